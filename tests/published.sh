@@ -166,7 +166,7 @@ if has aceso/op_profiles.csv.gz; then
 fi
 # Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", table 2:
 # TFLOP/s on each GPU, by its equation 3; torchtitan, docs/performance.md: tokens/s on each GPU, sequences of 8,192 (Llama 3)
-# and 4,096 (Llama 2); batch of a GPU
+# and 4,096 (Llama 2); batch of a GPU; its H100 have 2.4 TB/s (and 500 W)
 awk -F, '{
     if ($1 == "gpt") {
         flop = 96 * $6 * 2048 * $2 * $3 ^ 2 * (1 + 2048 / (6 * $3) + 51200 / (16 * $2 * $3))
@@ -174,8 +174,8 @@ awk -F, '{
             "%d 1 8 %d %d 1 0 0 bf16\n", ($3 == 12288 ? 175 : 530), $7, flop / $7 / ($8 * 1e12), $7 / 8, $2, $3, $4, $4,
             4 * $3, $6, $5, $7 / 8 / $5
     } else
-        printf "torchtitan|%s, %d %s, %s|%.6f|%s:%dx8|llama %s 0 0|torchtitan flash %s|%d %d 1 1 %d 1 3 0 fp32\n", $1, $6,
-            $5, $8, $4 * $7 / $9, $5, $6 / 8, $2 " " $3 " " $4, $8, $6 * $7, $7, $6 }' <<'END' | plans
+        printf "torchtitan|%s, %d %s, %s|%.6f|%s:%dx8%s|llama %s 0 0|torchtitan flash %s|%d %d 1 1 %d 1 3 0 fp32\n", $1, $6,
+            $5, $8, $4 * $7 / $9, $5, $6 / 8, ($5 ~ /h100/ ? ",memory-rate=2.4TB/s" : ""), $2 " " $3 " " $4, $8, $6 * $7, $7, $6 }' <<'END' | plans
 gpt,96,12288,96,12,1536,384,153
 gpt,96,12288,96,12,1536,768,149
 gpt,96,12288,96,12,1536,1536,141

@@ -229,19 +229,19 @@ static enum mist_status read_size(const struct reader *at, const char *key,
     return MIST_OK;
 }
 
-/* A rate without a latency. */
-static enum mist_status read_host(const struct reader *at, char *value)
+/* A rate without a latency, of which frac is reached. */
+static enum mist_status read_rate(const struct reader *at, const char *key, char *value,
+                                  double frac, double *out)
 {
     struct mist_declared_link link = {0};
 
     if (strchr(value, '@'))
         return mist_err_set(at->err, MIST_ERR_INPUT,
-                            "cluster: host=%.60s: expected a rate alone; pcie= has the "
-                            "latency of a copy",
-                            value);
-    enum mist_status status =
-        read_link(at, "host", value, mist_preset_shares.host_frac, 1, &link);
-    at->cluster->declared.host_node_bytes_per_s = link.bytes_per_s;
+                            "cluster: %s=%.60s: expected a rate alone; nic, link and "
+                            "pcie have a latency",
+                            key, value);
+    enum mist_status status = read_link(at, key, value, frac, 1, &link);
+    *out = link.bytes_per_s;
     return status;
 }
 
@@ -257,8 +257,8 @@ static void fill_rings(const struct mist_preset_wiring_shares *wiring,
 
 static enum mist_status read_key(struct reader *at, const char *key, char *value)
 {
-    static const char *const keys[] = {"nic",    "link",        "pcie",
-                                       "memory", "host-memory", "host"};
+    static const char *const keys[] = {"nic",         "link", "pcie",       "memory",
+                                       "host-memory", "host", "memory-rate"};
     const int n_keys = sizeof keys / sizeof *keys;
     struct mist_trace_declared *declared = &at->cluster->declared;
     const struct mist_preset_wiring_shares *wiring =
@@ -271,8 +271,8 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
     if (i == n_keys)
         return mist_err_set(
             at->err, MIST_ERR_INPUT,
-            "cluster: unknown key %.40s; there are nic, link, pcie, host, memory "
-            "and host-memory",
+            "cluster: unknown key %.40s; there are nic, link, pcie, host, memory, "
+            "memory-rate and host-memory",
             key);
     if (at->keys_seen & 1u << i)
         return mist_err_set(at->err, MIST_ERR_INPUT, "cluster: %s= comes twice", key);
@@ -291,8 +291,11 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
         return read_size(at, key, value, &at->cluster->device_memory_bytes);
     case 4:
         return read_size(at, key, value, &at->cluster->host_memory_bytes_per_node);
+    case 5:
+        return read_rate(at, key, value, mist_preset_shares.host_frac,
+                         &declared->host_node_bytes_per_s);
     default:
-        return read_host(at, value);
+        return read_rate(at, key, value, 1, &at->cluster->memory_bytes_per_s);
     }
 }
 

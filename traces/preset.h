@@ -19,6 +19,7 @@
  *     pcie=25GB/s@10us     between a device and its host, one way
  *     host=100GB/s         between all devices of a node and the host, one way
  *     memory=40GiB         of a device
+ *     memory-rate=2.4TB/s  of a device's own memory
  *     host-memory=1TiB     of a node
  *
  * Rates are those of data sheets; of what is reached, preset_table.h knows a share.

@@ -60,7 +60,7 @@ static void test_keys(void **state)
     const struct mist_trace_declared *declared = &set.cluster.declared;
 
     parse("h100-sxm:2x4,nic=4x200Gb/s@20us,link=100GB/s@3us,pcie=10GB/s,memory=40GiB,"
-          "host-memory=1TiB,host=50GB/s",
+          "host-memory=1TiB,host=50GB/s,memory-rate=2.4TB/s",
           &set);
     near_to(declared->node.bytes_per_s, 4 * 25e9 * mist_preset_shares.adapter_frac);
     near_to(declared->node.latency_us, 20);
@@ -71,6 +71,7 @@ static void test_keys(void **state)
     near_to(declared->host.bytes_per_s, 10e9 * mist_preset_shares.host_frac);
     near_to(declared->host.latency_us, mist_preset_shares.host_latency_us);
     near_to(declared->host_node_bytes_per_s, 50e9 * mist_preset_shares.host_frac);
+    near_to(set.cluster.memory_bytes_per_s, 2.4e12);
     assert_int_equal(set.cluster.device_memory_bytes, (int64_t)40 << 30);
     assert_int_equal(set.cluster.host_memory_bytes_per_node, (int64_t)1 << 40);
     mist_trace_set_fini(&set);
@@ -111,7 +112,8 @@ static void test_refusals(void **state)
         {"h100-sxm:8x8,memory=80", "80 bytes, which can't be meant; a unit stands behind "
                                    "the number: 80GiB"},
         {"h100-sxm:8x8,host-memory=2TBit", "host-memory=2TBit: "},
-        {"h100-sxm:8x8,host=100GB/s@5us", "expected a rate alone; pcie= has the latency"},
+        {"h100-sxm:8x8,host=100GB/s@5us",
+         "expected a rate alone; nic, link and pcie have a latency"},
         {"h100-sxm:8x8,host=100", "host=100: "},
     };
 
