@@ -3,9 +3,13 @@
  *
  *   run.csv: 21.0 ms
  *   rank 0 compute  0fff1fff........0bbbbb1bbbbbooo
- *          gpu_gpu  ....s...s.......s.....ccccccccc
+ *          gpu_gpu  ......................ccccccccc
+ *          send     ....s...s......................
+ *          receive  ................s.....s........
  *   rank 1 compute  ....0fff1fff0bbbbb1bbbbb....ooo
- *          gpu_gpu  ....s...s...s.......s.....ccccc
+ *          gpu_gpu  ..........................ccccc
+ *          send     ................s.....s........
+ *          receive  ....s...s......................
  *                   0 ms         10         20
  *
  * A cell shows what covers most of it. A run of cells of one micro-batch begins with its

@@ -128,6 +128,8 @@ static void write_lane_names(FILE *stream, const struct mist_plot_view *view,
         [MIST_STREAM_GPU_GPU] = "gpu-gpu",
         [MIST_STREAM_HOST_TO_DEVICE] = "host→dev",
         [MIST_STREAM_DEVICE_TO_HOST] = "dev→host",
+        [MIST_STREAM_SEND] = "send",
+        [MIST_STREAM_RECEIVE] = "receive",
         [MIST_STREAM_HOST] = "host",
     };
     bool is_thin = layout->unit * LANE_OTHER < 11;

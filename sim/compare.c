@@ -1,6 +1,7 @@
 /* Reduces a timeline to what can be compared. See compare.h. */
 #include "sim/compare.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,32 +85,33 @@ static int compare_starts(const void *a_void, const void *b_void)
 }
 
 /*
- * Time of one rank's communication outside its computation: both lists are sorted and
- * without overlap, so one walk over the computation per transfer suffices.
+ * Adds the time of one rank's communication, and of that outside its computation. Of what
+ * several streams communicate at once each instant counts once, with the one that started
+ * first. Lists are sorted and computation has no overlap, so one walk over it for each
+ * task that communicates suffices.
  */
-static double exposed_time(const struct mist_timeline_row *rows, size_t n)
+static void add_communication(const struct mist_timeline_row *rows, size_t n,
+                              struct mist_compare_stage *stage, double weight)
 {
-    double exposed_s = 0;
-    size_t first = 0; /* computation before it ended before every later transfer starts */
+    size_t first = 0; /* computation before it ended before every later task starts */
+    double counted_until_s = -INFINITY;
 
     for (size_t i = 0; i < n; i++) {
-        if (rows[i].stream != MIST_STREAM_GPU_GPU)
+        double from_s = fmax(rows[i].start_s, counted_until_s), covered_s = 0;
+        if (mist_stream_channel(rows[i].stream) != MIST_STREAM_GPU_GPU ||
+            rows[i].end_s <= from_s)
             continue;
-        double covered_s = 0;
-        while (first < n && (rows[first].stream != MIST_STREAM_COMPUTE ||
-                             rows[first].end_s <= rows[i].start_s))
+        while (first < n &&
+               (rows[first].stream != MIST_STREAM_COMPUTE || rows[first].end_s <= from_s))
             first++;
-        for (size_t k = first; k < n && rows[k].start_s < rows[i].end_s; k++) {
-            double start_s = rows[k].start_s, end_s = rows[k].end_s;
-            if (rows[k].stream != MIST_STREAM_COMPUTE)
-                continue;
-            start_s = start_s > rows[i].start_s ? start_s : rows[i].start_s;
-            end_s = end_s < rows[i].end_s ? end_s : rows[i].end_s;
-            covered_s += end_s > start_s ? end_s - start_s : 0;
-        }
-        exposed_s += rows[i].end_s - rows[i].start_s - covered_s;
+        for (size_t k = first; k < n && rows[k].start_s < rows[i].end_s; k++)
+            if (rows[k].stream == MIST_STREAM_COMPUTE)
+                covered_s += fmax(0, fmin(rows[k].end_s, rows[i].end_s) -
+                                         fmax(rows[k].start_s, from_s));
+        counted_until_s = rows[i].end_s;
+        stage->communication_s += (rows[i].end_s - from_s) * weight;
+        stage->exposed_s += (rows[i].end_s - from_s - covered_s) * weight;
     }
-    return exposed_s;
 }
 
 /* Adds one rank's rows to its stage. */
@@ -120,12 +122,10 @@ static void add_rank(const struct mist_timeline_row *rows, size_t n,
         double time_s = (rows[i].end_s - rows[i].start_s) * weight;
         if (rows[i].stream == MIST_STREAM_COMPUTE)
             stage->compute_s += time_s;
-        if (rows[i].stream == MIST_STREAM_GPU_GPU)
-            stage->communication_s += time_s;
         if (rows[i].device_live_bytes > stage->peak_bytes)
             stage->peak_bytes = rows[i].device_live_bytes;
     }
-    stage->exposed_s += exposed_time(rows, n) * weight;
+    add_communication(rows, n, stage, weight);
 }
 
 static int count_ranks(const struct mist_timeline_row *rows, size_t n,

@@ -12,8 +12,8 @@
 /* One timeline's view of a stage, per iteration, mean over its ranks and iterations. */
 struct mist_compare_stage {
     double compute_s;       /* compute stream running */
-    double communication_s; /* gpu_gpu stream running */
-    double exposed_s;       /* gpu_gpu running while compute is not */
+    double communication_s; /* gpu_gpu, send or receive running */
+    double exposed_s;       /* the same while compute is not */
     int64_t peak_bytes;     /* largest device_live_bytes */
 };
 

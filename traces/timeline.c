@@ -16,6 +16,8 @@ static const char *const STREAM_NAMES[] = {
     [MIST_STREAM_GPU_GPU] = "gpu_gpu",
     [MIST_STREAM_HOST_TO_DEVICE] = "host_to_device",
     [MIST_STREAM_DEVICE_TO_HOST] = "device_to_host",
+    [MIST_STREAM_SEND] = "send",
+    [MIST_STREAM_RECEIVE] = "receive",
     [MIST_STREAM_HOST] = "host",
     [MIST_N_STREAMS] = NULL,
 };

@@ -20,18 +20,29 @@
 #include <stdint.h>
 
 /* The streams of a rank, in the order in which files and tables name them: the four
- * channels of its device, and work of the host's processors. */
+ * channels of its device; transfers between stages of a pipeline, which go through the
+ * second of them beside what it does; and work of the host's processors. */
 enum mist_stream {
     MIST_STREAM_COMPUTE,
-    MIST_STREAM_GPU_GPU, /* collectives and sends between devices */
+    MIST_STREAM_GPU_GPU, /* collectives between devices */
     MIST_STREAM_HOST_TO_DEVICE,
     MIST_STREAM_DEVICE_TO_HOST,
+    MIST_STREAM_SEND,
+    MIST_STREAM_RECEIVE,
     MIST_STREAM_HOST,
     MIST_N_STREAMS
 };
 
 /* The channels, which disturb each other (sim/cost/interference.h), are the first streams. */
-enum { MIST_N_CHANNELS = MIST_STREAM_HOST };
+enum { MIST_N_CHANNELS = MIST_STREAM_SEND };
+
+/* The channel that the work of a stream goes through; MIST_STREAM_HOST: none. */
+static inline enum mist_stream mist_stream_channel(enum mist_stream stream)
+{
+    return stream == MIST_STREAM_SEND || stream == MIST_STREAM_RECEIVE
+               ? MIST_STREAM_GPU_GPU
+               : stream;
+}
 
 enum mist_task_kind {
     MIST_TASK_FORWARD,

@@ -239,8 +239,6 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_eval(price->model, values, columns, 1, outputs, scratch);
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
-    out->talks = stage->tp > 1 ||
-                 (stage->dp > 1 && (stage->shards_gradients || stage->shards_weights));
     out->is_ahead = i_stage > 0 && stage->offload_weights == 0;
     return MIST_OK;
 }

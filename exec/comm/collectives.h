@@ -1,8 +1,9 @@
 /*
  * Communication of a schedule's tasks: collectives in groups of ranks and transfers
- * between two, on memory of the device, in the order of the gpu_gpu stream.
+ * between two, on memory of the device: in the order of the gpu_gpu stream the ones, of
+ * the send and the receive stream the others.
  *
- * Called inside bodies of tasks on that stream. Three implementations: "mpi" works on
+ * Called inside bodies of tasks on those streams. Three implementations: "mpi" works on
  * memory of the host (comm.h); "staged" goes through memory of the host, for devices
  * whose ranks can't reach each other (ranks that share one device); "nccl" is the CUDA
  * backend's. With the first two, sums go in the order of the ranks, and so have the same
@@ -26,6 +27,9 @@ struct mist_collective_group;
 
 struct mist_collectives_ops {
     const char *name;
+    /* It does one thing at a time: all must be in the stream of collectives, in the
+     * order in which all ranks dispatch both. */
+    bool is_one_by_one;
     /* what carries the messages, in words for people; NULL: MPI */
     void (*describe)(const struct mist_collectives *at, char *text, size_t size_bytes);
     void (*close)(struct mist_collectives *at);
@@ -71,6 +75,13 @@ mist_collectives_open_staged(struct mist_comm *comm, struct mist_device *device,
 /* NULL allowed. */
 void mist_collectives_close(struct mist_collectives *at);
 
+/* The stream of the device for what has a stream in the schedule. */
+static inline enum mist_stream mist_collectives_stream(const struct mist_collectives *at,
+                                                       enum mist_stream stream)
+{
+    return at->ops->is_one_by_one ? mist_stream_channel(stream) : stream;
+}
+
 /*
  * A group of n >= 2 different ranks, this one among them, as mist_comm_group(): all
  * members give the same list and tag_space. Its calls have whole buffers of at most
@@ -94,7 +105,8 @@ MIST_MUST_CHECK enum mist_status mist_collectives_reserve(struct mist_collective
  * that shard of whole or apart from it; the rest of whole is undefined then all_gather
  * shard[shard_bytes] -> whole[size * shard_bytes]; shard is its place in whole or apart
  * from it send, recv      a message; both sides give the same tag and bytes; messages
- * between two ranks arrive in the order of their tags' use
+ * between two ranks arrive in the order of their tags' use; those with an even tag and
+ * those with an odd one don't wait for one another
  */
 MIST_MUST_CHECK enum mist_status
 mist_collective_all_reduce(struct mist_collective_group *group, enum mist_dtype dtype,

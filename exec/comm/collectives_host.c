@@ -8,13 +8,15 @@
  * "staged" gives the stream three things and returns: a copy to the staging memory, a
  * function of the host that does the same work there, and a copy back. One staging memory
  * serves all calls, and needs no events to guard it: all calls come from bodies of one
- * stream, whose work goes in the order in which it was given. So the first copy of a call
- * begins when the last copy of the call before it has ended, and what is in between is
- * alone with the memory. A device whose copies overtake each other in one stream would
- * not be a device (mist_device_copy). What the function is to do is in a record, which
- * the device keeps until it has run (mist_device_call_host_copy). A failed call fails the
- * device from inside the function and cancels the communication; the calls behind it do
- * nothing.
+ * stream (is_one_by_one), whose work goes in the order in which it was given. Several
+ * would not do, as a device runs functions of the host one at a time: one that waits for
+ * a transfer would keep out the collective that the sender waits in, and the reverse on
+ * its side. So the first copy of a call begins when the last copy of the call before it
+ * has ended, and what is in between is alone with the memory. A device whose copies
+ * overtake each other in one stream would not be a device (mist_device_copy). What the
+ * function is to do is in a record, which the device keeps until it has run
+ * (mist_device_call_host_copy). A failed call fails the device from inside the function
+ * and cancels the communication; the calls behind it do nothing.
  *
  * A communicator adds up shards of equal size. An all_reduce may have any number of
  * elements: the last ones, fewer than the group has members, go over separately, one to
@@ -336,6 +338,7 @@ static enum mist_status open_host(struct mist_comm *comm, struct mist_device *de
     *at = (struct host){
         .base.ops = &at->ops, .ops = host_ops, .comm = comm, .device = device};
     at->ops.name = device ? "staged" : "mpi";
+    at->ops.is_one_by_one = device != NULL;
     *out = &at->base;
     return MIST_OK;
 }

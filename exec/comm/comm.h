@@ -9,9 +9,11 @@
  * one owns, which moves as many bytes as a ring does. What is small goes through memory
  * that the ranks of a node share, without messages, and with the same bits.
  *
- * Threads: one thread at a time may use a communicator (MPI_THREAD_SERIALIZED). In a run
- * that is the worker of the gpu_gpu stream; while the streams are idle the main thread
- * may use it for the control operations below.
+ * Threads: one at a time may send, one at a time receive, and one at a time do all else
+ * with a communicator; the three don't wait for one another. In a run those are the
+ * workers of the send, receive and gpu_gpu streams; while the streams are idle the main
+ * thread may use it for the control operations below. Calls of MPI take turns
+ * (MPI_THREAD_SERIALIZED).
  *
  * Errors: MIST_ERR_RUN names the operation, the peer, the tag and the bytes, also when a
  * deadline expires. After one, messages may still be under way: a communicator that

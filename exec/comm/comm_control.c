@@ -93,6 +93,7 @@ enum mist_status mist_comm_fail_again(const char *operation, struct mist_err *er
 static enum mist_status transfer(struct mist_comm *comm, struct mist_comm_message message,
                                  const char *operation, struct mist_err *err)
 {
+    int lane = message.is_send ? MIST_COMM_LANE_SEND : MIST_COMM_LANE_RECEIVE;
     enum mist_status status;
     int64_t left_bytes = message.bytes;
 
@@ -100,9 +101,9 @@ static enum mist_status transfer(struct mist_comm *comm, struct mist_comm_messag
         message.bytes = left_bytes < MIST_COMM_MAX_MESSAGE_BYTES
                             ? left_bytes
                             : MIST_COMM_MAX_MESSAGE_BYTES;
-        status = mist_comm_start_message(comm, 0, operation, &message, err);
+        status = mist_comm_start_message(comm, lane, operation, &message, err);
         if (status == MIST_OK)
-            status = mist_comm_wait_lane(comm, 0, operation, err);
+            status = mist_comm_wait_lane(comm, lane, operation, err);
         message.ptr = (char *)message.ptr + message.bytes;
         left_bytes -= message.bytes;
     } while (left_bytes > 0 && status == MIST_OK);

@@ -19,8 +19,14 @@ enum mist_comm_space {
     MIST_N_COMM_SPACES
 };
 
-/* Messages are waited for together with the others of their lane. */
-enum { MIST_N_COMM_LANES = 2 };
+/* Messages are waited for together with the others of their lane: of sums, one piece in
+ * each of two; of transfers, which are under way beside all else. */
+enum {
+    MIST_N_COMM_SUM_LANES = 2,
+    MIST_COMM_LANE_SEND = MIST_N_COMM_SUM_LANES,
+    MIST_COMM_LANE_RECEIVE,
+    MIST_N_COMM_LANES
+};
 
 /* One message is at most this long; longer ones are cut by the caller. */
 #define MIST_COMM_MAX_MESSAGE_BYTES ((int64_t)1 << 28)
@@ -39,7 +45,7 @@ struct mist_comm {
     bool (*pause)(void *context, double waited_s); /* NULL: nothing to do in a wait */
     void *pause_context;
     atomic_bool is_cancelled;  /* set from any thread; ends the waits */
-    bool has_failed;           /* messages may be under way: nothing more is possible */
+    atomic_bool has_failed;    /* messages may be under way: nothing more is possible */
     struct mist_comm_mpi *mpi; /* owned; NULL: a job of one rank */
     int32_t *node_ranks; /* owned; [n_ranks]: node_rank of each; -1: on another node */
     struct mist_comm_window *window; /* owned; NULL: messages have to do */

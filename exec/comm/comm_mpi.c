@@ -4,12 +4,14 @@
  * Every wait tests instead of blocking, for two reasons. A wait inside MPI spins and has
  * no end; here the ranks of a small machine have one processor each, and a rank that
  * spins takes it from its own computing thread. So a wait looks often at first and then
- * sleeps for times that grow with the time waited (mist_clock_rest()), unless the rank has other work for that very thread
- * (mist_comm_set_pause()). And a test can stop at a deadline and say who is missing.
+ * sleeps for times that grow with the time waited (mist_clock_rest()), unless the rank has
+ * other work for that very thread (mist_comm_set_pause()). And a test can stop at a
+ * deadline and say who is missing.
  *
- * Needs MPI_THREAD_SERIALIZED: calls come from one thread at a time, but not always the
- * same one. All messages go over duplicates of the world communicator, one for each
- * space of tags, so groups need no communicators of their own.
+ * Needs MPI_THREAD_SERIALIZED: threads that communicate at once call it in turns, under
+ * one mutex, which no call keeps for long since none waits. All messages go over
+ * duplicates of the world communicator, one for each space of tags, so groups need no
+ * communicators of their own.
  */
 #include "exec/comm/comm_internal.h"
 
@@ -31,6 +33,7 @@ struct mist_comm_mpi {
     MPI_Comm spaces[MIST_N_COMM_SPACES]; /* MPI_COMM_NULL when not made yet */
     MPI_Comm node;                       /* the ranks of this one */
     struct lane lanes[MIST_N_COMM_LANES];
+    pthread_mutex_t mutex; /* around calls of MPI, once there may be several threads */
 };
 
 static enum mist_status fail(struct mist_comm *comm, const char *operation, int code,
@@ -73,10 +76,12 @@ enum mist_status mist_comm_start_message(struct mist_comm *comm, int i_lane,
 {
     struct lane *lane = &comm->mpi->lanes[i_lane];
     MPI_Comm space = comm->mpi->spaces[message->space];
+    enum mist_status status = MIST_OK;
     int code;
 
     if (comm->has_failed)
         return mist_comm_fail_again(operation, err);
+    pthread_mutex_lock(&comm->mpi->mutex);
     if (message->is_send)
         code = MPI_Isend(message->ptr, (int)message->bytes, MPI_BYTE, message->peer,
                          message->tag, space, &lane->requests[lane->n]);
@@ -84,9 +89,11 @@ enum mist_status mist_comm_start_message(struct mist_comm *comm, int i_lane,
         code = MPI_Irecv(message->ptr, (int)message->bytes, MPI_BYTE, message->peer,
                          message->tag, space, &lane->requests[lane->n]);
     if (code != MPI_SUCCESS)
-        return fail(comm, operation, code, err);
-    lane->messages[lane->n++] = *message;
-    return MIST_OK;
+        status = fail(comm, operation, code, err);
+    else
+        lane->messages[lane->n++] = *message;
+    pthread_mutex_unlock(&comm->mpi->mutex);
+    return status;
 }
 
 /* Says which messages of a lane are missing. */
@@ -98,7 +105,9 @@ static enum mist_status fail_lane(struct mist_comm *comm, const struct lane *lan
 
     for (int i = 0; i < lane->n; i++) {
         int is_done = 0;
+        pthread_mutex_lock(&comm->mpi->mutex);
         MPI_Request_get_status(lane->requests[i], &is_done, MPI_STATUS_IGNORE);
+        pthread_mutex_unlock(&comm->mpi->mutex);
         if (is_done)
             continue;
         /* A send is late because the other side does not receive: name that first. */
@@ -135,6 +144,22 @@ static enum mist_status check_lane(struct mist_comm *comm, struct lane *lane, in
     return MIST_OK;
 }
 
+/* One look at a lane. *is_over: all are done, or something is wrong. */
+static enum mist_status look(struct mist_comm *comm, struct lane *lane,
+                             const char *operation, bool *is_over, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    int is_done = 0;
+
+    pthread_mutex_lock(&comm->mpi->mutex);
+    int code = MPI_Testall(lane->n, lane->requests, &is_done, lane->statuses);
+    *is_over = is_done || code != MPI_SUCCESS;
+    if (*is_over)
+        status = check_lane(comm, lane, code, operation, err);
+    pthread_mutex_unlock(&comm->mpi->mutex);
+    return status;
+}
+
 enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
                                      const char *operation, struct mist_err *err)
 {
@@ -142,24 +167,33 @@ enum mist_status mist_comm_wait_lane(struct mist_comm *comm, int i_lane,
     double time_start_s = mist_clock_now_s();
 
     for (;;) {
-        int is_done = 0;
-        int code = MPI_Testall(lane->n, lane->requests, &is_done, lane->statuses);
-        if (is_done || code != MPI_SUCCESS)
-            return check_lane(comm, lane, code, operation, err);
+        bool is_over;
+        enum mist_status status = look(comm, lane, operation, &is_over, err);
+        if (is_over)
+            return status;
         double waited_s = mist_clock_now_s() - time_start_s;
         if (waited_s >= comm->deadline_s)
             return fail_lane(comm, lane, operation, err);
-        enum mist_status status = mist_comm_rest(comm, operation, waited_s, err);
+        status = mist_comm_rest(comm, operation, waited_s, err);
         if (status != MIST_OK)
             return status;
     }
+}
+
+/* What comes in and what goes out meanwhile. */
+static void make_progress(struct mist_comm *comm)
+{
+    int is_there;
+
+    pthread_mutex_lock(&comm->mpi->mutex);
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+    pthread_mutex_unlock(&comm->mpi->mutex);
 }
 
 enum mist_status mist_comm_rest(struct mist_comm *comm, const char *operation,
                                 double waited_s, struct mist_err *err)
 {
     static const double progress_s = 1e-3;
-    int is_there;
 
     if (atomic_load(&comm->is_cancelled)) {
         comm->has_failed = true;
@@ -168,8 +202,7 @@ enum mist_status mist_comm_rest(struct mist_comm *comm, const char *operation,
                             operation, (long)comm->rank);
     }
     if (waited_s > progress_s) /* the other may wait for what MPI has not sent yet */
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there,
-                   MPI_STATUS_IGNORE);
+        make_progress(comm);
     if (!comm->pause || !comm->pause(comm->pause_context, waited_s))
         mist_clock_rest(waited_s);
     return MIST_OK;
@@ -302,6 +335,7 @@ static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
         mist_comm_unwatch(watchdog);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
     }
+    pthread_mutex_init(&comm->mpi->mutex, NULL); /* can't fail under Linux */
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         comm->mpi->spaces[i] = MPI_COMM_NULL;
     status = init_mpi(err);
@@ -361,6 +395,7 @@ static void close_mpi(struct mist_comm *comm)
         free(mpi->lanes[i].statuses);
         free(mpi->lanes[i].messages);
     }
+    pthread_mutex_destroy(&mpi->mutex);
     free(mpi);
     MPI_Finalize();
     mist_comm_unwatch(watchdog);

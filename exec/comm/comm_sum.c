@@ -35,7 +35,7 @@ int64_t mist_comm_workspace_bytes(int64_t max_message_bytes, int32_t max_group_s
     if (max_group_size < 2 || max_message_bytes <= 0)
         return 0;
     int64_t shard_bytes = (max_message_bytes - 1) / max_group_size + 1;
-    return MIST_N_COMM_LANES * (max_group_size - 1) * sum_piece_bytes(shard_bytes);
+    return MIST_N_COMM_SUM_LANES * (max_group_size - 1) * sum_piece_bytes(shard_bytes);
 }
 
 enum mist_status mist_comm_reserve(struct mist_comm *comm, int64_t max_message_bytes,
@@ -190,9 +190,9 @@ static enum mist_status sum_pieces(const struct mist_comm_group *group,
 
     /* Step i starts piece i and finishes piece i - 1. */
     for (int64_t i = 0; i <= n_pieces && status == MIST_OK && n_pieces > 0; i++) {
-        int lane = (int)(i % MIST_N_COMM_LANES);
-        char *staged[MIST_N_COMM_LANES];
-        for (int k = 0; k < MIST_N_COMM_LANES; k++)
+        int lane = (int)(i % MIST_N_COMM_SUM_LANES);
+        char *staged[MIST_N_COMM_SUM_LANES];
+        for (int k = 0; k < MIST_N_COMM_SUM_LANES; k++)
             staged[k] = group->comm->workspace + k * (group->n - 1) * piece_bytes;
         if (i < n_pieces) {
             int64_t now_bytes = min_i64(piece_bytes, bytes - i * piece_bytes);

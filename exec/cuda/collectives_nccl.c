@@ -23,6 +23,14 @@ static ncclDataType_t type_of(enum mist_dtype dtype)
     return dtype == MIST_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32;
 }
 
+static enum mist_status begin(struct mist_cuda_nccl *at, const char *operation,
+                              int64_t bytes, struct mist_err *err)
+{
+    return mist_cuda_nccl_begin(
+        at, &(struct mist_cuda_operation){operation, MIST_CUDA_COLLECTIVES, -1, bytes},
+        err);
+}
+
 static enum mist_status all_reduce(struct mist_collective_group *base,
                                    enum mist_dtype dtype, void *buffer, int64_t n,
                                    struct mist_err *err)
@@ -32,8 +40,8 @@ static enum mist_status all_reduce(struct mist_collective_group *base,
 
     if (n == 0)
         return mist_cuda_nccl_check(at, err);
-    enum mist_status status = mist_cuda_nccl_begin(
-        at, "all_reduce", -1, n * mist_dtype_weight_bytes(dtype), err);
+    enum mist_status status =
+        begin(at, "all_reduce", n * mist_dtype_weight_bytes(dtype), err);
     if (status == MIST_OK)
         status = mist_cuda_nccl_end(at,
                                     ncclAllReduce(buffer, buffer, (size_t)n,
@@ -56,8 +64,8 @@ static enum mist_status reduce_scatter(struct mist_collective_group *base,
                             (long)group->n);
     if (n == 0)
         return mist_cuda_nccl_check(at, err);
-    enum mist_status status = mist_cuda_nccl_begin(
-        at, "reduce_scatter", -1, n * mist_dtype_weight_bytes(dtype), err);
+    enum mist_status status =
+        begin(at, "reduce_scatter", n * mist_dtype_weight_bytes(dtype), err);
     if (status == MIST_OK)
         status = mist_cuda_nccl_end(
             at,
@@ -75,8 +83,7 @@ static enum mist_status all_gather(struct mist_collective_group *base, const voi
 
     if (shard_bytes == 0)
         return mist_cuda_nccl_check(at, err);
-    enum mist_status status =
-        mist_cuda_nccl_begin(at, "all_gather", -1, group->n * shard_bytes, err);
+    enum mist_status status = begin(at, "all_gather", group->n * shard_bytes, err);
     if (status == MIST_OK)
         status = mist_cuda_nccl_end(at,
                                     ncclAllGather(shard, whole, (size_t)shard_bytes,
@@ -86,37 +93,42 @@ static enum mist_status all_gather(struct mist_collective_group *base, const voi
     return status;
 }
 
-static enum mist_status check_peer(struct mist_cuda_nccl *at, const char *operation,
-                                   int32_t peer, struct mist_err *err)
+static enum mist_status check_peer(struct mist_cuda_nccl *at,
+                                   const struct mist_cuda_operation *operation,
+                                   const struct mist_cuda_nccl_group *world,
+                                   struct mist_err *err)
 {
+    int32_t peer = operation->peer;
+
     if (peer < 0 || peer >= at->n_ranks || peer == at->rank)
         return mist_err_set(err, MIST_ERR_RANGE, "%s: rank %ld has no peer %ld",
-                            operation, (long)at->rank, (long)peer);
+                            operation->name, (long)at->rank, (long)peer);
     enum mist_status status = mist_cuda_nccl_check(at, err);
-    if (status == MIST_OK && !at->world)
+    if (status == MIST_OK && !world)
         status = mist_err_set(err, MIST_ERR_RANGE, "%s: no transfers were reserved",
-                              operation);
+                              operation->name);
     return status;
 }
 
 /* One message, of which recv is where it goes to or NULL; an empty one stays at home. */
-static enum mist_status transfer(struct mist_cuda_nccl *at, const char *operation,
-                                 int32_t peer, const void *send, void *recv,
-                                 int64_t bytes, struct mist_err *err)
+static enum mist_status transfer(struct mist_cuda_nccl *at,
+                                 const struct mist_cuda_operation *operation, int32_t tag,
+                                 const void *send, void *recv, struct mist_err *err)
 {
-    enum mist_status status = check_peer(at, operation, peer, err);
+    const struct mist_cuda_nccl_group *world = at->worlds[tag % MIST_CUDA_N_WORLDS];
+    enum mist_status status = check_peer(at, operation, world, err);
+    size_t n = (size_t)operation->bytes;
 
-    if (status != MIST_OK || bytes == 0)
+    if (status != MIST_OK || n == 0)
         return status;
-    status = mist_cuda_nccl_begin(at, operation, peer, bytes, err);
+    status = mist_cuda_nccl_begin(at, operation, err);
     if (status != MIST_OK)
         return status;
     cudaStream_t stream = mist_cuda_current_stream(at->device);
-    ncclComm_t comm = at->world->comm;
     return mist_cuda_nccl_end(
         at,
-        recv ? ncclRecv(recv, (size_t)bytes, ncclUint8, peer, comm, stream)
-             : ncclSend(send, (size_t)bytes, ncclUint8, peer, comm, stream),
+        recv ? ncclRecv(recv, n, ncclUint8, operation->peer, world->comm, stream)
+             : ncclSend(send, n, ncclUint8, operation->peer, world->comm, stream),
         err);
 }
 
@@ -124,16 +136,19 @@ static enum mist_status send_message(struct mist_collectives *base, int32_t peer
                                      int32_t tag, const void *ptr, int64_t bytes,
                                      struct mist_err *err)
 {
-    (void)tag;
-    return transfer(mist_cuda_nccl_of(base), "send", peer, ptr, NULL, bytes, err);
+    return transfer(mist_cuda_nccl_of(base),
+                    &(struct mist_cuda_operation){"send", MIST_CUDA_SENDS, peer, bytes},
+                    tag, ptr, NULL, err);
 }
 
 static enum mist_status recv_message(struct mist_collectives *base, int32_t peer,
                                      int32_t tag, void *ptr, int64_t bytes,
                                      struct mist_err *err)
 {
-    (void)tag;
-    return transfer(mist_cuda_nccl_of(base), "recv", peer, NULL, ptr, bytes, err);
+    return transfer(
+        mist_cuda_nccl_of(base),
+        &(struct mist_cuda_operation){"recv", MIST_CUDA_RECEIVES, peer, bytes}, tag, NULL,
+        ptr, err);
 }
 
 /* ---------------------------------------------------------------------- communicators */
@@ -164,6 +179,15 @@ static enum mist_status share_id(struct mist_cuda_nccl *at, const int32_t *ranks
     return status;
 }
 
+/* An operation of each queue may be on the GPU at once, each until its peers have come; so
+ * all must have room (README.md). Computation gives its room back. */
+static int max_blocks(const struct mist_cuda_nccl *at)
+{
+    int share = at->device->n_processors / MIST_CUDA_N_QUEUES;
+
+    return share < 1 ? 1 : share < MIST_CUDA_MAX_BLOCKS ? share : MIST_CUDA_MAX_BLOCKS;
+}
+
 static enum mist_status make_comm(struct mist_cuda_nccl *at, const int32_t *ranks,
                                   struct mist_cuda_nccl_group *group,
                                   struct mist_err *err)
@@ -173,6 +197,7 @@ static enum mist_status make_comm(struct mist_cuda_nccl *at, const int32_t *rank
     enum mist_status status = mist_cuda_nccl_check(at, err);
 
     config.blocking = 1;
+    config.maxCTAs = max_blocks(at);
     if (status == MIST_OK)
         status = share_id(at, ranks, group->n, group->index == 0, &id, err);
     if (status == MIST_OK)
@@ -219,8 +244,9 @@ static enum mist_status reserve(struct mist_collectives *base, int64_t transfer_
 {
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base);
     struct mist_collective_group *world;
+    enum mist_status status = MIST_OK;
 
-    if (transfer_bytes == 0 || at->n_ranks == 1 || at->world)
+    if (transfer_bytes == 0 || at->n_ranks == 1 || at->worlds[0])
         return mist_cuda_nccl_check(at, err);
     int32_t *ranks = malloc((size_t)at->n_ranks * sizeof *ranks);
     if (!ranks)
@@ -228,9 +254,10 @@ static enum mist_status reserve(struct mist_collectives *base, int64_t transfer_
                             (long)at->n_ranks);
     for (int32_t i = 0; i < at->n_ranks; i++)
         ranks[i] = i;
-    enum mist_status status = make_group(base, ranks, at->n_ranks, 0, 0, &world, err);
-    if (status == MIST_OK)
-        at->world = group_of(world);
+    for (int i = 0; i < MIST_CUDA_N_WORLDS && status == MIST_OK; i++) {
+        status = make_group(base, ranks, at->n_ranks, 0, 0, &world, err);
+        at->worlds[i] = status == MIST_OK ? group_of(world) : NULL;
+    }
     free(ranks);
     return status;
 }

@@ -23,10 +23,11 @@
  * to make or end a communicator, to start an operation, and for one to run on the device,
  * which includes its wait for the peers.
  *
- * A group makes a communicator of its members; mist_collectives_reserve() one of all
- * ranks for transfers, unless transfer_bytes is 0, which must be so on all ranks or on
- * none. Messages have no tags on the way: what two ranks send each other must be received
- * in the order in which it was sent.
+ * A group makes a communicator of its members, all groups for one stream;
+ * mist_collectives_reserve() two of all ranks for transfers, which may be in two others,
+ * unless transfer_bytes is 0, which must be so on all ranks or on none. Of their tags
+ * messages have the lowest bit alone, which picks the communicator: what two ranks send
+ * each other with one must be received in the order in which it was sent.
  *
  * What NCCL or CUDA says, a deadline that has come, and a failure of the device end all
  * communication, under way and to come: the device fails with the reason, its streams get

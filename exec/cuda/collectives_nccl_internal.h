@@ -12,19 +12,44 @@
 #include <nccl.h>
 #include <pthread.h>
 
-/* So many operations may be on the device before the dispatcher waits for the oldest. */
+/* So many operations of a queue may be on the device before the dispatcher waits for the
+ * oldest. */
 enum { MIST_CUDA_N_WATCHED = 512 };
+
+/* Operations of a queue, which has a stream of its own, begin and end on the device in the
+ * order in which it gets them. */
+enum mist_cuda_queue_kind {
+    MIST_CUDA_COLLECTIVES,
+    MIST_CUDA_SENDS,
+    MIST_CUDA_RECEIVES,
+    MIST_CUDA_N_QUEUES
+};
+
+/* Communicators for transfers, by the lowest bit of the tag. */
+enum { MIST_CUDA_N_WORLDS = 2 };
+
+/* Blocks of one operation, at most: NCCL's default. */
+enum { MIST_CUDA_MAX_BLOCKS = 32 };
 
 /* Something that waits for peers: a call of NCCL, or an operation on the device. */
 struct mist_cuda_operation {
     const char *name; /* NULL: none */
-    int32_t peer;     /* -1: a group */
+    enum mist_cuda_queue_kind queue;
+    int32_t peer; /* -1: a group */
     int64_t bytes;
 };
 
 /* What the device writes behind what it has done: how many operations, modulo 2^32. */
 struct mist_cuda_marks {
     uint32_t n_begun, n_ended;
+};
+
+/* What the device was given, under the mutex. */
+struct mist_cuda_queue {
+    struct mist_cuda_operation given[MIST_CUDA_N_WATCHED]; /* a ring */
+    uint32_t n_given;                                      /* ever, modulo 2^32 */
+    uint32_t n_ended_seen;  /* by the watchdog, when it last changed, */
+    double running_start_s; /* since when the next operation runs; < 0: it does not */
 };
 
 struct mist_cuda_nccl_group {
@@ -42,10 +67,11 @@ struct mist_cuda_nccl {
     double deadline_s;
     enum mist_status (*exchange)(void *context, const int32_t *ranks, int32_t n, void *id,
                                  struct mist_err *err);
-    void *context;                      /* of exchange; borrowed */
-    struct mist_cuda_nccl_group *world; /* one of groups; NULL: no transfers */
+    void *context; /* of exchange; borrowed */
+    /* of groups; NULL: no transfers */
+    struct mist_cuda_nccl_group *worlds[MIST_CUDA_N_WORLDS];
 
-    struct mist_cuda_marks *marks; /* owned; locked memory */
+    struct mist_cuda_marks *marks; /* owned; [MIST_CUDA_N_QUEUES] in locked memory */
     CUresult (*write_mark)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
     pthread_t watchdog;
@@ -55,10 +81,7 @@ struct mist_cuda_nccl {
     struct mist_cuda_nccl_group *groups; /* owned; a list */
     struct mist_cuda_operation call;     /* of the dispatcher, under way */
     double call_start_s;
-    struct mist_cuda_operation given[MIST_CUDA_N_WATCHED]; /* to the device; a ring */
-    uint32_t n_given;                                      /* ever, modulo 2^32 */
-    uint32_t n_ended_seen;  /* by the watchdog, when it last changed, */
-    double running_start_s; /* since when the next operation runs; < 0: it does not */
+    struct mist_cuda_queue queues[MIST_CUDA_N_QUEUES];
     bool is_closing, has_failed;
     struct mist_err failure; /* why */
 };
@@ -92,10 +115,9 @@ mist_cuda_nccl_leave(struct mist_cuda_nccl *at, ncclResult_t code, struct mist_e
 
 /* The same around an operation of the current stream, which is watched on the device,
  * too, until it has ended there. */
-MIST_MUST_CHECK enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at,
-                                                      const char *operation, int32_t peer,
-                                                      int64_t bytes,
-                                                      struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_cuda_nccl_begin(struct mist_cuda_nccl *at,
+                     const struct mist_cuda_operation *operation, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
 mist_cuda_nccl_end(struct mist_cuda_nccl *at, ncclResult_t code, struct mist_err *err);
 

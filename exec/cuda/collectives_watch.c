@@ -3,12 +3,12 @@
  *
  * The watchdog, a thread, looks every few milliseconds
  * - how long the call of NCCL has taken that the dispatcher is in, if it is in one,
- * - how long the operation has run that the device is at,
+ * - how long the operations have run that the device is at, one of each queue,
  * - whether NCCL or the device has failed meanwhile.
  * It calls nothing of CUDA for that: a launch into a full stream may keep others out of
  * CUDA for as long as it blocks, which is just when the watchdog has to act. So what the
- * device has begun and ended it writes itself, in the order of the stream, into memory of
- * the host: a write costs no kernel, and the watchdog only reads.
+ * device has begun and ended it writes itself, in the order of each stream, into memory
+ * of the host: a write costs no kernel, and the watchdog only reads.
  *
  * When something is wrong it fails the device and aborts all communicators, in two steps,
  * as ncclCommAbort() in a group allows: the calls tell the kernels and the dispatcher's
@@ -91,21 +91,27 @@ static void pause_watch(struct mist_cuda_nccl *at)
     mist_clock_wait_until(&at->changed, &at->mutex, mist_clock_now_s() + period_s);
 }
 
-/* Operations begin and end in order, so at most one has begun and not ended. */
-static void check_running(struct mist_cuda_nccl *at, double now_s)
+static uint32_t n_ended_of(const struct mist_cuda_nccl *at, int i_queue)
 {
-    uint32_t n_ended = __atomic_load_n(&at->marks->n_ended, __ATOMIC_ACQUIRE);
-    uint32_t n_begun = __atomic_load_n(&at->marks->n_begun, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&at->marks[i_queue].n_ended, __ATOMIC_ACQUIRE);
+}
 
-    if (n_begun == n_ended || n_ended != at->n_ended_seen)
-        at->running_start_s = -1;
-    at->n_ended_seen = n_ended;
+/* Operations of a queue begin and end in order: at most one has begun and not ended. */
+static void check_running(struct mist_cuda_nccl *at, int i_queue, double now_s)
+{
+    struct mist_cuda_queue *queue = &at->queues[i_queue];
+    uint32_t n_ended = n_ended_of(at, i_queue);
+    uint32_t n_begun = __atomic_load_n(&at->marks[i_queue].n_begun, __ATOMIC_ACQUIRE);
+
+    if (n_begun == n_ended || n_ended != queue->n_ended_seen)
+        queue->running_start_s = -1;
+    queue->n_ended_seen = n_ended;
     if (n_begun == n_ended)
         return;
-    if (at->running_start_s < 0)
-        at->running_start_s = now_s;
-    else if (now_s - at->running_start_s >= at->deadline_s)
-        fail_late(at, &at->given[n_ended % MIST_CUDA_N_WATCHED], "for");
+    if (queue->running_start_s < 0)
+        queue->running_start_s = now_s;
+    else if (now_s - queue->running_start_s >= at->deadline_s)
+        fail_late(at, &queue->given[n_ended % MIST_CUDA_N_WATCHED], "for");
 }
 
 static void check_comm(struct mist_cuda_nccl *at, ncclComm_t comm)
@@ -131,7 +137,8 @@ static void look(struct mist_cuda_nccl *at)
         fail(at, "communication", "gives up, since something else failed on it");
     if (at->call.name && now_s - at->call_start_s >= at->deadline_s)
         fail_late(at, &at->call, "to start with");
-    check_running(at, now_s);
+    for (int i = 0; i < MIST_CUDA_N_QUEUES; i++)
+        check_running(at, i, now_s);
 }
 
 /* Where not even this ends, only the end of the process helps. */
@@ -195,10 +202,10 @@ enum mist_status mist_cuda_nccl_fail(struct mist_cuda_nccl *at, const char *oper
     return status;
 }
 
-static void start_call(struct mist_cuda_nccl *at, const char *operation, int32_t peer,
-                       int64_t bytes)
+static void start_call(struct mist_cuda_nccl *at,
+                       const struct mist_cuda_operation *operation)
 {
-    at->call = (struct mist_cuda_operation){operation, peer, bytes};
+    at->call = *operation;
     at->call_start_s = mist_clock_now_s();
 }
 
@@ -208,7 +215,7 @@ enum mist_status mist_cuda_nccl_enter(struct mist_cuda_nccl *at, const char *ope
     pthread_mutex_lock(&at->mutex);
     enum mist_status status = give_failure(at, err);
     if (status == MIST_OK)
-        start_call(at, operation, -1, 0);
+        start_call(at, &(struct mist_cuda_operation){.name = operation, .peer = -1});
     pthread_mutex_unlock(&at->mutex);
     return status;
 }
@@ -226,11 +233,13 @@ enum mist_status mist_cuda_nccl_leave(struct mist_cuda_nccl *at, ncclResult_t co
     return status;
 }
 
-static enum mist_status write_mark(struct mist_cuda_nccl *at, uint32_t *mark,
+/* Behind what the current stream has: as many of the queue have begun, or ended. */
+static enum mist_status write_mark(struct mist_cuda_nccl *at, int i_queue, uint32_t *mark,
                                    struct mist_err *err)
 {
-    CUresult code = at->write_mark(mist_cuda_current_stream(at->device),
-                                   (CUdeviceptr)(uintptr_t)mark, at->n_given, 0);
+    CUresult code =
+        at->write_mark(mist_cuda_current_stream(at->device), (CUdeviceptr)(uintptr_t)mark,
+                       at->queues[i_queue].n_given, 0);
     char what[80];
 
     if (code == CUDA_SUCCESS)
@@ -239,27 +248,30 @@ static enum mist_status write_mark(struct mist_cuda_nccl *at, uint32_t *mark,
     return mist_cuda_nccl_fail(at, "communication", what, err);
 }
 
-enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at, const char *operation,
-                                      int32_t peer, int64_t bytes, struct mist_err *err)
+enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at,
+                                      const struct mist_cuda_operation *operation,
+                                      struct mist_err *err)
 {
+    int i_queue = (int)operation->queue;
+    struct mist_cuda_queue *queue = &at->queues[i_queue];
     enum mist_status status;
     bool is_full;
 
     for (;;) {
         pthread_mutex_lock(&at->mutex);
         status = give_failure(at, err);
-        is_full = at->n_given - __atomic_load_n(&at->marks->n_ended, __ATOMIC_ACQUIRE) >=
-                  MIST_CUDA_N_WATCHED;
+        is_full = queue->n_given - n_ended_of(at, i_queue) >= MIST_CUDA_N_WATCHED;
         if (status == MIST_OK && !is_full) {
-            start_call(at, operation, peer, bytes);
-            at->given[at->n_given++ % MIST_CUDA_N_WATCHED] = at->call;
+            start_call(at, operation);
+            queue->given[queue->n_given++ % MIST_CUDA_N_WATCHED] = at->call;
         }
         pthread_mutex_unlock(&at->mutex);
         if (status != MIST_OK || !is_full)
             break;
         mist_clock_sleep_s(full_sleep_s);
     }
-    if (status != MIST_OK || write_mark(at, &at->marks->n_begun, err) == MIST_OK)
+    if (status != MIST_OK ||
+        write_mark(at, i_queue, &at->marks[i_queue].n_begun, err) == MIST_OK)
         return status;
     return mist_cuda_nccl_leave(at, ncclSuccess, err);
 }
@@ -268,9 +280,10 @@ enum mist_status mist_cuda_nccl_end(struct mist_cuda_nccl *at, ncclResult_t code
                                     struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
+    int i_queue = (int)at->call.queue;
 
     if (code == ncclSuccess)
-        status = write_mark(at, &at->marks->n_ended, err);
+        status = write_mark(at, i_queue, &at->marks[i_queue].n_ended, err);
     enum mist_status left = mist_cuda_nccl_leave(at, code, err);
     return status == MIST_OK ? left : status;
 }
@@ -289,6 +302,7 @@ static enum mist_status make_marks(struct mist_cuda_nccl *at, struct mist_err *e
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *symbol = NULL, *marks = NULL;
+    size_t n_bytes = MIST_CUDA_N_QUEUES * sizeof *at->marks;
     cudaError_t code = cudaSetDevice(at->device->i_device);
 
     if (code == cudaSuccess) /* as of CUDA 12.0, without asking the driver to allow it */
@@ -298,12 +312,13 @@ static enum mist_status make_marks(struct mist_cuda_nccl *at, struct mist_err *e
         return mist_err_set(err, MIST_ERR_RUN,
                             "the NVIDIA driver has no cuStreamWriteValue32: update it");
     if (code == cudaSuccess)
-        code = cudaHostAlloc(&marks, sizeof *at->marks, cudaHostAllocMapped);
+        code = cudaHostAlloc(&marks, n_bytes, cudaHostAllocMapped);
     if (code != cudaSuccess)
         return mist_cuda_status(code, "memory for the state of collectives", err);
     memcpy(&at->write_mark, &symbol, sizeof at->write_mark);
-    at->marks = memset(marks, 0, sizeof *at->marks);
-    at->running_start_s = -1;
+    at->marks = memset(marks, 0, n_bytes);
+    for (int i = 0; i < MIST_CUDA_N_QUEUES; i++)
+        at->queues[i].running_start_s = -1;
     return MIST_OK;
 }
 

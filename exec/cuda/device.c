@@ -428,7 +428,8 @@ static enum mist_status make_streams(struct mist_cuda_device *device,
                          "cudaDeviceGetStreamPriorityRange", err);
 
     for (int i = 0; i < MIST_N_STREAMS && status == MIST_OK; i++) {
-        int priority = i == MIST_STREAM_GPU_GPU ? greatest : least;
+        enum mist_stream channel = mist_stream_channel((enum mist_stream)i);
+        int priority = channel == MIST_STREAM_GPU_GPU ? greatest : least;
         status =
             mist_cuda_status(cudaStreamCreateWithPriority(
                                  &device->streams[i], cudaStreamNonBlocking, priority),

@@ -1,5 +1,5 @@
 /*
- * A device: two memory arenas, five streams, and events that order them.
+ * A device: two memory arenas, seven streams, and events that order them.
  *
  * This is the one interface behind which the backends stand. The runtime's dispatcher
  * (one thread) enqueues the tasks of a schedule; every stream works on its own queue in
@@ -159,7 +159,7 @@ void mist_device_fini(struct mist_device *device);
 
 /*
  * Opens the CPU backend: allocates both arenas (4096-byte aligned, zeroed, every page
- * touched by the thread team of the compute stream) and starts the five workers.
+ * touched by the thread team of the compute stream) and starts the seven workers.
  * *out is owned by the caller (mist_device_close). MIST_OK, MIST_ERR_RANGE (a size or
  * threads out of range), MIST_ERR_MEMORY or MIST_ERR_RUN (no threads).
  */

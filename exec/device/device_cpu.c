@@ -1,5 +1,5 @@
 /*
- * The CPU device. Its five streams are worker threads, each with a ring of things to do,
+ * The CPU device. Its seven streams are worker threads, each with a ring of things to do,
  * or they take turns on the thread that waits for them (device_cpu_turns.c).
  *
  * The dispatcher is the only one that puts entries into a ring, its worker the only one
@@ -143,7 +143,7 @@ static void *work(void *arg)
 
 static void wait_until_done(struct cpu_stream *stream, uint64_t target)
 {
-    if (stream->device->fiber) {
+    if (stream->device->takes_turns) {
         cpu_turns_run(stream->device, stream, target);
         return;
     }
@@ -217,7 +217,7 @@ static void wake(struct mist_device *device)
 
 static void drain(struct mist_device *device)
 {
-    if (cpu(device)->fiber) {
+    if (cpu(device)->takes_turns) {
         cpu_turns_run(cpu(device), NULL, 0);
         return;
     }
@@ -315,11 +315,8 @@ static void gate_fini(struct cpu_gate *gate)
     pthread_mutex_destroy(&gate->mutex);
 }
 
-static enum mist_status start_streams(struct cpu_device *device, bool take_turns,
-                                      struct mist_err *err)
+static enum mist_status start_threads(struct cpu_device *device, struct mist_err *err)
 {
-    if (take_turns)
-        return mist_fiber_new(cpu_turns_communicate, device, &device->fiber, err);
     for (int i = 0; i < MIST_N_STREAMS; i++) {
         struct cpu_stream *stream = &device->streams[i];
         int code = pthread_create(&stream->thread, NULL, work, stream);
@@ -342,7 +339,7 @@ static void close_device(struct mist_device *base)
     for (int i = 0; i < MIST_N_STREAMS; i++)
         gate_fini(&device->streams[i].gate);
     gate_fini(&device->gate);
-    mist_fiber_free(device->fiber);
+    cpu_turns_end(device);
     mist_device_fini(base);
     for (int i = 0; i < MIST_N_ARENAS; i++)
         free(base->arenas[i]);
@@ -392,7 +389,8 @@ enum mist_status mist_device_open_cpu(const struct mist_device_config *config,
     }
     status = allocate(&device->base, err);
     if (status == MIST_OK)
-        status = start_streams(device, config->streams_take_turns, err);
+        status = config->streams_take_turns ? cpu_turns_start(device, err)
+                                            : start_threads(device, err);
     if (status == MIST_OK) {
         submit(&device->base, MIST_STREAM_COMPUTE, touch_arenas, device);
         status = mist_device_synchronize(&device->base, err);

@@ -39,6 +39,11 @@ struct cpu_stream {
     _Alignas(CPU_LINE_BYTES) _Atomic uint64_t n_done; /* entries dealt with, ever */
     _Atomic int32_t awaited_event;                    /* of the worker; -1: none */
     struct cpu_entry ring[CPU_RING_ENTRIES];
+
+    /* where streams take turns */
+    struct mist_fiber *fiber; /* of one that waits for other ranks in its bodies */
+    bool is_in_body;          /* it is in the middle of one, running or not */
+    double waited_s;          /* in which it has waited so long */
 };
 
 struct cpu_device {
@@ -49,20 +54,18 @@ struct cpu_device {
     struct cpu_gate gate; /* where the dispatcher sleeps */
     int n_started;        /* streams with a thread */
     struct cpu_stream streams[MIST_N_STREAMS];
-
-    /* where streams take turns */
-    struct mist_fiber *fiber; /* of the gpu_gpu stream, which waits in its bodies */
-    bool is_in_fiber;         /* it runs now */
-    bool is_in_body;          /* it is in the middle of a body, running or not */
-    double waited_s;          /* in which it has waited so long for another rank */
+    bool takes_turns;                /* they do, on the thread that waits for them */
+    struct cpu_stream *inside_fiber; /* whose fiber runs now; NULL: none */
 };
+
+/* Fibers of the streams that need one; and their end. */
+MIST_MUST_CHECK enum mist_status cpu_turns_start(struct cpu_device *device,
+                                                 struct mist_err *err);
+void cpu_turns_end(struct cpu_device *device);
 
 /* Runs what is submitted until a stream has dealt with so many entries; NULL: until all
  * are idle. */
 void cpu_turns_run(struct cpu_device *device, struct cpu_stream *stream, uint64_t target);
-
-/* The function of the fiber; arg is the device. */
-void cpu_turns_communicate(void *arg);
 
 /* mist_device_pause() of a device whose streams take turns. */
 bool cpu_turns_pause(struct mist_device *device, double waited_s);

@@ -6,9 +6,10 @@
  * for its slice. Here the thread that waits for the streams (mist_device_synchronize(), a
  * full ring) runs them. Communication goes before copies, these before computation.
  * Bodies run to their end, with two exceptions: a computation offers its turn between
- * its steps and tiles (mist_device_give_turn()), and communication has a fiber, which it
- * leaves whenever it would wait for another rank (mist_device_pause()). So what streams
- * do adds up, message by message, and nobody is waited for while there is work.
+ * its steps and tiles (mist_device_give_turn()), and each stream that communicates has a
+ * fiber, which it leaves whenever it would wait for another rank (mist_device_pause()).
+ * So what streams do adds up, message by message, and nobody is waited for while there is
+ * work; nor does one message wait for another.
  *
  * Left out: turns inside of copies.
  */
@@ -16,6 +17,7 @@
 
 #include "core/clock.h"
 
+#include <math.h> /* INFINITY */
 #include <sched.h>
 
 /* How long a rank without work looks for a message all the time: longer than ranks that
@@ -23,9 +25,14 @@
  * sooner than it begins to offer the processor to whoever shares it, between looks. */
 static const double look_s = 1e-3, offer_s = 100e-6;
 
-static const enum mist_stream by_priority[MIST_N_STREAMS] = {
-    MIST_STREAM_GPU_GPU, MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
-    MIST_STREAM_COMPUTE, MIST_STREAM_HOST};
+static const enum mist_stream by_priority[MIST_N_STREAMS] = {MIST_STREAM_GPU_GPU,
+                                                             MIST_STREAM_SEND,
+                                                             MIST_STREAM_RECEIVE,
+                                                             MIST_STREAM_HOST_TO_DEVICE,
+                                                             MIST_STREAM_DEVICE_TO_HOST,
+                                                             MIST_STREAM_COMPUTE,
+                                                             MIST_STREAM_HOST};
+enum { N_BEFORE_COMPUTE = 5 };
 
 /* The device whose computation this thread is in, where it may offer its turn. */
 static _Thread_local struct cpu_device *computing;
@@ -44,27 +51,46 @@ static void drop_head(struct cpu_stream *stream)
     atomic_fetch_add(&stream->n_done, 1);
 }
 
-void cpu_turns_communicate(void *arg)
+/* The function of a fiber: bodies of its stream, one each time it is resumed. */
+static void communicate(void *arg)
 {
-    struct cpu_device *device = arg;
+    struct cpu_stream *stream = arg;
 
     for (;;) {
-        struct cpu_entry entry = *head_of(&device->streams[MIST_STREAM_GPU_GPU]);
-        device->is_in_body = true;
+        struct cpu_entry entry = *head_of(stream);
+        stream->is_in_body = true;
         entry.fn(entry.arg);
-        device->is_in_body = false;
-        mist_fiber_yield(device->fiber);
+        stream->is_in_body = false;
+        mist_fiber_yield(stream->fiber);
     }
+}
+
+enum mist_status cpu_turns_start(struct cpu_device *device, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    device->takes_turns = true;
+    for (int i = 0; i < MIST_N_STREAMS && status == MIST_OK; i++)
+        if (mist_stream_channel((enum mist_stream)i) == MIST_STREAM_GPU_GPU)
+            status = mist_fiber_new(communicate, &device->streams[i],
+                                    &device->streams[i].fiber, err);
+    return status;
+}
+
+void cpu_turns_end(struct cpu_device *device)
+{
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        mist_fiber_free(device->streams[i].fiber);
 }
 
 bool cpu_turns_pause(struct mist_device *base, double waited_s)
 {
-    struct cpu_device *device = (struct cpu_device *)(void *)base;
+    struct cpu_stream *stream = ((struct cpu_device *)(void *)base)->inside_fiber;
 
-    if (!device->is_in_fiber)
+    if (!stream)
         return false;
-    device->waited_s = waited_s;
-    mist_fiber_yield(device->fiber);
+    stream->waited_s = waited_s;
+    mist_fiber_yield(stream->fiber);
     return true;
 }
 
@@ -73,17 +99,18 @@ bool cpu_turns_pause(struct mist_device *base, double waited_s)
 static bool run_body(struct cpu_device *device, enum mist_stream i_stream,
                      const struct cpu_entry *entry)
 {
+    struct cpu_stream *stream = &device->streams[i_stream];
     struct cpu_device *before = computing;
     bool has_ended = true;
 
-    if (i_stream == MIST_STREAM_GPU_GPU) {
-        if (mist_device_has_failed(&device->base) && !device->is_in_body)
+    if (stream->fiber) {
+        if (mist_device_has_failed(&device->base) && !stream->is_in_body)
             return true;
         computing = NULL;
-        device->is_in_fiber = true;
-        mist_fiber_resume(device->fiber);
-        device->is_in_fiber = false;
-        has_ended = !device->is_in_body;
+        device->inside_fiber = stream;
+        mist_fiber_resume(stream->fiber);
+        device->inside_fiber = NULL;
+        has_ended = !stream->is_in_body;
     } else if (!mist_device_has_failed(&device->base)) {
         bool computes = i_stream == MIST_STREAM_COMPUTE || i_stream == MIST_STREAM_HOST;
         computing = computes ? device : NULL;
@@ -137,14 +164,26 @@ static bool is_over(struct cpu_device *device, const struct cpu_stream *stream,
     return true;
 }
 
+/* How long the stream has waited for another rank that began last to do so. */
+static double shortest_wait_s(const struct cpu_device *device)
+{
+    double shortest_s = INFINITY;
+
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        if (device->streams[i].is_in_body && device->streams[i].waited_s < shortest_s)
+            shortest_s = device->streams[i].waited_s;
+    return shortest_s;
+}
+
 void cpu_turns_run(struct cpu_device *device, struct cpu_stream *stream, uint64_t target)
 {
     while (!is_over(device, stream, target)) {
         if (take_first_turn(device, MIST_N_STREAMS))
             continue;
-        if (device->waited_s > look_s)
-            mist_clock_rest(device->waited_s);
-        else if (device->waited_s > offer_s)
+        double waited_s = shortest_wait_s(device);
+        if (waited_s > look_s)
+            mist_clock_rest(waited_s);
+        else if (waited_s > offer_s)
             sched_yield();
     }
 }
@@ -155,8 +194,8 @@ void mist_device_give_turn(void)
 
     if (!device)
         return;
-    computing = NULL;                  /* copies and communication keep their turn */
-    while (take_first_turn(device, 3)) /* those before computation */
+    computing = NULL; /* copies and communication keep their turn */
+    while (take_first_turn(device, N_BEFORE_COMPUTE))
         continue;
     computing = device;
 }

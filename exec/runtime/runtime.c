@@ -244,15 +244,15 @@ static enum mist_status dispatch(struct mist_runtime *runtime, int32_t i_task,
 {
     const struct mist_schedule *schedule = runtime->schedule;
     const struct mist_task *task = &schedule->tasks[i_task];
+    enum mist_stream stream = mist_collectives_stream(runtime->collectives, task->stream);
 
     for (int32_t i = 0; i < task->n_deps; i++)
-        mist_device_wait(runtime->device, task->stream,
-                         schedule->deps[task->dep_first + i]);
+        mist_device_wait(runtime->device, stream, schedule->deps[task->dep_first + i]);
     if (!is_skipped(runtime, task))
-        mist_device_submit(runtime->device, task->stream, mist_runtime_run_task,
+        mist_device_submit(runtime->device, stream, mist_runtime_run_task,
                            &runtime->bodies[i_task]);
     if (runtime->is_awaited[i_task])
-        mist_device_record(runtime->device, task->stream, i_task);
+        mist_device_record(runtime->device, stream, i_task);
     return runtime->config.is_serial ? mist_device_synchronize(runtime->device, err)
                                      : MIST_OK;
 }

@@ -14,13 +14,9 @@ struct transfer {
 
 /* What a stage has done so far. */
 struct stage {
-    int32_t next;      /* slot */
-    double computed_s; /* its computation has ended */
-    double sent_s;     /* its communication has */
-    /* the last slot: on the clock and in seconds */
-    int32_t start, end;
-    double started_s;
-    bool talks;
+    int32_t next;              /* slot */
+    double computed_s;         /* its computation has ended */
+    double sent_s, received_s; /* its transfers have */
 };
 
 struct run {
@@ -102,9 +98,8 @@ static double slot_s(const struct mist_pass_times *times, const struct mist_slot
     }
 }
 
-/* Runs the slots of a stage as far as their inputs have come; where it talks, those that
- * begin before a time on the clock. */
-static void advance(struct run *at, int32_t i_stage, int32_t time)
+/* Runs the slots of a stage as far as their inputs have come. */
+static void advance(struct run *at, int32_t i_stage)
 {
     const struct mist_pipeline_order *order = at->order;
     const struct mist_slot *slots =
@@ -121,14 +116,10 @@ static void advance(struct run *at, int32_t i_stage, int32_t time)
         double ready_s = slot->kind == MIST_SLOT_BACKWARD_WEIGHT ? 0
                          : is_forward                            ? at->input_s[cell]
                                                                  : at->gradient_s[cell];
-        if (isinf(ready_s) || (stage->talks && slot->start >= time))
+        if (isinf(ready_s))
             return;
-        stage->start = slot->start;
-        stage->end = slot->end;
-        stage->started_s = fmax(stage->computed_s, ready_s);
-        if (stage->talks)
-            stage->started_s = fmax(stage->started_s, stage->sent_s);
-        stage->computed_s = stage->started_s + slot_s(&at->times[i_virtual], slot);
+        stage->computed_s =
+            fmax(stage->computed_s, ready_s) + slot_s(&at->times[i_virtual], slot);
         if (is_forward)
             at->forward_s[cell] = stage->computed_s;
         else if (slot->kind != MIST_SLOT_BACKWARD_WEIGHT)
@@ -143,19 +134,6 @@ static void advance(struct run *at, int32_t i_stage, int32_t time)
     }
 }
 
-/* When the communication of a stage comes to a transfer that is due at a time on the
- * clock: where it talks, after the passes before it. */
-static double turn_s(const struct stage *stage, int32_t time)
-{
-    double share;
-
-    if (!stage->talks || stage->next == 0)
-        return stage->sent_s;
-    share = (double)(time - stage->start) / (stage->end - stage->start);
-    return fmax(stage->sent_s, stage->started_s + fmin(1, share) * (stage->computed_s -
-                                                                    stage->started_s));
-}
-
 /* Moves one output or gradient to the neighbour. */
 static void move(struct run *at, const struct transfer *transfer)
 {
@@ -168,19 +146,17 @@ static void move(struct run *at, const struct transfer *transfer)
     double alone_s =
         transfer->is_gradient ? times->send_backward_s : times->send_forward_s;
 
-    advance(at, i_from, transfer->time);
-    advance(at, i_to, transfer->time);
+    advance(at, i_from);
+    advance(at, i_to);
     double ready_s =
         (transfer->is_gradient ? at->backward_s : at->forward_s)[cell_of(at, from, k)];
-    double start_s = fmax(ready_s, fmax(turn_s(stages[0], transfer->time),
-                                        turn_s(stages[1], transfer->time)));
+    double start_s = fmax(ready_s, fmax(stages[0]->sent_s, stages[1]->received_s));
     bool is_beside = start_s < stages[0]->computed_s || start_s < stages[1]->computed_s;
     double end_s = start_s + alone_s * (is_beside ? at->stretch : 1);
-    for (int e = 0; e < 2; e++) {
-        stages[e]->sent_s = end_s;
+    stages[0]->sent_s = stages[1]->received_s = end_s;
+    for (int e = 0; e < 2; e++)
         if (start_s < stages[e]->computed_s)
             stages[e]->computed_s += (end_s - start_s) * at->lost;
-    }
     (transfer->is_gradient ? at->gradient_s : at->input_s)[cell_of(at, to, k)] = end_s;
 }
 
@@ -194,19 +170,19 @@ static double run(struct run *at)
     for (int32_t i = 0; i < order->n_chunks * order->n_stages; i++) {
         struct stage *stage = &at->stages[stage_of(order, i)];
         stage->computed_s += at->times[i].is_ahead ? at->times[i].first_s : 0;
-        stage->talks |= at->times[i].talks;
     }
     for (size_t i = 0; i < at->n_transfers; i++)
         move(at, &at->transfers[i]);
     for (int32_t i = 0; i < order->n_stages; i++) {
         const struct stage *stage = &at->stages[i];
-        advance(at, i, INT32_MAX);
+        advance(at, i);
         double sums_s = 0;
         for (int32_t c = 0; c < order->n_chunks; c++)
             sums_s +=
                 at->times[mist_pipeline_virtual(order->schedule, order->n_stages, i, c)]
                     .last_s;
-        end_s = fmax(end_s, fmax(stage->computed_s, stage->sent_s) + sums_s);
+        double moved_s = fmax(stage->sent_s, stage->received_s);
+        end_s = fmax(end_s, fmax(stage->computed_s, moved_s) + sums_s);
     }
     return end_s;
 }

@@ -4,9 +4,9 @@
  * over stages, which knows the slowest one and sums, and the replay of every task.
  *
  * A slot starts when the one before it on its stage has ended and what it needs from a
- * neighbour has come. Transfers go one by one through the communication of both their
- * stages, in the order that all ranks share (schedule_transfer.c). Where a stage computes
- * meanwhile, both take longer. The first forward of a stage takes the optimizer step on,
+ * neighbour has come. What a stage sends goes one by one, and what it receives, in the
+ * order that all ranks share (schedule_transfer.c). Where a stage computes meanwhile,
+ * both take longer. The first forward of a stage takes the optimizer step on,
  * or begins after it; the last backward takes the sums over ranks on.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
@@ -25,7 +25,6 @@ struct mist_pass_times {
     double send_forward_s, send_backward_s; /* to the next, the previous virtual stage */
     double first_s, last_s; /* of the optimizer step, of the last micro-batch's sums */
     bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */
-    bool talks;    /* communicates inside of passes: transfers take turns with that */
 };
 
 /*

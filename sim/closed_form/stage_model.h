@@ -13,7 +13,7 @@
  * gradients so far) and what the one before has left (sums over ranks under ZeRO-2,
  * gradients for the host); and its transfers, of which one way of every round trip is
  * waited for (1F1B with the fewest micro-batches in flight: a stage that sends has
- * nothing left to do until the answer has come) while the other runs beside computation.
+ * nothing left to do until the answer has come): what goes and what comes go at once.
  *
  * d: extra seconds of the first micro-batch (optimizer step with its swaps, and gather of
  * parameters) and the last (reduction of gradients, norms).

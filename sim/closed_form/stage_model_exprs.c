@@ -570,7 +570,7 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
             computed(at, MIST_STAGE_BACKWARD_INPUT));
     outputs[MIST_STAGE_BACKWARDS_WEIGHT] =
         add(at, computed(at, MIST_STAGE_BACKWARD_WEIGHT), remade);
-    outputs[MIST_STAGE_STABLE] = add(at, pair(at, both, way), way);
+    outputs[MIST_STAGE_STABLE] = add(at, both, way);
     outputs[MIST_STAGE_FIRST] = first(at);
     outputs[MIST_STAGE_LAST] = last(at);
     outputs[MIST_STAGE_EXTRA] =

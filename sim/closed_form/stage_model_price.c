@@ -265,6 +265,7 @@ static void price_transfers(struct stage *at, enum mist_task_kind kind,
                             enum mist_stage_value value)
 {
     bool is_left = kind == MIST_TASK_RECV_ACTIVATION || kind == MIST_TASK_SEND_GRADIENT;
+    bool is_send = mist_task_kind_sends(kind);
 
     if (at->i_stage == (is_left ? 0 : at->plan->n_stages - 1))
         return;
@@ -279,7 +280,7 @@ static void price_transfers(struct stage *at, enum mist_task_kind kind,
     for (int32_t i = 0; i < n; i++) {
         struct mist_task task = {
             .kind = kind,
-            .stream = MIST_STREAM_GPU_GPU,
+            .stream = is_send ? MIST_STREAM_SEND : MIST_STREAM_RECEIVE,
             .group = MIST_GROUP_PEER,
             .peer = slices[i].peer,
             .bytes = slices[i].n_rows * mist_schedule_row_bytes(at->plan),

@@ -28,24 +28,34 @@ struct mist_interference {
     /* The device computes on the processors of the host: while the compute and the host
      * stream both run, each has them half the time. */
     bool shares_processors;
-    /* Streams share one thread: while one has it the others stand still
+    /* Streams take turns: while one has its turn those behind it stand still
      * (mist_interference_take_turns()). */
     bool takes_turns;
 };
 
 /* Factor of a stream of the busy ones (a set of streams). Work of the host disturbs no
- * channel, unless it shares the processors. */
+ * channel, unless it shares the processors; streams of one channel don't disturb each
+ * other, unless they share a processor. */
 static inline double mist_interference_of(const struct mist_interference *interference,
                                           unsigned busy, enum mist_stream stream)
 {
-    const unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_HOST;
-    bool is_shared =
-        interference->shares_processors && (busy & both) == both && (both >> stream & 1u);
+    const unsigned work = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_HOST;
+    const unsigned transfers = 1u << MIST_STREAM_SEND | 1u << MIST_STREAM_RECEIVE;
+    const unsigned messages = 1u << MIST_STREAM_GPU_GPU | transfers;
+    unsigned channels = busy & (MIST_N_STREAM_SETS - 1), sharing = 0;
+
+    if (busy & transfers)
+        channels |= 1u << MIST_STREAM_GPU_GPU;
+    if (interference->shares_processors && work >> stream & 1u)
+        sharing = busy & work;
+    else if (interference->shares_processors && interference->takes_turns &&
+             messages >> stream & 1u)
+        sharing = busy & messages;
     double factor = stream == MIST_STREAM_HOST
                         ? 1
-                        : interference->slowdown[busy & (MIST_N_STREAM_SETS - 1)][stream];
+                        : interference->slowdown[channels][mist_stream_channel(stream)];
 
-    return is_shared ? 2 * factor : factor;
+    return sharing ? __builtin_popcount(sharing) * factor : factor;
 }
 
 /* All factors 1: channels do not disturb each other. */

@@ -1,5 +1,5 @@
 /*
- * Event engine: replays priced programs of tasks on devices with five streams each.
+ * Event engine: replays priced programs of tasks on devices with seven streams each.
  *
  * It knows no models, plans or links' prices: whoever builds the graph has put the
  * isolated duration into every task. What devices have in common is given once: a program

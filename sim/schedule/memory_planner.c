@@ -191,7 +191,7 @@ struct planner {
     int32_t n_deps;
 };
 
-static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1, -1};
+static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1, -1, -1, -1};
 
 static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
 {
@@ -346,7 +346,8 @@ static bool order_reuse(struct planner *at)
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
     for (int i = 0; i < MIST_N_ARENAS; i++) {
-        struct segment all = {0, schedule->arena_bytes[i], -1, {-1, -1, -1, -1, -1}};
+        struct segment all = {
+            0, schedule->arena_bytes[i], -1, {-1, -1, -1, -1, -1, -1, -1}};
         if (!insert_segment(&at->arenas[i], 0, all))
             return false;
     }

@@ -7,7 +7,10 @@
  * form of stage_model.h is tested against them. Tasks stand in dispatch order, which is
  * topological; tasks of one stream run in that order. Communication is dispatched in the
  * order of one logical clock that all ranks share, so that ranks which meet in order
- * can't deadlock (mist_replay_check proves it for a plan).
+ * can't deadlock (mist_replay_check proves it for a plan): whatever waits, on any stream,
+ * waits for what all ranks have dispatched before. Transfers between stages have streams
+ * of their own, one for sends and one for receives: no sum over tensor-parallel ranks
+ * waits for a stage that is late, nor does what is ready to go wait for what comes late.
  *
  * The iteration (the per-layer overlap of Mist, EuroSys 2025) is a sequence of passes:
  * one module, one micro-batch, one direction. What a pass needs from elsewhere

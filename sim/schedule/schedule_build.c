@@ -52,33 +52,6 @@ static void list_slot(struct mist_schedule_builder *at, const struct mist_slot *
         at->passes[i].n_in_slot = at->n_passes - start;
 }
 
-/* Whether data-parallel or tensor-parallel ranks communicate in the middle of a slot. */
-static bool communicates_inside(const struct mist_schedule_builder *at)
-{
-    return at->stage->tp > 1 || mist_schedule_shards(at, at->stage->shards_weights) ||
-           mist_schedule_reduces_each(at);
-}
-
-/*
- * Transfers that are due before a pass. Where nothing else communicates inside a slot,
- * all that fall into it go first, and receives run ahead. Otherwise they take their turn
- * between the passes by their logical time, so that nothing waits behind a transfer that
- * is far from ready.
- */
-static void add_due_transfers(struct mist_schedule_builder *at,
-                              const struct mist_schedule_pass *pass)
-{
-    const struct mist_slot *slot = pass->slot;
-    int64_t n = 2 * (int64_t)pass->n_in_slot;
-
-    if (communicates_inside(at))
-        mist_schedule_add_transfers_before(
-            at, slot->start * n + (slot->end - slot->start) * (2 * pass->i_in_slot + 1),
-            n);
-    else if (pass->i_in_slot == 0)
-        mist_schedule_add_transfers_before(at, slot->end, 1);
-}
-
 /* All ranks learn the loss, the norm of all gradients and whether anything is not finite,
  * which decide how the next iteration's optimizer step goes. */
 static void add_norm_exchange(struct mist_schedule_builder *at)
@@ -117,7 +90,8 @@ static void expand(struct mist_schedule_builder *at)
     mist_schedule_fetch_gradients(at, 0);
     for (int32_t i = 0; i < at->n_passes && !at->is_out_of_memory; i++) {
         bool is_late = i + 1 < at->n_passes && follows_itself(at, i + 1);
-        add_due_transfers(at, &at->passes[i]);
+        if (at->passes[i].i_in_slot == 0)
+            mist_schedule_add_due_transfers(at, at->passes[i].slot);
         if (i + 1 < at->n_passes)
             mist_schedule_fetch(at, i + 1);
         if (i + 1 < at->n_passes && !is_late)
@@ -131,7 +105,7 @@ static void expand(struct mist_schedule_builder *at)
         if (is_late)
             mist_schedule_fetch_gradients(at, i + 1);
     }
-    mist_schedule_add_transfers_before(at, INT64_MAX, 1);
+    mist_schedule_add_due_transfers(at, NULL);
     mist_schedule_reduce_rest(at);
     add_norm_exchange(at);
 }
@@ -390,6 +364,8 @@ enum mist_status mist_schedule_build(const struct mist_plan *plan, int32_t rank,
         .out = schedule,
         .err = err,
         .last_compute = -1,
+        .last_transfer = -1,
+        .collectives_behind = -1,
         .swapping_pass = -1,
         .stepped = {.i_module = -1},
     };

@@ -154,6 +154,7 @@ int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
     at->out->tasks[task].group = group;
     at->out->tasks[task].tag = at->n_collectives[group]++;
     at->out->tasks[task].bytes = bytes;
+    mist_schedule_depend(at, task, at->collectives_behind);
     return task;
 }
 

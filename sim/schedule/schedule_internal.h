@@ -91,7 +91,8 @@ struct mist_schedule_builder {
     int32_t n_boundaries;                  /* of all chunks; one chunk's last is the next
                                               one's first where that follows at once */
     int32_t n_collectives[MIST_GROUP_ALL]; /* so far, by group of the stage */
-    int32_t last_compute;                  /* task; -1 none */
+    int32_t last_compute, last_transfer;   /* task; -1 none */
+    int32_t collectives_behind; /* task that they wait for from now on; -1 none */
     /* what is known of slabs [n_modules * MIST_MAX_SLABS] */
     struct mist_schedule_slab *slabs;
     int32_t *fresh; /* [n_modules * MIST_MAX_SLABS][G] gradients that are not at home */
@@ -271,8 +272,10 @@ void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_ba
 /* Lists this rank's ends of all transfers in the order of dispatch. */
 void mist_schedule_list_transfers(struct mist_schedule_builder *at);
 
-/* Dispatches the transfers with a logical time below numerator / denominator. */
-void mist_schedule_add_transfers_before(struct mist_schedule_builder *at,
-                                        int64_t numerator, int64_t denominator);
+/* Dispatches the transfers that are due in a slot, so that receives run ahead; and the
+ * exchanges of a tied weight's gradient that are due before it, as sums over ranks wait
+ * behind them. NULL: all that are left. */
+void mist_schedule_add_due_transfers(struct mist_schedule_builder *at,
+                                     const struct mist_slot *slot);
 
 #endif

@@ -186,7 +186,7 @@ void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_ba
 /*
  * Where the reduction goes. The first stage has no pause behind its micro-batches: there
  * it is taken apart by module and runs beside the last backward. A later stage pauses
- * after its last gradient has left: there the whole reduction comes behind the last
+ * after its last gradient has left: there the whole reduction waits for the last
  * transfer and does not stand in the way of the pipeline, unless gradients are not to
  * stay on the device that long.
  */
@@ -217,6 +217,7 @@ void mist_schedule_reduce_rest(struct mist_schedule_builder *at)
         mist_schedule_settle(at, -1);
         return;
     }
+    at->collectives_behind = at->last_transfer;
     for (int32_t m = at->out->n_modules - 1; m >= 0; m--) {
         int32_t n_before = at->n_settling;
         leave_module(at, m, at->plan->n_micro_batches - 1);

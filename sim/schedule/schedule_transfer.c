@@ -263,14 +263,18 @@ void mist_schedule_list_transfers(struct mist_schedule_builder *at)
               compare_transfers);
 }
 
+/* Of what one rank sends on to the next at the same time, the lowest bits of the tags
+ * differ: they are those of the virtual stages that send. */
 static void set_peer(struct mist_schedule_builder *at, int32_t task,
                      const struct mist_schedule_transfer *transfer)
 {
+    int32_t i_from = transfer->boundary + transfer->is_gradient;
+
     at->out->tasks[task].group = MIST_GROUP_PEER;
     at->out->tasks[task].peer = transfer->peer;
     at->out->tasks[task].tag =
         2 * (transfer->boundary * at->plan->n_micro_batches + transfer->micro_batch) +
-        transfer->is_gradient;
+        i_from % 2;
 }
 
 /* Each holder of a tied weight gets the other's gradient and adds it. */
@@ -313,11 +317,12 @@ static void add_transfer(struct mist_schedule_builder *at,
                          : mist_schedule_activation(at, chunk, layer, k);
     int64_t row_bytes = mist_schedule_row_bytes(at->plan);
     int32_t task = mist_schedule_add_task(
-        at, transfer_kinds[transfer->is_gradient][transfer->is_send], MIST_STREAM_GPU_GPU,
-        layer, k);
+        at, transfer_kinds[transfer->is_gradient][transfer->is_send],
+        transfer->is_send ? MIST_STREAM_SEND : MIST_STREAM_RECEIVE, layer, k);
 
     if (task < 0)
         return;
+    at->last_transfer = task;
     struct mist_task *added = &at->out->tasks[task];
     set_peer(at, task, transfer);
     added->bytes = transfer->n_rows * row_bytes;
@@ -330,11 +335,20 @@ static void add_transfer(struct mist_schedule_builder *at,
         mist_schedule_write(at, task, MIST_ROLE_OUTPUT, buffer);
 }
 
-void mist_schedule_add_transfers_before(struct mist_schedule_builder *at,
-                                        int64_t numerator, int64_t denominator)
+/* A slot has two ticks at most, so behind an exchange that falls into it no transfer is
+ * due either. */
+static bool is_due(const struct mist_schedule_transfer *transfer,
+                   const struct mist_slot *slot)
+{
+    return !slot || (transfer->is_tie ? transfer->time <= slot->start
+                                      : transfer->time < slot->end);
+}
+
+void mist_schedule_add_due_transfers(struct mist_schedule_builder *at,
+                                     const struct mist_slot *slot)
 {
     while (at->next_transfer < at->n_transfers &&
-           at->transfers[at->next_transfer].time * denominator < numerator) {
+           is_due(&at->transfers[at->next_transfer], slot)) {
         const struct mist_schedule_transfer *transfer =
             &at->transfers[at->next_transfer++];
         if (transfer->is_tie)

@@ -170,6 +170,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId i
     __atomic_store_n(out, comm, __ATOMIC_RELEASE);
     enter(comm, MIST_TEST_NCCL_INIT);
     fake.counts.n_made++;
+    fake.counts.max_blocks = config->maxCTAs;
     fake.counts.n_misused += !comm->is_good;
     comm->clique->n_joined++;
     pthread_cond_broadcast(&changed);

@@ -68,6 +68,7 @@ static void make_tables(struct random_graph *r, uint64_t *rng)
     for (int k = 0; k < 2; k++) {
         mist_interference_init(&r->interference[k]);
         r->interference[k].shares_processors = below(rng, 2);
+        r->interference[k].takes_turns = below(rng, 2);
         for (int set = 1; set < MIST_N_STREAM_SETS; set++)
             for (int c = 0; c < MIST_N_CHANNELS; c++)
                 if ((set >> c & 1) && (set & (set - 1)))
@@ -274,10 +275,21 @@ static double own_rate(const struct flat_graph *g, const struct naive *s, int i)
     if (!factors)
         return 1.0;
     int channel = g->channel[i];
-    bool is_shared = factors->shares_processors && (set & 1) && (set >> 4 & 1) &&
-                     (channel == MIST_STREAM_COMPUTE || channel == MIST_STREAM_HOST);
-    double alone = channel == 4 ? 1 : 1.0 / factors->slowdown[set % 16][channel];
-    return is_shared ? alone / 2 : alone;
+    bool sends = set >> MIST_STREAM_SEND & 1, receives = set >> MIST_STREAM_RECEIVE & 1;
+    int n_messages = sends + receives + (set >> MIST_STREAM_GPU_GPU & 1);
+    bool computes = set & 1 && set >> MIST_STREAM_HOST & 1;
+    int n_sharing = 1;
+    double alone = 1;
+    if (channel == MIST_STREAM_COMPUTE || channel == MIST_STREAM_HOST)
+        n_sharing = factors->shares_processors && computes ? 2 : 1;
+    if (channel == MIST_STREAM_SEND || channel == MIST_STREAM_RECEIVE)
+        channel = MIST_STREAM_GPU_GPU;
+    if (channel == MIST_STREAM_GPU_GPU && factors->shares_processors &&
+        factors->takes_turns)
+        n_sharing = n_messages;
+    if (channel != MIST_STREAM_HOST)
+        alone = 1.0 / factors->slowdown[set % 16 | 2 * (sends || receives)][channel];
+    return alone / n_sharing;
 }
 
 static double rate(const struct flat_graph *g, const struct naive *s, int i)

@@ -49,8 +49,9 @@ static struct mist_schedule *build(const struct mist_plan *plan, int32_t rank)
 static void close_order(const struct mist_schedule *schedule,
                         int32_t (*before)[MIST_N_STREAMS])
 {
-    int32_t newest[MIST_N_STREAMS] = {-1, -1, -1, -1, -1}, n_deps = 0;
+    int32_t newest[MIST_N_STREAMS], n_deps = 0;
 
+    memset(newest, -1, sizeof newest);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];
         assert_int_equal(task->dep_first, n_deps);
@@ -93,7 +94,7 @@ static void check_kind(const struct mist_plan *plan, const struct mist_schedule 
 
     switch (task->group) {
     case MIST_GROUP_NONE:
-        assert_int_not_equal(task->stream, MIST_STREAM_GPU_GPU);
+        assert_int_not_equal(mist_stream_channel(task->stream), MIST_STREAM_GPU_GPU);
         break;
     case MIST_GROUP_DP:
         assert_true(stage->dp > 1);
@@ -110,7 +111,9 @@ static void check_kind(const struct mist_plan *plan, const struct mist_schedule 
         break;
     }
     if (task->group != MIST_GROUP_NONE) {
-        assert_int_equal(task->stream, MIST_STREAM_GPU_GPU);
+        assert_int_equal(task->stream, !is_transfer(task) ? MIST_STREAM_GPU_GPU
+                                       : is_send(task)    ? MIST_STREAM_SEND
+                                                          : MIST_STREAM_RECEIVE);
         assert_true(task->bytes > 0);
     }
     if (task->group != MIST_GROUP_PEER)
@@ -210,15 +213,43 @@ static bool is_member(const struct mist_schedule *a, const struct mist_schedule 
 
 /* ------------------------------------------------------------------------ no deadlock */
 
-struct play {
-    struct world *at;
-    bool *done[MAX_RANKS];
-    int32_t head[MAX_RANKS][MIST_N_STREAMS]; /* next task of each stream; n_tasks: none */
+/* What works on the tasks of a rank, each in their order. */
+enum worker {
+    EACH_STREAM,
+    EACH_CHANNEL, /* transfers and collectives together: where a device can do no more */
+    ONE_FOR_ALL,  /* a dispatcher that waits for each, as it may where ranks first meet */
+    N_WORKERS
 };
 
-static void skip_to_stream(const struct mist_schedule *schedule, int stream, int32_t *i)
+struct play {
+    struct world *at;
+    enum worker worker;
+    bool *done[MAX_RANKS];
+    int32_t head[MAX_RANKS][MIST_N_STREAMS]; /* next task of each worker; n_tasks: none */
+};
+
+static int worker_of(const struct play *play, enum mist_stream stream)
 {
-    while (*i < schedule->n_tasks && (int)schedule->tasks[*i].stream != stream)
+    return play->worker == EACH_STREAM    ? (int)stream
+           : play->worker == EACH_CHANNEL ? (int)mist_stream_channel(stream)
+                                          : 0;
+}
+
+/* Of those who meet in a task: sends meet receives. */
+static int worker_of_others(const struct play *play, const struct mist_task *task)
+{
+    return worker_of(play, !is_transfer(task) ? task->stream
+                           : is_send(task)    ? MIST_STREAM_RECEIVE
+                                              : MIST_STREAM_SEND);
+}
+
+static void skip_to_stream(struct play *play, int32_t rank, int stream)
+{
+    const struct mist_schedule *schedule = play->at->ranks[rank];
+    int32_t *i = &play->head[rank][stream];
+
+    while (*i < schedule->n_tasks &&
+           worker_of(play, schedule->tasks[*i].stream) != stream)
         ++*i;
 }
 
@@ -244,7 +275,7 @@ static bool meets(const struct play *play, int32_t rank, const struct mist_task 
     for (int32_t other = 0; other < at->n_ranks; other++) {
         if (other == rank || !is_member(at->ranks[rank], at->ranks[other], task))
             continue;
-        int32_t i = ready(play, other, MIST_STREAM_GPU_GPU);
+        int32_t i = ready(play, other, worker_of_others(play, task));
         if (i < 0)
             return false;
         const struct mist_task *theirs = &at->ranks[other]->tasks[i];
@@ -260,7 +291,7 @@ static void finish(struct play *play, int32_t rank, int stream)
     int32_t i = play->head[rank][stream]++;
 
     play->done[rank][i] = true;
-    skip_to_stream(play->at->ranks[rank], stream, &play->head[rank][stream]);
+    skip_to_stream(play, rank, stream);
 }
 
 /* Ends what can end; a transfer or collective ends on all its ranks at once. */
@@ -279,7 +310,7 @@ static int32_t sweep(struct play *play)
                 continue;
             for (int32_t k = 0; k < play->at->n_ranks; k++)
                 if (is_member(mine, play->at->ranks[k], task)) {
-                    finish(play, k, stream);
+                    finish(play, k, k == rank ? stream : worker_of_others(play, task));
                     n++;
                 }
         }
@@ -287,16 +318,16 @@ static int32_t sweep(struct play *play)
     return n;
 }
 
-static void check_no_deadlock(struct world *at)
+static void check_no_deadlock(struct world *at, enum worker worker)
 {
-    struct play play = {.at = at};
+    struct play play = {.at = at, .worker = worker};
     int32_t n_left = 0, n_done = 1;
 
     for (int32_t rank = 0; rank < at->n_ranks; rank++) {
         play.done[rank] = calloc((size_t)at->ranks[rank]->n_tasks, sizeof(bool));
         assert_non_null(play.done[rank]);
         for (int stream = 0; stream < MIST_N_STREAMS; stream++)
-            skip_to_stream(at->ranks[rank], stream, &play.head[rank][stream]);
+            skip_to_stream(&play, rank, stream);
         n_left += at->ranks[rank]->n_tasks;
     }
     for (; n_left > 0 && n_done > 0; n_left -= n_done)
@@ -448,7 +479,8 @@ static int32_t check_plan(struct world *at, double *ratios)
                                      (const struct mist_schedule *const *)at->ranks,
                                      at->n_ranks, &err),
          &err);
-    check_no_deadlock(at);
+    for (int worker = 0; worker < N_WORKERS; worker++)
+        check_no_deadlock(at, (enum worker)worker);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)
         mist_schedule_free(at->ranks[rank]);
     return at->n_ranks;

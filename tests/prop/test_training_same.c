@@ -197,6 +197,10 @@ static const char *const tensor_chunked[] = {
     "G4 il2: tp2 / tp2 oa1",
     "G4 zbv: tp2 / tp2",
     "G4 zbv delay34: tp2 ck1 ow.5 oa.5 / tp2 og.5",
+    "G4 delay41: tp2 / tp2",
+    "G4 zb delay42: tp2 / tp2 oa1",
+    "G4 il2 delay43: tp2 oo.5 / tp2",
+    "G4 zbv delay45: tp2 / tp2",
     NULL,
 };
 
@@ -204,6 +208,7 @@ static const char *const sequence_chunked[] = {
     "G4 each: tp2 dp2 sp",
     "G4 il2: tp2 dp2 sp z2 / tp2 dp2 sp z3",
     "G4 zbv: tp2 dp2 sp z3 oa.5 / tp2 dp2 sp z2",
+    "G4 il2 delay47: tp2 dp2 sp z3 / tp2 dp2 sp z2",
     NULL,
 };
 

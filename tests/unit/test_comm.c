@@ -222,6 +222,69 @@ static void check_transfers(void)
           MIST_ERR_RANGE);
 }
 
+/* Transfers around the ring of ranks, large and small; sends and receives in a thread
+ * each, so that nobody has to begin. */
+enum { N_ROUND = 300000, N_ROUNDS = 60 };
+
+static int64_t n_in_round(int32_t tag)
+{
+    return tag % 3 == 0 ? N_ROUND : 1 + tag;
+}
+
+static void *send_round(void *arg)
+{
+    static int32_t out[N_ROUND];
+    struct mist_err why = {0};
+
+    (void)arg;
+    for (int32_t tag = 0; tag < N_ROUNDS; tag++) {
+        int64_t n = n_in_round(tag);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = rank * N_ROUND + tag + (int32_t)i;
+        sleep_a_little((uint64_t)tag);
+        CHECK(mist_comm_send(comm, (rank + 1) % n_ranks, tag, out, 4 * n, &why) ==
+              MIST_OK);
+    }
+    return NULL;
+}
+
+static void *receive_round(void *arg)
+{
+    static int32_t in[N_ROUND];
+    int32_t last = (rank + n_ranks - 1) % n_ranks;
+    struct mist_err why = {0};
+
+    (void)arg;
+    for (int32_t tag = 0; tag < N_ROUNDS; tag++) {
+        int64_t n = n_in_round(tag);
+        CHECK(mist_comm_recv(comm, last, tag, in, 4 * n, &why) == MIST_OK);
+        for (int64_t i = 0; i < n; i++)
+            CHECK(in[i] == last * N_ROUND + tag + (int32_t)i);
+        sleep_a_little((uint64_t)tag + N_ROUNDS);
+    }
+    return NULL;
+}
+
+/* Sums meanwhile: through the window of the node, and by messages in pieces. */
+static void check_threads(void)
+{
+    static const int64_t shards[] = {1, 5000, 131073, 2 * PIECE + 3};
+    int32_t all[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct mist_comm_group *group;
+    pthread_t sender, receiver;
+
+    CHECK(mist_comm_group(comm, all, n_ranks, 30, &group, &err) == MIST_OK);
+    CHECK(mist_comm_reserve(comm, 4 * n_ranks * (2 * PIECE + 3), n_ranks, &err) ==
+          MIST_OK);
+    CHECK(pthread_create(&sender, NULL, send_round, NULL) == 0);
+    CHECK(pthread_create(&receiver, NULL, receive_round, NULL) == 0);
+    for (int round = 0; round < 3; round++)
+        for (size_t i = 0; i < sizeof shards / sizeof *shards; i++)
+            check_sums(group, all, shards[i]);
+    CHECK(pthread_join(sender, NULL) == 0);
+    CHECK(pthread_join(receiver, NULL) == 0);
+}
+
 /* Small messages are on their way before anyone asks for them; tags sort them, and sums
  * with the number of a tag don't meet them. */
 static void check_tags(void)
@@ -383,6 +446,7 @@ static int run_rank(const char *mode, const char *shared)
     check_bf16();
     check_tags();
     check_transfers();
+    check_threads();
     check_barrier(shared);
     check_gather();
     check_broadcast();

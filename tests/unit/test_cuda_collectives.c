@@ -122,8 +122,11 @@ static void test_alone(void **state)
     mist_test_device_download(back, buffer, sizeof back);
     assert_memory_equal(back, values, sizeof back);
     /* what the device wrote of what it has done */
-    assert_int_equal(mist_cuda_nccl_of(rank.at)->marks->n_begun, 3);
-    assert_int_equal(mist_cuda_nccl_of(rank.at)->marks->n_ended, 3);
+    const struct mist_cuda_marks *marks = mist_cuda_nccl_of(rank.at)->marks;
+    assert_int_equal(marks[MIST_CUDA_COLLECTIVES].n_begun, 3);
+    assert_int_equal(marks[MIST_CUDA_COLLECTIVES].n_ended, 3);
+    assert_int_equal(marks[MIST_CUDA_SENDS].n_begun, 0);
+    assert_int_equal(marks[MIST_CUDA_RECEIVES].n_begun, 0);
     close_alone(&rank);
     mist_test_device_free(buffer);
     mist_test_device_free(other);
@@ -399,7 +402,7 @@ static void test_threads(void **state)
         pthread_join(threads[i], NULL);
     struct mist_test_nccl_counts counts = mist_test_nccl_counts();
     assert_int_equal(atomic_load(&board.n_failed), 0);
-    assert_int_equal(counts.n_made, N_RANKS * (N_TEAMS + 1));
+    assert_int_equal(counts.n_made, N_RANKS * (N_TEAMS + MIST_CUDA_N_WORLDS));
     assert_int_equal(counts.n_destroyed, counts.n_made);
     assert_int_equal(counts.n_aborted + counts.n_misused, 0);
 }
@@ -550,6 +553,24 @@ static void test_faults(void **state)
     }
 }
 
+/* A collective, a send and a receive fit on a GPU together. */
+static void test_room(void **state)
+{
+    static const int32_t self = 0, cases[][2] = {{1, 1}, {41, 13}, {96, 32}, {132, 32}};
+    struct mist_collective_group *group;
+    struct rank rank;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mist_test_nccl_reset();
+        open_alone(&rank, 60);
+        rank.device.n_processors = cases[i][0];
+        assert_int_equal(
+            mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
+        assert_int_equal(mist_test_nccl_counts().max_blocks, cases[i][1]);
+        close_alone(&rank);
+    }
+}
+
 /* An operation hangs on the device, and the dispatcher in a launch behind it, since the
  * stream is full. The deadline comes all the same, and the watchdog called nothing of
  * CUDA, which that launch might have kept it out of. */
@@ -655,8 +676,11 @@ static void *go_on(void *arg)
 
     mist_clock_sleep_s(20e-3);
     pthread_mutex_lock(&at->mutex);
-    __atomic_store_n(&at->marks->n_begun, at->n_given, __ATOMIC_RELEASE);
-    __atomic_store_n(&at->marks->n_ended, at->n_given, __ATOMIC_RELEASE);
+    uint32_t n_given = at->queues[MIST_CUDA_COLLECTIVES].n_given;
+    __atomic_store_n(&at->marks[MIST_CUDA_COLLECTIVES].n_begun, n_given,
+                     __ATOMIC_RELEASE);
+    __atomic_store_n(&at->marks[MIST_CUDA_COLLECTIVES].n_ended, n_given,
+                     __ATOMIC_RELEASE);
     pthread_mutex_unlock(&at->mutex);
     return NULL;
 }
@@ -682,7 +706,9 @@ static void test_many(void **state)
         assert_int_equal(
             mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
         pthread_mutex_lock(&at->mutex);
-        at->n_given = at->marks->n_begun = at->marks->n_ended = UINT32_MAX - N_BEFORE / 2;
+        struct mist_cuda_marks *marks = &at->marks[MIST_CUDA_COLLECTIVES];
+        at->queues[MIST_CUDA_COLLECTIVES].n_given = marks->n_begun = marks->n_ended =
+            UINT32_MAX - N_BEFORE / 2;
         pthread_mutex_unlock(&at->mutex);
         int most = N_BEFORE + MIST_CUDA_N_WATCHED + (hangs ? 0 : 1);
         for (; n <= most && status == MIST_OK; n++) {
@@ -714,6 +740,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_peer_never_comes),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_full_stream),
         cmocka_unit_test(test_device_failed),
         cmocka_unit_test(test_no_id),

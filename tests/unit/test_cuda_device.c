@@ -453,7 +453,8 @@ static void test_priorities(void **state)
         assert_int_equal(
             cudaStreamGetPriority(mist_cuda_device_of(device)->streams[i], &priority),
             cudaSuccess);
-        assert_int_equal(priority, i == MIST_STREAM_GPU_GPU ? greatest : least);
+        enum mist_stream channel = mist_stream_channel((enum mist_stream)i);
+        assert_int_equal(priority, channel == MIST_STREAM_GPU_GPU ? greatest : least);
     }
     mist_device_close(device);
 }

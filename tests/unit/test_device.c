@@ -287,6 +287,44 @@ static void test_priorities(void **state)
     mist_device_close(diary.device);
 }
 
+/* A message that takes so many looks; letters of its own. */
+struct message {
+    struct diary *diary;
+    int waits;
+    char begins, ends;
+};
+
+static void carry(void *arg)
+{
+    const struct message *message = arg;
+
+    note(message->diary, message->begins);
+    for (int i = 0; i < message->waits; i++)
+        assert_true(mist_device_pause(message->diary->device, 0));
+    note(message->diary, message->ends);
+}
+
+/* A message that comes late keeps no other from going or coming, and computation goes on
+ * beside all of them. */
+static void test_messages(void **state)
+{
+    struct diary diary = {.device = open_device(0, 0)};
+    struct message first = {&diary, 3, 'r', 'R'}, second = {&diary, 0, 'q', 'Q'};
+    struct message sum = {&diary, 1, 'g', 'G'}, late = {&diary, 2, 'h', 'H'};
+    struct message send = {&diary, 2, 's', 'S'};
+
+    mist_device_reset_events(diary.device, 0);
+    mist_device_submit(diary.device, MIST_STREAM_COMPUTE, compute, &diary);
+    mist_device_submit(diary.device, MIST_STREAM_RECEIVE, carry, &first);
+    mist_device_submit(diary.device, MIST_STREAM_RECEIVE, carry, &second);
+    mist_device_submit(diary.device, MIST_STREAM_SEND, carry, &send);
+    mist_device_submit(diary.device, MIST_STREAM_GPU_GPU, carry, &sum);
+    mist_device_submit(diary.device, MIST_STREAM_GPU_GPU, carry, &late);
+    assert_int_equal(mist_device_synchronize(diary.device, NULL), MIST_OK);
+    assert_string_equal(diary.text, "gsr0Gh1SH2RqQ3");
+    mist_device_close(diary.device);
+}
+
 static int take_one_thread(void **state)
 {
     take_turns = true;
@@ -309,6 +347,7 @@ int main(void)
         cmocka_unit_test_setup(test_failure, take_one_thread),
         cmocka_unit_test_setup(test_out_of_memory, take_one_thread),
         cmocka_unit_test_setup(test_priorities, take_one_thread),
+        cmocka_unit_test_setup(test_messages, take_one_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

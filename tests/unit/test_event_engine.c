@@ -394,8 +394,8 @@ static void test_invalid_graphs_are_refused(void **state)
     s.device[1].program = 3;
     expect_invalid(&s, "device 1 has program 3, expected 0 to 2");
     set_up(&s, 2, rows);
-    s.channel[0][0] = 5;
-    expect_invalid(&s, "task 0 has channel 5");
+    s.channel[0][0] = MIST_N_STREAMS;
+    expect_invalid(&s, "task 0 has channel 7");
     set_up(&s, 2, rows);
     s.lane[0][1] = 1;
     expect_invalid(&s, "task 1 has lane 1, expected -1 to 0");

@@ -133,6 +133,43 @@ static void test_turns_add_up(void **state)
     assert_true(mist_interference_of(&turns, all, MIST_STREAM_COMPUTE) > 1e5);
 }
 
+/* Transfers between stages disturb, and are disturbed, as collectives are; the three share
+ * nothing unless one processor does them all. */
+static void test_streams_of_a_channel(void **state)
+{
+    static const enum mist_stream streams[] = {MIST_STREAM_GPU_GPU, MIST_STREAM_SEND,
+                                               MIST_STREAM_RECEIVE};
+    struct mist_interference turns;
+
+    for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
+        for (int some = 1; some < 8; some++) {
+            unsigned busy = set & ~(1u << MIST_STREAM_GPU_GPU);
+            for (int i = 0; i < 3; i++)
+                busy |= (unsigned)(some >> i & 1) << streams[i];
+            for (int c = 0; c < MIST_N_STREAMS; c++) {
+                enum mist_stream channel = mist_stream_channel((enum mist_stream)c);
+                if (busy >> c & 1 && set >> MIST_STREAM_GPU_GPU & 1)
+                    assert_true(mist_interference_of(&a100, busy, (enum mist_stream)c) ==
+                                a100.slowdown[set][channel]);
+            }
+        }
+    mist_interference_take_turns(&turns);
+    for (int shares = 0; shares < 2; shares++)
+        for (int some = 1; some < 8; some++) {
+            unsigned busy = 0;
+            int n = 0;
+            turns.shares_processors = shares;
+            for (int i = 0; i < 3; i++) {
+                busy |= (unsigned)(some >> i & 1) << streams[i];
+                n += some >> i & 1;
+            }
+            for (int i = 0; i < 3; i++)
+                if (some >> i & 1)
+                    assert_true(mist_interference_of(&turns, busy, streams[i]) ==
+                                (shares ? n : 1));
+        }
+}
+
 static void test_check_names_the_factor(void **state)
 {
     struct mist_interference f;
@@ -353,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bundle_closed_forms),
         cmocka_unit_test(test_turns_add_up),
+        cmocka_unit_test(test_streams_of_a_channel),
         cmocka_unit_test(test_check_names_the_factor),
         cmocka_unit_test(test_published_times),
         cmocka_unit_test(test_fit_recovers_factors),
