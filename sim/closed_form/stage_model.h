@@ -18,10 +18,11 @@
  * d: extra seconds of the first micro-batch (optimizer step with its swaps, and gather of
  * parameters) and the last (reduction of gradients, norms).
  *
- * peak: largest sum of live device buffers. Exact while nothing is offloaded and ZeRO is
- * below 2; with ZeRO-2 and ZeRO-3 never below it. The planner's arena is larger by what
- * fragmentation costs (nothing in most plans, 6 % at worst over the random plans of
- * tests/prop/test_stage_model.c, 12 % where a stage has lean blocks), so whoever must not pass a limit asks
+ * peak: the most device buffers that live at once, of the lifetimes that the rooms of
+ * schedule_piece.h declare. Exact while nothing is offloaded and ZeRO is below 2;
+ * otherwise never below it. Ratios act through whole tensors: between 0 and 1 a quantity
+ * counts with the half tensor that it may be off. The planner's arena is larger by the
+ * holes of its layout, none in most stages, so whoever must not pass a limit asks
  * mist_replay_memory() for the few plans that are left.
  *
  * host: the same of pinned host memory.

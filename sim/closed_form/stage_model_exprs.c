@@ -61,8 +61,7 @@ static mist_expr pass(writer *at, mist_expr whole, mist_expr start, work beside)
  * Blocks of a stable micro-batch whose backward comes too soon to swap in between (less
  * than 3 passes, schedule_leave.c): the last ones of the stage. Behind the last block's
  * forward come a forward and a backward of every module for each other micro-batch in
- * flight, 2 between, and 2 more passes for each block further down. The first micro-batch
- * has half of that behind it: stage_model_memory.c counts its blocks.
+ * flight, 2 between, and 2 more passes for each block further down.
  */
 static mist_expr n_near(writer *at)
 {

@@ -14,8 +14,8 @@
  * the first such communication (all of it under tp 1); of zeroing new gradients; of the
  * sum over tensor-parallel ranks. Bytes: of parameters, gradients and state (_1: of a
  * shard), of what a block keeps and what programs need inside; elements of the
- * parameters, and of the matrices that can be offloaded (the embedding has two, decided
- * one after the other).
+ * parameters, of the matrices that can be offloaded (the embedding has two, decided one
+ * after the other), and of the largest of them.
  */
 #define MIST_STAGE_BY_KIND(X)                                                            \
     X(FORWARD)                                                                           \
@@ -38,6 +38,7 @@
     X(ELEMENTS)                                                                          \
     X(MATRIX_A)                                                                          \
     X(MATRIX_B)                                                                          \
+    X(LARGEST)                                                                           \
     X(SAVED)                                                                             \
     X(SCRATCH_FORWARD)                                                                   \
     X(SCRATCH_BACKWARD)
@@ -45,7 +46,8 @@
 /* Of the stage. Seconds: all transfers of one micro-batch in one direction; copies of
  * all that a block keeps, a lean one, and of its input; the exchange of a tied weight's
  * gradient; the last exchange of an iteration. Bytes: what a lean block keeps, and what it
- * makes again; boundary activation, constants, token ids of a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
+ * makes again; what blocks may keep beyond a ratio; boundary activation, constants, token
+ * ids of a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
  * offloaded. IS_DP: 1, or 0 under dp 1, where there is nothing to shard. */
 #define MIST_STAGE_ONCE(X)                                                               \
     X(RECV_ACTIVATION)                                                                   \
@@ -64,6 +66,7 @@
     X(IS_DP)                                                                             \
     X(SAVED_LEAN)                                                                        \
     X(REMADE)                                                                            \
+    X(KEPT_OFF)                                                                          \
     X(BOUNDARY)                                                                          \
     X(CONSTANT)                                                                          \
     X(TOKENS)
@@ -104,6 +107,7 @@ struct mist_stage_writer {
     mist_expr n_lean;   /* 0 unless has_lean */
     mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
     mist_expr on_host;  /* 1: updates of offloaded state; 0 unless offloads */
+    int n_in_row;       /* blocks in a row the most of which is meant; 0: all of them */
     const mist_expr *value;
 };
 
@@ -134,7 +138,8 @@ void mist_stage_model_write_memory(struct mist_stage_writer *at,
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
                             const mist_expr isolated[MIST_N_CHANNELS]);
 
-/* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio. */
+/* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio, of
+ * weights, gradients or state. */
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            int ratio);
 
@@ -143,6 +148,17 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
  * quantity is part of what is there of another with a higher ratio. */
 mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_kind kind,
                                  uint32_t if_all, uint32_t if_none);
+
+/* The same as a share of all parameters. */
+mist_expr mist_stage_share_of_all(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                  uint32_t if_all, uint32_t if_none);
+
+/* A size where a ratio is between 0 and 1; 0 where it is one of these. */
+mist_expr mist_stage_if_cut(struct mist_stage_writer *at, int ratio, mist_expr size);
+
+/* Bytes of the rooms of a module that last until then; of n blocks in a row. */
+mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                           enum mist_until until, int n);
 
 /* Seconds by stream, alone. */
 struct mist_stage_work {

@@ -1,10 +1,13 @@
 /*
- * The memory of a stage: largest sums of what lives at once, as formulas. See
- * stage_model.h for what they promise, stage_model_internal.h for the symbols.
+ * The memory of a stage: the most that lives at once, as formulas. See stage_model.h for
+ * what they promise, stage_model_internal.h for the symbols.
  *
- * Live at once on the device: what outlives the iteration; what every micro-batch in
- * flight keeps there; and around the busiest pass, a backward or the optimizer step, what
- * has been brought for it and the next one, and what waits behind it.
+ * On the device live what outlives the iteration; what every micro-batch in flight keeps;
+ * and around a pass its scratch, its rooms (schedule_piece.h) and those of the passes next
+ * to it. Each function is one moment at which that may be the most: the forward or
+ * backward of a module at one of the ends of the blocks (in between it is the same and
+ * less is kept), or its optimizer step. Ratios act through whole tensors: how far they may
+ * be off (module_storage.h) counts, so that no moment comes out too small.
  */
 #include "sim/closed_form/stage_model_internal.h"
 
@@ -14,7 +17,18 @@
 
 typedef struct mist_stage_writer writer;
 
-/* ------------------------------------------------------------------------ parameters */
+static mist_expr boundary(writer *at)
+{
+    return at->value[MIST_STAGE_BOUNDARY];
+}
+
+/* Where i is below a number of blocks, yes. */
+static mist_expr if_below(writer *at, int i, mist_expr n, mist_expr yes, mist_expr no)
+{
+    return mist_expr_select_le(at->pool, n, num(at, i), no, yes);
+}
+
+/* ----------------------------------------------------------------------------- homes */
 
 static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
                           enum mist_stage_value whole, enum mist_stage_value shard)
@@ -45,26 +59,6 @@ static mist_expr state(writer *at, enum mist_layer_kind kind)
     return by_level(at, kind, 1, MIST_STAGE_STATE_0, MIST_STAGE_STATE_1);
 }
 
-/* The share of a module's matrices as one of its parameters. */
-static mist_expr of_parameters(writer *at, enum mist_layer_kind kind, mist_expr share)
-{
-    double none;
-
-    if (mist_expr_is_const(at->pool, share, &none) && none == 0)
-        return share;
-    mist_expr matrices =
-        add(at, of(at, MIST_STAGE_MATRIX_A, kind), of(at, MIST_STAGE_MATRIX_B, kind));
-
-    return mul(at, share,
-               mist_expr_div(at->pool, matrices, of(at, MIST_STAGE_ELEMENTS, kind)));
-}
-
-/* Share of a module's parameters that is offloaded. */
-static mist_expr offloaded(writer *at, enum mist_layer_kind kind, int ratio)
-{
-    return of_parameters(at, kind, mist_stage_share(at, kind, ratio));
-}
-
 static mist_expr homes(writer *at, enum mist_layer_kind kind)
 {
     return add(at, add(at, weights(at, kind), gradients(at, kind)), state(at, kind));
@@ -73,182 +67,195 @@ static mist_expr homes(writer *at, enum mist_layer_kind kind)
 /* Of these, in the host. */
 static mist_expr homes_in_host(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr w = mul(at, offloaded(at, kind, MIST_RATIO_WEIGHTS), weights(at, kind));
-    mist_expr g = mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS), gradients(at, kind));
-    mist_expr s = mul(at, offloaded(at, kind, MIST_RATIO_STATE), state(at, kind));
+    mist_expr w = mist_stage_share_of_all(at, kind, MIST_IF_WEIGHTS_AWAY, 0);
+    mist_expr g = mist_stage_share_of_all(at, kind, MIST_IF_GRADIENTS_AWAY, 0);
+    mist_expr s = mist_stage_share_of_all(at, kind, MIST_IF_STATE_AWAY, 0);
 
-    return add(at, add(at, w, g), s);
+    w = mul(at, w, weights(at, kind));
+    g = mul(at, g, gradients(at, kind));
+    return add(at, add(at, w, g), mul(at, s, state(at, kind)));
 }
 
 /* Beside them, what an update there reads and writes. */
 static mist_expr copies_in_host(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr w = of_parameters(
-        at, kind,
-        mist_stage_share_where(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_WEIGHTS_AWAY));
-    mist_expr g = of_parameters(
-        at, kind,
-        mist_stage_share_where(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_GRADIENTS_AWAY));
+    mist_expr w =
+        mist_stage_share_of_all(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_WEIGHTS_AWAY);
+    mist_expr g =
+        mist_stage_share_of_all(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_GRADIENTS_AWAY);
 
+    w = mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1));
     return add(
-        at, mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1)),
+        at, w,
         mul(at, g,
             by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1)));
+}
+
+/* What may be on the device beyond the ratios. */
+static mist_expr off_the_ratios(writer *at)
+{
+    mist_expr part = mist_expr_div(at->pool, of(at, MIST_STAGE_LARGEST, BLOCK),
+                                   of(at, MIST_STAGE_ELEMENTS, BLOCK));
+    mist_expr sum = mist_stage_if_cut(at, MIST_RATIO_WEIGHTS, weights(at, BLOCK));
+
+    sum = add(at, sum, mist_stage_if_cut(at, MIST_RATIO_GRADIENTS, gradients(at, BLOCK)));
+    sum = add(at, sum, mist_stage_if_cut(at, MIST_RATIO_STATE, state(at, BLOCK)));
+    return mul(at, sum, mul(at, part, num(at, 0.5)));
 }
 
 static mist_expr persistent(writer *at)
 {
     mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
     mist_expr modules = sub(at, all(at, homes), all(at, homes_in_host));
+    mist_expr others = add(at, at->value[MIST_STAGE_CONSTANT], tokens);
 
-    return add(at, add(at, modules, at->value[MIST_STAGE_CONSTANT]), tokens);
+    return add(at, add(at, modules, off_the_ratios(at)), others);
 }
 
-/* Weights of a module that are put together for each pass. */
+/* ----------------------------------------------------------------------------- rooms */
+
+/* Of one module. */
+static mist_expr rooms(writer *at, enum mist_layer_kind kind, enum mist_until until)
+{
+    return mist_stage_rooms(at, kind, until, 1);
+}
+
+/* Of two blocks in a row, where the stage has more than n; of one otherwise. */
+static mist_expr of_two(writer *at, enum mist_until until, int n)
+{
+    mist_expr one = mist_stage_rooms(at, BLOCK, until, 1);
+
+    return if_below(at, n, at->n_layers, mist_stage_rooms(at, BLOCK, until, 2), one);
+}
+
+/* Weights that passes of a module compute with. */
 static mist_expr brought(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr whole = of(at, MIST_STAGE_WEIGHTS_0, kind);
-    mist_expr swapped = mul(at, offloaded(at, kind, MIST_RATIO_WEIGHTS), whole);
+    mist_expr own = rooms(at, kind, MIST_UNTIL_PASSED);
 
-    return mist_stage_by_zero(at, 3, whole, swapped);
+    if (kind != HEAD || !at->is_first)
+        return own;
+    /* a tied head on the embedding's rank computes with the embedding's */
+    mist_expr is_tied = sub(at, num(at, 1), at->value[MIST_STAGE_IS_UNTIED]);
+    return add(at, own, mul(at, is_tied, rooms(at, EMBEDDING, MIST_UNTIL_PASSED)));
 }
 
-/* Gradients of a module that are new for each micro-batch. */
+/* A micro-batch's gradients of a module. */
 static mist_expr fresh(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr whole = of(at, MIST_STAGE_GRADIENTS_0, kind);
-    mist_expr swapped = mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS), whole);
-
-    return mist_stage_by_zero(at, 2, whole, swapped);
+    return rooms(at, kind, MIST_UNTIL_SUMMED);
 }
 
-/* The sum so far while a micro-batch's is added to it. */
-static mist_expr sum_so_far(writer *at, enum mist_layer_kind kind)
+/* What of gradients for the next pass is there before it: where the sum so far comes from
+ * the host to be added to, which is so without ZeRO-2, and not in the first micro-batch. */
+static mist_expr if_summed_before(writer *at, mist_expr yes, mist_expr no)
 {
-    mist_expr shard = mul(at, offloaded(at, kind, MIST_RATIO_GRADIENTS),
-                          of(at, MIST_STAGE_GRADIENTS_1, kind));
+    mist_expr later =
+        mist_expr_select_le(at->pool, at->n_micro_batches, num(at, 1), no, yes);
 
-    return mist_stage_by_zero(at, 2, shard, num(at, 0));
+    return at->offloads ? mist_stage_by_zero(at, 2, no, later) : no;
 }
 
-/* Optimizer state behind its step, on its way out while the next one's is there. */
-static mist_expr behind(writer *at, enum mist_layer_kind kind)
+static mist_expr next_fresh(writer *at, enum mist_layer_kind kind)
 {
-    return mul(at,
-               of_parameters(at, kind,
-                             mist_stage_share_where(at, kind, MIST_IF_STATE_AWAY,
-                                                    MIST_IF_HOST_UPDATES)),
-               state(at, kind));
+    return if_summed_before(at, fresh(at, kind), num(at, 0));
 }
 
-/* Buffers of an optimizer step on the device. */
-static mist_expr stepping(writer *at, enum mist_layer_kind kind)
+/* Of a block and the next one, where the stage has more than n. */
+static mist_expr two_fresh(writer *at, int n)
 {
-    mist_expr s = behind(at, kind);
-    mist_expr g =
-        mul(at,
-            of_parameters(at, kind,
-                          mist_stage_share_where(at, kind, MIST_IF_GRADIENTS_AWAY,
-                                                 MIST_IF_HOST_UPDATES)),
-            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1));
-
-    return add(at, s, g);
+    return if_summed_before(at, of_two(at, MIST_UNTIL_SUMMED, n), fresh(at, BLOCK));
 }
 
 /* ----------------------------------------------------------------------- activations */
 
-static mist_expr n_kept_blocks(writer *at)
-{
-    return mist_stage_n_kept(at);
-}
-
-/* Where i is below a number of blocks, yes. */
-static mist_expr if_below(writer *at, int i, mist_expr n, mist_expr yes, mist_expr no)
-{
-    return mist_expr_select_le(at->pool, n, num(at, i), no, yes);
-}
-
-/* Saved tensors of n blocks, the last of which n_lean are lean. */
-static mist_expr saved_by(writer *at, mist_expr n, mist_expr n_lean)
-{
-    mist_expr less =
-        sub(at, of(at, MIST_STAGE_SAVED, BLOCK), at->value[MIST_STAGE_SAVED_LEAN]);
-
-    return sub(at, mul(at, n, of(at, MIST_STAGE_SAVED, BLOCK)), mul(at, n_lean, less));
-}
-
-/* What blocks of a micro-batch keep: their inputs and saved tensors. */
-static mist_expr kept_by_blocks(writer *at)
-{
-    mist_expr inputs = mul(at, at->n_layers, at->value[MIST_STAGE_BOUNDARY]);
-
-    return add(at, inputs, saved_by(at, n_kept_blocks(at), at->n_lean));
-}
-
-static mist_expr kept_by_head(writer *at)
-{
-    return at->is_last
-               ? add(at, at->value[MIST_STAGE_BOUNDARY], of(at, MIST_STAGE_SAVED, HEAD))
-               : num(at, 0);
-}
-
-/* What block i from the end keeps: 0 is the last one. */
-static mist_expr kept_by_one(writer *at, int i)
+/* What all blocks keep of one micro-batch, in both places. */
+static mist_expr kept_in_all(writer *at)
 {
     mist_expr saved = of(at, MIST_STAGE_SAVED, BLOCK);
+    mist_expr less = sub(at, saved, at->value[MIST_STAGE_SAVED_LEAN]);
+    mist_expr sum = mul(at, mist_stage_n_kept(at), saved);
+
+    sum = sub(at, sum, mul(at, at->n_lean, less));
+    return add(at, mul(at, at->n_layers, boundary(at)), sum);
+}
+
+/* On the device. */
+static mist_expr kept(writer *at)
+{
+    mist_expr here = sub(at, num(at, 1), at->ratio[MIST_RATIO_KEPT]);
+    mist_expr off = at->value[MIST_STAGE_KEPT_OFF];
+
+    return add(at, mul(at, here, kept_in_all(at)),
+               mist_stage_if_cut(at, MIST_RATIO_KEPT, off));
+}
+
+/* By what block i from the end keeps: all, the part of lean ones, or its input alone. */
+static mist_expr by_kept(writer *at, int i, mist_expr all, mist_expr lean,
+                         mist_expr input)
+{
+    mist_expr some = all;
 
     if (at->has_lean)
-        saved = if_below(at, i, mist_stage_n_full(at), saved,
-                         at->value[MIST_STAGE_SAVED_LEAN]);
-    return add(at, at->value[MIST_STAGE_BOUNDARY],
-               if_below(at, i, n_kept_blocks(at), saved, num(at, 0)));
+        some = if_below(at, i, mist_stage_n_full(at), all, lean);
+    return if_below(at, i, mist_stage_n_kept(at), some, input);
 }
 
-/*
- * Blocks of the first micro-batch, with which memory is fullest, whose backward comes too
- * soon to swap in between (less than 3 passes). Forwards alone come in between: one where
- * a stable micro-batch has two passes (stage_model_exprs.c), hence another bound here.
- */
-static mist_expr n_near(writer *at)
+/* What block i from the end keeps, wherever it is: 0 is the last one. */
+static mist_expr kept_by_one(writer *at, int i)
 {
-    if (at->is_last)
-        return num(at, 1);
-    mist_expr modules = add(at, at->n_layers, num(at, at->is_first));
-    mist_expr between = mul(at, sub(at, at->in_flight, num(at, 1)), modules);
+    mist_expr none = num(at, 0), saved = of(at, MIST_STAGE_SAVED, BLOCK);
+    mist_expr kept = add(at, boundary(at),
+                         by_kept(at, i, saved, at->value[MIST_STAGE_SAVED_LEAN], none));
 
-    return mist_expr_select_le(
-        at->pool, at->in_flight, num(at, 1), num(at, 2),
-        mist_expr_select_le(at->pool, between, num(at, 2), num(at, 1), num(at, 0)));
+    return i > 0 ? if_below(at, i, at->n_layers, kept, none) : kept;
 }
 
-/* What the near blocks keep. */
-static mist_expr kept_near(writer *at)
+/* What of that leaves for the host. */
+static mist_expr swapped(writer *at, int i)
 {
-    mist_expr n = mist_expr_min(at->pool, n_near(at), at->n_layers);
-    mist_expr n_saved = mist_expr_min(at->pool, n, n_kept_blocks(at));
-    mist_expr n_lean = num(at, 0);
+    mist_expr all = kept_by_one(at, i), off = at->value[MIST_STAGE_KEPT_OFF];
+    mist_expr share = mul(at, at->ratio[MIST_RATIO_KEPT], all);
 
-    if (at->has_lean)
-        n_lean = max(at, n_lean, sub(at, n_saved, mist_stage_n_full(at)));
-    return add(at, mul(at, n, at->value[MIST_STAGE_BOUNDARY]),
-               saved_by(at, n_saved, n_lean));
+    if (!at->offloads)
+        return num(at, 0);
+    share = add(at, share, mist_stage_if_cut(at, MIST_RATIO_KEPT, off));
+    return mist_expr_min(at->pool, all, share);
 }
 
-/* Of what all micro-batches in flight keep, the part in the host. */
-static mist_expr kept_away(writer *at)
+/* What it saves beside that while it runs. */
+static mist_expr again(writer *at, int i)
 {
-    mist_expr blocks = mul(at, at->in_flight, kept_by_blocks(at));
-
-    return mul(at, at->ratio[MIST_RATIO_KEPT], sub(at, blocks, kept_near(at)));
+    return by_kept(at, i, num(at, 0), at->value[MIST_STAGE_REMADE],
+                   of(at, MIST_STAGE_SAVED, BLOCK));
 }
 
-/* Of what a block keeps, the part that stays. */
-static mist_expr staying(writer *at, mist_expr kept)
+/* What the first block has while it runs: input and all saved tensors. */
+static mist_expr all_of_first(writer *at)
 {
-    return mul(at, sub(at, num(at, 1), at->ratio[MIST_RATIO_KEPT]), kept);
+    mist_expr all = of(at, MIST_STAGE_SAVED, BLOCK), saved = all;
+
+    if (at->has_lean) {
+        saved = add(at, at->value[MIST_STAGE_SAVED_LEAN], at->value[MIST_STAGE_REMADE]);
+        saved = if_below(at, 0, at->n_lean, saved, all);
+        saved = if_below(at, 0, at->n_checkpointed, all, saved);
+    }
+    return add(at, boundary(at), saved);
 }
 
-/* ---------------------------------------------------------------------------- device */
+/* What leaves of the last block and the one before it. */
+static mist_expr last_two_swapped(writer *at)
+{
+    return add(at, swapped(at, 0), swapped(at, 1));
+}
+
+/* What all blocks but the last keep, of which what leaves of the last two is there. */
+static mist_expr kept_below_last(writer *at)
+{
+    mist_expr below = add(at, sub(at, kept(at), kept_by_one(at, 0)), swapped(at, 0));
+
+    return add(at, below, add(at, swapped(at, 1), swapped(at, 2)));
+}
 
 /* The next micro-batch's input, which has come while this one runs back. */
 static mist_expr next_input(writer *at)
@@ -256,203 +263,302 @@ static mist_expr next_input(writer *at)
     if (at->is_first)
         return num(at, 0);
     return mist_expr_select_le(at->pool, at->n_micro_batches, at->in_flight, num(at, 0),
-                               at->value[MIST_STAGE_BOUNDARY]);
+                               boundary(at));
 }
 
-/* Two, or one where there is one block and no pass of the next micro-batch is next to
- * one of this (or the ends' passes are in between: is_apart). */
-static mist_expr up_to_two(writer *at, bool is_apart)
+static mist_expr scratch_forward(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr two = num(at, 2), few = mist_expr_min(at->pool, at->n_layers, two);
-
-    if (is_apart)
-        return few;
-    return mist_expr_select_le(at->pool, at->n_micro_batches, num(at, 1), few, two);
+    return add(at, boundary(at), of(at, MIST_STAGE_SCRATCH_FORWARD, kind));
 }
 
-static mist_expr two_brought(writer *at)
+/* A block's backward, with the gradients of its output and input; or what is computed
+ * again before that. */
+static mist_expr scratch_backward(writer *at, int i)
 {
-    return mul(at, up_to_two(at, at->is_first), brought(at, BLOCK));
+    mist_expr u = boundary(at);
+    mist_expr back = add(at, add(at, u, u), of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
+    mist_expr most = max(at, back, scratch_forward(at, BLOCK));
+
+    return by_kept(at, i, back, most, most);
 }
 
-/* Of blocks, around a backward. */
-static mist_expr two_fresh(writer *at)
-{
-    mist_expr few = mist_expr_min(at->pool, at->n_layers, num(at, 2));
-    mist_expr n =
-        mist_stage_by_zero(at, 2, up_to_two(at, at->is_first || at->is_last), few);
+/* ---------------------------------------------------------------------------- beside */
 
-    return mul(at, n, fresh(at, BLOCK));
+/* What all other micro-batches in flight keep. */
+static mist_expr others(writer *at)
+{
+    return mul(at, sub(at, at->in_flight, num(at, 1)), kept(at));
 }
 
-/*
- * Gradients that are new around the first backwards: of two blocks at the last block (and
- * the head's, while they wait for their sum), of three when that block's activations are
- * gone. They wait under ZeRO-2; otherwise in the last micro-batch, when no other is in
- * flight.
- */
-static mist_expr fresh_around(writer *at)
+/* The same, and behind a backward of kind its gradients, which wait with ZeRO-2 for what is
+ * computed on their sum. */
+static mist_expr others_and_waiting(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr none = num(at, 0), one = num(at, 1);
-    mist_expr third = add(at, fresh(at, BLOCK), sum_so_far(at, BLOCK));
-    mist_expr others = mul(at, sub(at, at->in_flight, one), kept_by_blocks(at));
-    mist_expr gone = mist_stage_by_zero(at, 2, none, staying(at, others));
-    mist_expr later = sub(at, third, staying(at, kept_by_one(at, 0)));
+    mist_expr waiting = add(at, fresh(at, kind), rooms(at, kind, MIST_UNTIL_SETTLED));
 
-    if (at->has_lean) { /* the block below the last may be the first that is lean */
-        mist_expr more = if_below(
-            at, 1, mist_stage_n_full(at), none,
-            if_below(at, 1, n_kept_blocks(at), at->value[MIST_STAGE_REMADE], none));
-        later = add(at, later, if_below(at, 0, mist_stage_n_full(at), more, none));
+    if (at->offloads)
+        waiting = mist_stage_by_zero(at, 2, waiting, num(at, 0));
+    return add(at, others(at), waiting);
+}
+
+/* The same while backwards go on: without ZeRO-2 they wait in the last micro-batch, when
+ * nothing else is in flight. */
+static mist_expr others_or_waiting(writer *at, enum mist_layer_kind kind)
+{
+    mist_expr most = others_and_waiting(at, kind);
+    mist_expr last = mist_stage_by_zero(at, 2, num(at, 0), fresh(at, kind));
+
+    return at->offloads ? max(at, most, last) : most;
+}
+
+/* In a stage that takes the optimizer step apart: the first one, and where weights come
+ * from the host. */
+static mist_expr if_apart(writer *at, mist_expr apart, mist_expr otherwise)
+{
+    if (at->is_first)
+        return apart;
+    return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, otherwise);
+}
+
+/* In the first micro-batch: the state that the step of a module has left. */
+static mist_expr stepped(writer *at, enum mist_layer_kind kind)
+{
+    return if_apart(at, rooms(at, kind, MIST_UNTIL_NEXT_STEPPED), num(at, 0));
+}
+
+/* -------------------------------------------------------------------------- forwards */
+
+/* What leaves of the last two blocks is still there. Behind it comes the head; or in later
+ * micro-batches the backward of another one, in the first its own or the next forward. */
+static mist_expr forward_of_last(writer *at)
+{
+    mist_expr sum = add(at, kept(at), add(at, last_two_swapped(at), again(at, 0)));
+    mist_expr first = stepped(at, BLOCK), later, fresh_next = next_fresh(at, BLOCK);
+
+    sum = add(at, sum, add(at, scratch_forward(at, BLOCK), brought(at, BLOCK)));
+    if (at->is_last) {
+        sum = add(at, sum, brought(at, HEAD));
+        later = add(at, others(at), next_fresh(at, HEAD));
+        return add(at, sum, max(at, later, stepped(at, HEAD)));
     }
-    later = mist_expr_select_le(at->pool, num(at, 3), at->n_layers, later, none);
-    if (at->is_last)
-        later = max(at, later, add(at, fresh(at, HEAD), sum_so_far(at, HEAD)));
-    later = max(at, none, sub(at, later, gone));
-    return add(at, two_fresh(at), later);
+    later = add(at, others(at), add(at, swapped(at, 0), fresh_next));
+    return add(at, sum,
+               if_below(at, 1, at->in_flight, max(at, first, later),
+                        max(at, first, fresh_next)));
 }
 
-/* Of the last block while it runs, if it does not keep all: its other saved tensors. */
-static mist_expr again_at_top(writer *at)
+static mist_expr forward_of_second_last(writer *at)
 {
-    mist_expr some = num(at, 0);
+    mist_expr sum = add(at, kept_below_last(at), again(at, 1));
 
-    if (at->has_lean)
-        some = if_below(at, 0, mist_stage_n_full(at), some, at->value[MIST_STAGE_REMADE]);
-    return if_below(at, 0, n_kept_blocks(at), some, of(at, MIST_STAGE_SAVED, BLOCK));
+    sum = add(at, sum, scratch_forward(at, BLOCK));
+    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
+    return add(at, sum, max(at, others(at), stepped(at, BLOCK)));
 }
 
-static mist_expr scratch_backward(writer *at)
+/* Behind the backward of another micro-batch, whose last gradients wait. */
+static mist_expr forward_of_first(writer *at)
 {
-    return add(at, mul(at, num(at, 2), at->value[MIST_STAGE_BOUNDARY]),
-               of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
+    mist_expr sum = add(at, all_of_first(at), scratch_forward(at, BLOCK));
+
+    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
+    return add(at, sum, others_and_waiting(at, BLOCK));
 }
 
-/* The last block's backward, with what all micro-batches keep. */
-static mist_expr around_top(writer *at)
+/* The same of the embedding. */
+static mist_expr forward_of_embedding(writer *at)
 {
-    mist_expr swapped = num(at, 0);
+    mist_expr sum =
+        add(at, scratch_forward(at, EMBEDDING), of(at, MIST_STAGE_SAVED, EMBEDDING));
 
-    if (at->is_last) /* the last block has not been swapped, the one before it has */
-        swapped = mist_expr_select_le(at->pool, at->n_layers, num(at, 1), num(at, 0),
-                                      kept_by_one(at, 1));
-    else
-        swapped = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
-                                      add(at, kept_by_one(at, 0), kept_by_one(at, 1)));
-    mist_expr sum = add(at, add(at, again_at_top(at), scratch_backward(at)),
-                        mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
-    /* the head's input and saved tensors are gone when the blocks' turn comes */
-    sum = add(at, sub(at, sum, kept_by_head(at)), next_input(at));
-    return add(at, add(at, sum, two_brought(at)), fresh_around(at));
+    sum = add(at, sum, add(at, brought(at, EMBEDDING), brought(at, BLOCK)));
+    return add(at, sum, max(at, others_and_waiting(at, EMBEDDING), stepped(at, BLOCK)));
 }
 
-/* The first block's backward, where that makes new what a checkpointed block saves, or
- * the embedding's gradients wait. */
-static mist_expr around_bottom(writer *at)
+/* The last block's, behind which it comes. */
+static mist_expr forward_before_embedding(writer *at)
 {
-    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
-    mist_expr all = of(at, MIST_STAGE_SAVED, BLOCK), none = num(at, 0);
-    mist_expr some = all, rest = none; /* what a block keeps that is not checkpointed */
-    if (at->has_lean) {
-        some = if_below(at, 0, at->n_lean, at->value[MIST_STAGE_SAVED_LEAN], all);
-        rest = if_below(at, 0, at->n_lean, at->value[MIST_STAGE_REMADE], none);
-    }
-    mist_expr again = if_below(at, 0, at->n_checkpointed, all, rest);
-    mist_expr saved = /* where the first block keeps it */
-        if_below(at, 0, at->n_checkpointed, none, some);
-    mist_expr gone = sub(at, sub(at, kept_by_blocks(at), u), saved);
-    mist_expr moved = add(at, brought(at, BLOCK), two_fresh(at));
-    mist_expr sum = add(at, add(at, again, scratch_backward(at)), next_input(at));
+    mist_expr sum = add(at, last_two_swapped(at), again(at, 0));
+    mist_expr first = add(at, kept(at), stepped(at, BLOCK));
 
-    moved = add(at, moved, at->is_first ? fresh(at, EMBEDDING) : brought(at, BLOCK));
-    moved = add(at, moved, sum_so_far(at, BLOCK));
-    /* what this one and the last block of the next micro-batch swapped */
-    mist_expr next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), num(at, 0),
-                                         kept_by_one(at, 0));
-    sum = add(at, sum,
-              mul(at, at->ratio[MIST_RATIO_KEPT], add(at, add(at, u, saved), next)));
-    sum = sub(at, sum, add(at, staying(at, gone), kept_by_head(at)));
-    return add(at, sum, moved);
+    sum = add(at, sum, scratch_forward(at, BLOCK));
+    sum = add(at, sum, add(at, brought(at, EMBEDDING), brought(at, BLOCK)));
+    sum = add(at, sum, max(at, others(at), first));
+    return if_below(at, 1, at->in_flight, sum, num(at, 0));
 }
 
-static mist_expr around_forward(writer *at)
-{
-    mist_expr sum = add(at, at->value[MIST_STAGE_BOUNDARY],
-                        of(at, MIST_STAGE_SCRATCH_FORWARD, BLOCK));
-    mist_expr moved = at->is_last ? add(at, brought(at, BLOCK),
-                                        max(at, brought(at, HEAD), brought(at, BLOCK)))
-                                  : two_brought(at);
-    /* what it will keep and what the block before kept are there until they have left,
-     * and what comes for the backward */
-    mist_expr swapped =
-        mist_expr_select_le(at->pool, n_near(at), num(at, 0),
-                            mul(at, num(at, 3), kept_by_one(at, 0)), kept_by_one(at, 0));
+/* ------------------------------------------------------------------------- backwards */
 
-    sum = add(at, sub(at, sum, kept_by_head(at)), again_at_top(at));
-    return add(at, add(at, sum, moved), mul(at, at->ratio[MIST_RATIO_KEPT], swapped));
-}
-
-/* The head's turn: its weights and gradients, and those of the block below. */
+/* The head's forward and backward. */
 static mist_expr around_head(writer *at)
 {
-    mist_expr backward = add(at, at->value[MIST_STAGE_BOUNDARY],
-                             of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD));
-    mist_expr own = add(at, brought(at, HEAD), fresh(at, HEAD));
-    mist_expr below = add(at, brought(at, BLOCK), fresh(at, BLOCK));
+    mist_expr own = add(at, kept(at), add(at, swapped(at, 0), boundary(at)));
+    mist_expr back = add(at, boundary(at), of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD));
 
-    backward = add(at, add(at, backward, next_input(at)), below);
-    return add(at, own, max(at, backward, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD)));
+    own = add(at, own, of(at, MIST_STAGE_SAVED, HEAD));
+    own = add(at, own, add(at, brought(at, HEAD), fresh(at, HEAD)));
+    back = add(at, add(at, back, next_input(at)), brought(at, BLOCK));
+    back = add(at, back, next_fresh(at, BLOCK));
+    own = add(at, own, max(at, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD), back));
+    return add(at, own, max(at, others(at), stepped(at, HEAD)));
 }
 
-/* The optimizer step: in the first forward, of a module while the one before has not been
- * computed, or all in front. */
-static mist_expr around_step(writer *at)
+/* Behind the head's; or behind a forward, of which something leaves, or the backward of
+ * another micro-batch, which keeps nothing any more but gradients that wait. */
+static mist_expr backward_of_last(writer *at)
 {
-    mist_expr u = at->value[MIST_STAGE_BOUNDARY];
-    mist_expr below =
-        sub(at, staying(at, kept_by_blocks(at)), staying(at, kept_by_one(at, 0)));
-    mist_expr step = add(at, stepping(at, BLOCK), behind(at, BLOCK));
-    mist_expr block = add(at, step, two_brought(at));
-    mist_expr apart = sub(at, below, staying(at, kept_by_one(at, 1)));
-    mist_expr front = step;
+    mist_expr sum = add(at, kept(at), add(at, last_two_swapped(at), again(at, 0)));
+    mist_expr next = next_fresh(at, EMBEDDING), none = num(at, 0);
 
-    apart = add(at, max(at, num(at, 0), apart), add(at, u, block));
+    sum = add(at, sum, add(at, scratch_backward(at, 0), next_input(at)));
+    sum = add(at, sum, add(at, of_two(at, MIST_UNTIL_PASSED, 1), two_fresh(at, 1)));
+    if (at->is_first)
+        sum = add(at, sum, if_below(at, 1, at->n_layers, none, next));
+    if (at->is_last)
+        return add(at, sum, others_or_waiting(at, HEAD));
+    mist_expr behind = others_and_waiting(at, at->is_first ? EMBEDDING : BLOCK);
+    behind = max(at, add(at, others(at), swapped(at, 0)), sub(at, behind, kept(at)));
+    return add(at, sum, if_below(at, 1, at->in_flight, behind, stepped(at, BLOCK)));
+}
+
+static mist_expr backward_of_second_last(writer *at)
+{
+    mist_expr sum = add(at, kept_below_last(at), again(at, 1));
+
+    sum = add(at, sum, add(at, scratch_backward(at, 1), next_input(at)));
+    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 2));
+    sum = add(at, sum, two_fresh(at, 2));
+    sum = add(at, sum, others_or_waiting(at, BLOCK));
+    return if_below(at, 1, at->n_layers, sum, num(at, 0));
+}
+
+/* What comes for another micro-batch's backward. */
+static mist_expr for_another(writer *at)
+{
+    return add(at, swapped(at, 0), add(at, brought(at, BLOCK), next_fresh(at, BLOCK)));
+}
+
+/* Then comes the embedding's, or another micro-batch's backward or forward. */
+static mist_expr backward_of_first(writer *at)
+{
+    mist_expr one = num(at, 1), u = boundary(at);
+    mist_expr back = add(at, add(at, u, u), of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
+    mist_expr n_again = add(at, at->n_checkpointed, at->n_lean);
+    mist_expr sum =
+        if_below(at, 0, n_again, max(at, back, scratch_forward(at, BLOCK)), back);
+
+    sum = add(at, add(at, sum, all_of_first(at)), next_input(at));
+    sum = add(at, sum, add(at, brought(at, BLOCK), fresh(at, BLOCK)));
+    sum = add(at, sum,
+              at->is_first ? next_fresh(at, EMBEDDING)
+                           : mist_expr_select_le(at->pool, at->in_flight, one,
+                                                 brought(at, BLOCK), for_another(at)));
+    return add(at, sum,
+               if_below(at, 1, at->n_layers, others_or_waiting(at, BLOCK), others(at)));
+}
+
+static mist_expr backward_of_embedding(writer *at)
+{
+    mist_expr sum = add(at, boundary(at), of(at, MIST_STAGE_SAVED, EMBEDDING));
+    mist_expr next = brought(at, EMBEDDING);
+
+    sum = add(at, sum, of(at, MIST_STAGE_SCRATCH_BACKWARD, EMBEDDING));
+    next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), next,
+                               max(at, next, for_another(at)));
+    sum = add(at, sum, add(at, next, fresh(at, EMBEDDING)));
+    return add(at, sum, others_or_waiting(at, BLOCK));
+}
+
+/* ----------------------------------------------------------------------------- steps */
+
+/* The step of a module behind that of another. */
+static mist_expr step_of(writer *at, enum mist_layer_kind kind,
+                         enum mist_layer_kind before)
+{
+    mist_expr state_of_both = kind == BLOCK && before == BLOCK
+                                  ? of_two(at, MIST_UNTIL_NEXT_STEPPED, 1)
+                                  : add(at, rooms(at, kind, MIST_UNTIL_NEXT_STEPPED),
+                                        rooms(at, before, MIST_UNTIL_NEXT_STEPPED));
+
+    return add(at, state_of_both, rooms(at, kind, MIST_UNTIL_STEPPED));
+}
+
+/* Steps taken apart: each in front of the forward of the module before, which computes
+ * next on what the first micro-batch has kept so far. */
+static mist_expr steps_apart(writer *at)
+{
+    mist_expr none = num(at, 0), u = boundary(at);
+    mist_expr far_below = sub(at, kept_below_last(at), kept_by_one(at, 1));
+    mist_expr below = sub(at, kept_below_last(at), swapped(at, 2));
+    mist_expr most = add(at, max(at, none, far_below), of_two(at, MIST_UNTIL_PASSED, 1));
+
+    most = add(at, add(at, most, u), step_of(at, BLOCK, BLOCK));
     if (at->is_last) {
-        mist_expr head = add(at, stepping(at, HEAD), behind(at, BLOCK));
-        mist_expr last =
-            add(at, add(at, head, brought(at, HEAD)), add(at, brought(at, BLOCK), u));
-        apart = max(at, apart, add(at, below, last));
-        front = max(at, front, head);
+        mist_expr head = add(at, max(at, none, below), brought(at, HEAD));
+        head = add(at, add(at, head, u),
+                   add(at, brought(at, BLOCK), step_of(at, HEAD, BLOCK)));
+        most = max(at, most, head);
     }
     if (at->is_first) {
-        mist_expr second = add(at, stepping(at, BLOCK), brought(at, BLOCK));
-        mist_expr embedding =
-            max(at, stepping(at, EMBEDDING), add(at, second, behind(at, EMBEDDING)));
-        return max(at, apart, add(at, embedding, brought(at, EMBEDDING)));
+        mist_expr own = add(at, rooms(at, EMBEDDING, MIST_UNTIL_STEPPED),
+                            rooms(at, EMBEDDING, MIST_UNTIL_NEXT_STEPPED));
+        mist_expr next = add(at, brought(at, BLOCK), step_of(at, BLOCK, EMBEDDING));
+        most = max(at, most, add(at, brought(at, EMBEDDING), max(at, own, next)));
     }
-    return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, front);
+    return most;
 }
+
+/* All steps in front of the first forward. */
+static mist_expr steps_in_front(writer *at)
+{
+    mist_expr most = step_of(at, BLOCK, BLOCK);
+
+    return at->is_last ? max(at, most, step_of(at, HEAD, BLOCK)) : most;
+}
+
+/* ----------------------------------------------------------------------------- whole */
 
 static mist_expr device(writer *at)
 {
-    mist_expr kept = add(at, kept_by_blocks(at), kept_by_head(at));
-    mist_expr here = sub(at, mul(at, at->in_flight, kept), kept_away(at));
-    mist_expr most = max(at, around_forward(at), around_top(at));
+    mist_expr most = max(at, backward_of_last(at), forward_of_last(at));
 
+    most = max(at, most, backward_of_second_last(at));
+    most = max(at, most, backward_of_first(at));
+    most = max(at, most, forward_of_second_last(at));
     if (at->is_last)
         most = max(at, most, around_head(at));
-    most = max(at, most, around_bottom(at));
-    most = add(at, here, most);
+    if (at->is_first) {
+        most = max(at, most, forward_of_embedding(at));
+        if (!at->is_last)
+            most = max(at, most, forward_before_embedding(at));
+        most = max(at, most, backward_of_embedding(at));
+    } else {
+        most = max(at, most, forward_of_first(at));
+    }
     if (at->offloads)
-        most = max(at, most, around_step(at));
+        most = max(at, most, if_apart(at, steps_apart(at), steps_in_front(at)));
     return add(at, persistent(at), most);
+}
+
+/* Of what all micro-batches in flight keep, the part in the host. The last blocks of the
+ * one whose backward is next have not left (schedule_leave.c). */
+static mist_expr kept_in_host(writer *at)
+{
+    mist_expr away =
+        mul(at, at->in_flight, mul(at, at->ratio[MIST_RATIO_KEPT], kept_in_all(at)));
+    mist_expr near = at->is_last
+                         ? swapped(at, 0)
+                         : mist_expr_select_le(at->pool, at->in_flight, num(at, 1),
+                                               last_two_swapped(at), num(at, 0));
+
+    return at->offloads ? max(at, num(at, 0), sub(at, away, near)) : num(at, 0);
 }
 
 static mist_expr host(writer *at)
 {
     mist_expr homes_and_copies = add(at, all(at, homes_in_host), all(at, copies_in_host));
 
-    return add(at, homes_and_copies, kept_away(at));
+    return add(at, homes_and_copies, kept_in_host(at));
 }
 
 void mist_stage_model_write_memory(struct mist_stage_writer *at,

@@ -1,6 +1,7 @@
 /*
  * What the expressions of a stage are made of: shares of what is offloaded, the pieces of
- * work on parameters, and the bundle of overlapped work. See stage_model_internal.h.
+ * work on parameters and their rooms, and the bundle of overlapped work. See
+ * stage_model_internal.h.
  *
  * The bundle of two channels, of x and y seconds alone and with slowdowns a and b, is
  *   x + y + min(x a, y b) (1 - 1/a - 1/b).
@@ -75,13 +76,39 @@ static mist_expr end_elements(struct mist_stage_writer *at, enum mist_layer_kind
     return step(at, add(at, before, mul(at, half, head)), wanted, head);
 }
 
+mist_expr mist_stage_if_cut(struct mist_stage_writer *at, int ratio, mist_expr size)
+{
+    mist_expr r = at->ratio[ratio], none = num(at, 0);
+
+    if (!at->offloads)
+        return none;
+    return mist_expr_select_le(at->pool, num(at, 1), r, none,
+                               mist_expr_select(at->pool, r, size, none));
+}
+
+/* Of blocks. The stage so far is off by half of the largest matrix at most, so one of them
+ * may have all of that more. */
+static mist_expr share_of_blocks(struct mist_stage_writer *at, int ratio)
+{
+    mist_expr all = at->value[MIST_STAGE_MATRIX_A + MIST_LAYER_BLOCK];
+    mist_expr largest = at->value[MIST_STAGE_LARGEST + MIST_LAYER_BLOCK];
+
+    if (at->n_in_row == 0)
+        return at->ratio[ratio];
+    mist_expr off = mist_expr_div(at->pool, largest, mul(at, num(at, at->n_in_row), all));
+    mist_expr most = add(at, at->ratio[ratio], mist_stage_if_cut(at, ratio, off));
+    return mist_expr_min(at->pool, num(at, 1), most);
+}
+
 mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            int ratio)
 {
     double none;
 
-    if (kind == MIST_LAYER_BLOCK || mist_expr_is_const(at->pool, at->ratio[ratio], &none))
+    if (mist_expr_is_const(at->pool, at->ratio[ratio], &none))
         return at->ratio[ratio];
+    if (kind == MIST_LAYER_BLOCK)
+        return share_of_blocks(at, ratio);
     mist_expr all = add(at, mist_stage_of(at, MIST_STAGE_MATRIX_A, kind),
                         mist_stage_of(at, MIST_STAGE_MATRIX_B, kind));
     mist_expr share =
@@ -129,6 +156,28 @@ mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_k
                                                              : max(at, num(at, 0), share);
 }
 
+enum {
+    AWAY = MIST_IF_WEIGHTS_AWAY | MIST_IF_GRADIENTS_AWAY | MIST_IF_STATE_AWAY |
+           MIST_IF_HOST_UPDATES
+};
+
+mist_expr mist_stage_share_of_all(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                  uint32_t if_all, uint32_t if_none)
+{
+    mist_expr share = mist_stage_share_where(at, kind, if_all, if_none);
+
+    if (is_number(at, share, 0) || is_number(at, share, 1))
+        return share;
+    mist_expr matrices = add(at, mist_stage_of(at, MIST_STAGE_MATRIX_A, kind),
+                             mist_stage_of(at, MIST_STAGE_MATRIX_B, kind));
+    mist_expr part =
+        mist_expr_div(at->pool, matrices, mist_stage_of(at, MIST_STAGE_ELEMENTS, kind));
+    if (if_all & AWAY)
+        return mul(at, share, part);
+    /* what is no matrix is never away */
+    return sub(at, num(at, 1), mul(at, sub(at, num(at, 1), share), part));
+}
+
 /* ---------------------------------------------------------------------------- pieces */
 
 enum { OF_THE_MOMENT = MIST_IF_STEPS | MIST_IF_BRINGS | MIST_IF_FIRST | MIST_IF_LAST };
@@ -151,42 +200,76 @@ static int first_level_of(uint32_t conditions)
                                                                          : 4;
 }
 
-/* The ZeRO level from which on a piece is about a shard (a sum: is scattered). */
-static int sharding_level(const struct mist_piece *piece)
+/* The ZeRO level from which on an extent of a quantity is a shard; 4: never. */
+static int sharding_level(enum mist_quantity quantity, enum mist_extent extent)
 {
     static const int of_home[MIST_N_QUANTITIES] = {
         [MIST_WEIGHTS] = 3, [MIST_GRADIENTS] = 2, [MIST_STATE] = 1};
 
-    switch (piece->extent) {
-    case MIST_EXTENT_HOME:
-        return of_home[piece->quantity];
-    case MIST_EXTENT_UPDATE:
-        return 1;
-    default:
-        return piece->kind == MIST_TASK_REDUCE_GRADIENT ? 1 : 4;
-    }
+    return extent == MIST_EXTENT_HOME     ? of_home[quantity]
+           : extent == MIST_EXTENT_UPDATE ? 1
+                                          : 4;
+}
+
+/* Of what is there under conditions: a share of the whole, or of a shard from a ZeRO level
+ * on. */
+static mist_expr where(struct mist_stage_writer *at, uint32_t if_all, uint32_t if_none,
+                       int sharded, mist_expr share, mist_expr whole, mist_expr shard)
+{
+    int from = level_of(if_all), to = first_level_of(if_none);
+
+    if (is_number(at, share, 0) || from >= to)
+        return num(at, 0);
+    mist_expr size = sharded <= from ? shard
+                     : sharded >= to ? whole
+                                     : mist_stage_by_zero(at, sharded, shard, whole);
+    if (to < 4)
+        size = mist_stage_by_zero(at, to, num(at, 0), size);
+    if (from > 0)
+        size = mist_stage_by_zero(at, from, size, num(at, 0));
+    return mul(at, share, size);
 }
 
 static mist_expr piece_seconds(struct mist_stage_writer *at, int i,
                                enum mist_layer_kind kind)
 {
     const struct mist_piece *piece = &mist_pieces[i];
+    bool is_sum = piece->kind == MIST_TASK_REDUCE_GRADIENT; /* scattered with ZeRO-1 */
+    int sharded = is_sum ? 1 : sharding_level(piece->quantity, piece->extent);
     mist_expr share = mist_stage_share_where(at, kind, piece->if_all, piece->if_none);
-    int from = level_of(piece->if_all), to = first_level_of(piece->if_none);
-    int sharded = sharding_level(piece);
 
-    if (is_number(at, share, 0) || from >= to)
-        return num(at, 0);
-    mist_expr whole = of(at, mist_stage_piece(i, false), kind);
-    mist_expr shard = of(at, mist_stage_piece(i, true), kind);
-    mist_expr seconds = sharded <= from ? shard
-                        : sharded >= to ? whole
-                                        : mist_stage_by_zero(at, sharded, shard, whole);
-    if (to < 4)
-        seconds = mist_stage_by_zero(at, to, num(at, 0), seconds);
-    if (from > 0)
-        seconds = mist_stage_by_zero(at, from, seconds, num(at, 0));
-    return mul(at, share, seconds);
+    return where(at, piece->if_all, piece->if_none, sharded, share,
+                 of(at, mist_stage_piece(i, false), kind),
+                 of(at, mist_stage_piece(i, true), kind));
+}
+
+static mist_expr room_bytes(struct mist_stage_writer *at, const struct mist_room *room,
+                            enum mist_layer_kind kind)
+{
+    static const enum mist_stage_value values[MIST_N_QUANTITIES][2] = {
+        [MIST_WEIGHTS] = {MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1},
+        [MIST_GRADIENTS] = {MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1},
+        [MIST_STATE] = {MIST_STAGE_STATE_0, MIST_STAGE_STATE_1},
+    };
+    const enum mist_stage_value *value = values[room->quantity];
+    mist_expr share = mist_stage_share_of_all(at, kind, room->if_all, room->if_none);
+
+    return where(at, room->if_all, room->if_none,
+                 sharding_level(room->quantity, room->extent), share,
+                 of(at, value[0], kind), of(at, value[1], kind));
+}
+
+mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                           enum mist_until until, int n)
+{
+    mist_expr sum = num(at, 0);
+
+    at->n_in_row = n;
+    for (int i = 0; i < MIST_N_ROOMS; i++)
+        if (mist_rooms[i].until == until)
+            sum = add(at, sum, room_bytes(at, &mist_rooms[i], kind));
+    at->n_in_row = 0;
+    return mul(at, num(at, n), sum);
 }
 
 static bool is_due(const struct mist_piece *piece, uint32_t conditions)

@@ -401,6 +401,8 @@ static void read_matrices(struct stage *at, int kind)
     for (int32_t i = 0; i < layout->n_params; i++) {
         double n = (double)layout->params[i].n_elements;
         at->values[MIST_STAGE_ELEMENTS + kind] += n;
+        at->values[MIST_STAGE_LARGEST + kind] =
+            fmax(n, at->values[MIST_STAGE_LARGEST + kind]);
         if (!layout->params[i].is_norm)
             *(kind == MIST_LAYER_BLOCK || *first == 0 ? first : others) += n;
     }
@@ -423,6 +425,8 @@ static void read_layouts(struct stage *at)
     const struct mist_module_storage *lean = &at->lean[at->i_stage == 0];
     values[MIST_STAGE_SAVED_LEAN] = in_arena(lean->saved_bytes[MIST_SAVED_SWAPPED]);
     values[MIST_STAGE_REMADE] = in_arena(lean->saved_bytes[MIST_SAVED_REMADE]);
+    values[MIST_STAGE_KEPT_OFF] =
+        in_arena(mist_storage_most_off(&at->layouts[MIST_LAYER_BLOCK]));
     values[MIST_STAGE_BOUNDARY] = in_arena(at->layouts[MIST_LAYER_BLOCK].input_bytes);
     values[MIST_STAGE_CONSTANT] = in_arena(at->layouts[MIST_LAYER_BLOCK].constant_bytes);
     values[MIST_STAGE_TOKENS] =

@@ -1,12 +1,13 @@
 /*
  * Lays out the buffers of a schedule. See memory_planner.h.
  *
- * Offsets: persistent buffers first, then the others by decreasing size, each at the
- * lowest offset that is free from its first to its last task. All lifetimes are known and
- * there is only a handful of different sizes, so this stays within a percent of the most
- * that is ever live at once, where placing in order of birth leaves holes of up to a
- * fifth. Buffers of one size share places, a few hundred in large schedules, and a place
- * is asked about lifetimes in order of birth, which takes one step per answer.
+ * Offsets: persistent buffers first, then the others size by size, each at the lowest
+ * offset that is free from its first to its last task. All lifetimes are known and there
+ * is only a handful of different sizes. The largest come first; where that leaves holes,
+ * the size that ended up on top is placed before all others and everything once more, a
+ * few times, until the arena is no larger than what is live at once. Buffers of one size
+ * share places, a few hundred in large schedules, and a place is asked about lifetimes in
+ * order of birth, which takes one step per answer.
  *
  * Waits: tasks are walked in dispatch order over a list of segments in address order,
  * each live or free; a free segment remembers the last task of each stream that used it,
@@ -26,9 +27,14 @@ static int64_t aligned_size(const struct mist_buffer *buffer)
 
 /* ---------------------------------------------------------------------------- offsets */
 
+enum {
+    MOST_TRIES = 8,       /* orders of sizes for one arena */
+    MOST_PLACED = 1 << 16 /* buffers, in all tries but the first */
+};
+
 /* A buffer to place. */
 struct piece {
-    int64_t size;
+    int64_t size, offset;
     int32_t first_task, last_task;
     int32_t next; /* piece that has the same place after this one; -1 none */
     int32_t id;
@@ -45,7 +51,10 @@ struct placer {
     struct mist_schedule *schedule;
     struct piece *pieces; /* [n_pieces] by decreasing size, equals by birth */
     struct place *places; /* [n_places] by start */
-    int32_t n_pieces, n_places;
+    int32_t *sizes;       /* [n_sizes + 1] first piece of each size */
+    int32_t *turns;       /* [n_sizes] which size is placed when */
+    int32_t n_pieces, n_places, n_sizes;
+    int64_t *live; /* [n_tasks] room */
 };
 
 static int compare_pieces(const void *a_void, const void *b_void)
@@ -106,45 +115,101 @@ static void settle(struct placer *at, int32_t i, int64_t offset)
     *(place->past < 0 ? &place->head : &at->pieces[place->past].next) = i;
 }
 
-/* The arena's buffers that come and go. */
+/* The arena's buffers that come and go, size by size. */
 static void list_pieces(struct placer *at, enum mist_buffer_arena arena)
 {
     const struct mist_schedule *schedule = at->schedule;
 
-    at->n_pieces = at->n_places = 0;
+    at->n_pieces = at->n_sizes = 0;
     for (int32_t i = 0; i < schedule->n_buffers; i++) {
         const struct mist_buffer *buffer = &schedule->buffers[i];
         if (buffer->arena == arena && !buffer->is_persistent)
             at->pieces[at->n_pieces++] = (struct piece){
-                aligned_size(buffer), buffer->first_task, buffer->last_task, -1, i};
+                aligned_size(buffer), 0, buffer->first_task, buffer->last_task, -1, i};
     }
     qsort(at->pieces, (size_t)at->n_pieces, sizeof *at->pieces, compare_pieces);
+    for (int32_t i = 0; i < at->n_pieces; i++) {
+        if (i > 0 && at->pieces[i].size == at->pieces[i - 1].size)
+            continue;
+        at->turns[at->n_sizes] = at->n_sizes;
+        at->sizes[at->n_sizes++] = i;
+    }
+    at->sizes[at->n_sizes] = at->n_pieces;
 }
 
-static void place_arena(struct placer *at, enum mist_buffer_arena arena)
+/* Places all pieces, the sizes in their turns. Returns the end of the arena; *top: the
+ * turn of the size that reaches it. */
+static int64_t place_pieces(struct placer *at, int64_t base, int32_t *top)
 {
-    struct mist_schedule *schedule = at->schedule;
-    int64_t base = 0;
+    int64_t end = base;
+
+    at->n_places = *top = 0;
+    for (int32_t turn = 0; turn < at->n_sizes; turn++) {
+        int32_t size = at->turns[turn];
+        for (int32_t k = 0; k < at->n_places; k++)
+            at->places[k].past = -1;
+        for (int32_t i = at->sizes[size]; i < at->sizes[size + 1]; i++) {
+            struct piece *piece = &at->pieces[i];
+            piece->next = -1;
+            piece->offset = lowest_offset(at, piece, base);
+            settle(at, i, piece->offset);
+            if (piece->offset + piece->size <= end)
+                continue;
+            end = piece->offset + piece->size;
+            *top = turn;
+        }
+    }
+    return end;
+}
+
+/* The buffers that last, one behind the other. */
+static int64_t place_persistent(struct mist_schedule *schedule,
+                                enum mist_buffer_arena arena)
+{
+    int64_t end = 0;
 
     for (int32_t i = 0; i < schedule->n_buffers; i++) {
         struct mist_buffer *buffer = &schedule->buffers[i];
         if (buffer->arena != arena || !buffer->is_persistent)
             continue;
-        buffer->offset_bytes = base;
-        base += aligned_size(buffer);
+        buffer->offset_bytes = end;
+        end += aligned_size(buffer);
     }
-    schedule->arena_bytes[arena] = base;
+    return end;
+}
+
+/* The most that is live at once. */
+static int64_t most_live(const struct placer *at, enum mist_buffer_arena arena)
+{
+    int64_t most = 0;
+
+    mist_memory_live(at->schedule, arena, at->live);
+    for (int32_t i = 0; i < at->schedule->n_tasks; i++)
+        most = at->live[i] > most ? at->live[i] : most;
+    return most;
+}
+
+static void place_arena(struct placer *at, enum mist_buffer_arena arena)
+{
+    struct mist_schedule *schedule = at->schedule;
+    int64_t base = place_persistent(schedule, arena), least = most_live(at, arena);
+    int64_t *best = &schedule->arena_bytes[arena];
+    int32_t tries = 1, top;
+
     list_pieces(at, arena);
-    for (int32_t i = 0; i < at->n_pieces; i++) {
-        const struct piece *piece = &at->pieces[i];
-        if (i > 0 && piece->size != piece[-1].size)
-            for (int32_t k = 0; k < at->n_places; k++)
-                at->places[k].past = -1;
-        int64_t offset = lowest_offset(at, piece, base);
-        settle(at, i, offset);
-        schedule->buffers[piece->id].offset_bytes = offset;
-        if (schedule->arena_bytes[arena] < offset + piece->size)
-            schedule->arena_bytes[arena] = offset + piece->size;
+    if (at->n_pieces > 0)
+        tries += MOST_PLACED / at->n_pieces;
+    *best = INT64_MAX;
+    for (int32_t i = 0; i < tries && i < MOST_TRIES && least < *best; i++) {
+        int64_t end = place_pieces(at, base, &top);
+        for (int32_t k = 0; k < at->n_pieces && end < *best; k++)
+            schedule->buffers[at->pieces[k].id].offset_bytes = at->pieces[k].offset;
+        *best = end < *best ? end : *best;
+        if (at->n_sizes == 0)
+            break;
+        int32_t first = at->turns[top];
+        memmove(at->turns + 1, at->turns, (size_t)top * sizeof *at->turns);
+        at->turns[0] = first;
     }
 }
 
@@ -156,13 +221,19 @@ static bool place_all(struct mist_schedule *schedule)
         .schedule = schedule,
         .pieces = malloc(n * sizeof *at.pieces),
         .places = malloc(n * sizeof *at.places),
+        .sizes = malloc(n * sizeof *at.sizes),
+        .turns = malloc(n * sizeof *at.turns),
+        .live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *at.live),
     };
-    bool fits = at.pieces && at.places;
+    bool fits = at.pieces && at.places && at.sizes && at.turns && at.live;
 
     for (int i = 0; i < MIST_N_ARENAS && fits; i++)
         place_arena(&at, (enum mist_buffer_arena)i);
     free(at.pieces);
     free(at.places);
+    free(at.sizes);
+    free(at.turns);
+    free(at.live);
     return fits;
 }
 

@@ -2,10 +2,11 @@
  * The memory planner: gives every buffer of a schedule an offset in its arena.
  *
  * Buffers live from the first to the last task that names them, in dispatch order.
- * Offsets are found over these lifetimes: persistent buffers first, then by decreasing
- * size at the lowest free offset. Where a buffer takes over the space of a dead one whose
- * last users run on other streams, its first task gets a dependency on them: so the
- * layout is right whatever the timing, and simulator and executor see the same waits.
+ * Offsets are found over these lifetimes: persistent buffers first, then size by size at
+ * the lowest free offset, in the best of a few orders of the sizes. Where a buffer takes
+ * over the space of a dead one whose last users run on other streams, its first task gets
+ * a dependency on them: so the layout is right whatever the timing, and simulator and
+ * executor see the same waits.
  */
 #ifndef MIST_SIM_MEMORY_PLANNER_H
 #define MIST_SIM_MEMORY_PLANNER_H

@@ -6,6 +6,7 @@
 #include "sim/schedule/schedule.h"
 
 #include <math.h> /* fabs */
+#include <stdlib.h>
 
 enum { ALIGNMENT = 64, SLAB_ALIGNMENT = 32 /* elements: 64 bytes of bf16 */ };
 
@@ -137,36 +138,85 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
 
 /* ------------------------------------------------------------------------ activations */
 
+static int compare_items(const void *a_void, const void *b_void)
+{
+    const struct item *a = a_void, *b = b_void;
+
+    if (a->size != b->size)
+        return a->size > b->size ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* What a block keeps for its backward, the largest first. */
+static int32_t order_kept(const struct mist_layer_layout *layout, bool is_checkpointed,
+                          bool is_lean, struct item *out)
+{
+    int32_t n = 1;
+
+    out[0] = (struct item){-1, (double)layout->input_bytes};
+    for (int32_t i = 0; i < layout->n_tensors && !is_checkpointed; i++)
+        if (layout->tensors[i].tensor_class == MIST_TENSOR_SAVED &&
+            !(is_lean && layout->tensors[i].is_remade))
+            out[n++] = (struct item){i, (double)layout->tensors[i].bytes};
+    qsort(out, (size_t)n, sizeof *out, compare_items);
+    return n;
+}
+
+/* Swaps the largest that the ratio of all so far has room for, then the next: so the total
+ * keeps to it but for what the smallest do not fill up. */
+static void swap_kept(double ratio, const struct item *items, int32_t n,
+                      struct running *running, struct mist_module_storage *out)
+{
+    for (int32_t i = 0; i < n; i++)
+        running->total += items[i].size;
+    for (int32_t i = 0; i < n; i++) {
+        double room = ratio * running->total - running->offloaded;
+        if (items[i].size > room + 1e-9 * running->total)
+            continue;
+        running->offloaded += items[i].size;
+        if (items[i].id < 0)
+            out->swaps_input = true;
+        else
+            out->saved_place[items[i].id] = MIST_SAVED_SWAPPED;
+    }
+}
+
 static void cut_activations(const struct mist_plan *plan, int32_t i_stage,
                             const struct mist_layer_layout *layout, int32_t module,
                             struct running *running, struct mist_module_storage *out)
 {
-    struct item items[MIST_MAX_TENSORS + 1] = {{-1, (double)layout->input_bytes}};
-    bool is_checkpointed = mist_schedule_is_checkpointed(plan, i_stage, module);
+    struct item items[MIST_MAX_TENSORS + 1];
     bool is_lean = mist_schedule_is_lean(plan, i_stage, module);
-    int32_t n = 1, n_swapped = 0;
 
+    if (layout->kind == MIST_LAYER_BLOCK) {
+        bool is_checkpointed = mist_schedule_is_checkpointed(plan, i_stage, module);
+        int32_t n = order_kept(layout, is_checkpointed, is_lean, items);
+        swap_kept(plan->stages[i_stage].offload_activations, items, n, running, out);
+    }
     for (int32_t i = 0; i < layout->n_tensors; i++) {
         if (layout->tensors[i].tensor_class != MIST_TENSOR_SAVED)
             continue;
         if (is_lean && layout->tensors[i].is_remade)
             out->saved_place[i] = MIST_SAVED_REMADE;
-        else if (!is_checkpointed)
-            items[n++] = (struct item){i, (double)layout->tensors[i].bytes};
-    }
-    if (layout->kind == MIST_LAYER_BLOCK)
-        n_swapped =
-            choose_prefix(plan->stages[i_stage].offload_activations, items, n, running);
-    out->swaps_input = n_swapped > 0;
-    for (int32_t k = 1; k < n_swapped; k++)
-        out->saved_place[items[k].id] = MIST_SAVED_SWAPPED;
-    for (int32_t i = 0; i < layout->n_tensors; i++) {
-        if (layout->tensors[i].tensor_class != MIST_TENSOR_SAVED)
-            continue;
         int64_t *used = &out->saved_bytes[out->saved_place[i]];
         out->saved_offset[i] = *used;
         *used += mist_align_up(layout->tensors[i].bytes, ALIGNMENT);
     }
+}
+
+int64_t mist_storage_most_off(const struct mist_layer_layout *block)
+{
+    struct item items[MIST_MAX_TENSORS + 1];
+    double most = (double)block->input_bytes;
+
+    for (int is_lean = 0; is_lean < 2; is_lean++) {
+        double smaller = 0;
+        for (int32_t i = order_kept(block, false, is_lean, items) - 1; i >= 0; i--) {
+            most = fmax(most, items[i].size - smaller);
+            smaller += items[i].size;
+        }
+    }
+    return (int64_t)most;
 }
 
 void mist_storage_make(const struct mist_plan *plan, int32_t i_stage,

@@ -68,4 +68,8 @@ void mist_storage_make(const struct mist_plan *plan, int32_t i_stage,
                        const struct mist_layer_layout *layouts, const int32_t *modules,
                        int32_t n, struct mist_module_storage *out);
 
+/* Bytes that blocks in a row may have swapped less, in all, than the ratio of what they
+ * keep; never more. */
+int64_t mist_storage_most_off(const struct mist_layer_layout *block);
+
 #endif

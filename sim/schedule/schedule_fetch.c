@@ -138,21 +138,14 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
                           int32_t i_slab, int32_t micro_batch, bool is_forward,
                           bool updates)
 {
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
-
-    if (!is_resident(at, slab))
-        state->weights = (struct mist_schedule_place){
-            mist_schedule_add_buffer(
-                at, MIST_ARENA_DEVICE, mist_schedule_quantity_role(MIST_WEIGHTS, i_slab),
-                at->out->modules[i_module], micro_batch,
-                mist_schedule_quantity_bytes(at, MIST_WEIGHTS, slab->n_elements), false),
-            0};
     struct mist_schedule_work work =
         mist_schedule_work_on(at, i_module, i_slab, micro_batch);
+
     work.is_forward = is_forward;
     work.conditions |= MIST_IF_BRINGS | (updates ? MIST_IF_STEPS : 0);
     mist_schedule_add_pieces(at, MIST_MOMENT_WEIGHTS, &work);
+    mist_schedule_slab_of(at, i_module, i_slab)->weights =
+        work.places[MIST_WEIGHTS][MIST_PLACE_WORK];
 }
 
 /* Room for gradients of a micro-batch that do not begin at home; those so far that live
@@ -160,24 +153,18 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
 static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
                             int32_t i_slab, int32_t micro_batch)
 {
-    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
     size_t cell = mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab, micro_batch);
     struct mist_schedule_work work =
         mist_schedule_work_on(at, i_module, i_slab, micro_batch);
-    bool starts_at_home =
-        !slab->offloads_gradients && (!(work.conditions & MIST_IF_SUMS_EACH) ||
-                                      (micro_batch == 0 && !slab->is_alias &&
-                                       !(work.conditions & MIST_IF_SHARDS_GRADIENTS)));
+    const struct mist_schedule_place *places = work.places[MIST_GRADIENTS];
 
-    if (starts_at_home || at->fresh[cell] >= 0)
+    if (at->fresh[cell] >= 0)
         return;
-    at->fresh[cell] = mist_schedule_add_buffer(
-        at, MIST_ARENA_DEVICE, mist_schedule_quantity_role(MIST_GRADIENTS, i_slab),
-        at->out->modules[i_module], micro_batch,
-        mist_schedule_quantity_bytes(at, MIST_GRADIENTS, slab->n_elements), false);
-    work.places[MIST_GRADIENTS][MIST_PLACE_WORK] =
-        (struct mist_schedule_place){at->fresh[cell], 0};
+    if (mist_schedule_plan_slab(at, i_module, i_slab)->is_alias)
+        work.conditions &= ~(uint32_t)MIST_IF_FIRST; /* there is no home to begin at */
     mist_schedule_add_pieces(at, MIST_MOMENT_GRADIENTS, &work);
+    if (places[MIST_PLACE_WORK].buffer != places[MIST_PLACE_HOME].buffer)
+        at->fresh[cell] = places[MIST_PLACE_WORK].buffer;
 }
 
 /* Kept activations that went to the host. */

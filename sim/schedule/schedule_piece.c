@@ -6,18 +6,19 @@
 
 /* ------------------------------------------------------------------------ declarations */
 
-#define SHARDS_WEIGHTS MIST_IF_SHARDS_WEIGHTS
-#define SHARDS_STATE   MIST_IF_SHARDS_STATE
-#define RANKS          MIST_IF_HAS_RANKS
-#define EACH           MIST_IF_SUMS_EACH
-#define WEIGHTS_AWAY   MIST_IF_WEIGHTS_AWAY
-#define GRADIENTS_AWAY MIST_IF_GRADIENTS_AWAY
-#define STATE_AWAY     MIST_IF_STATE_AWAY
-#define ON_HOST        MIST_IF_HOST_UPDATES
-#define STEPS          MIST_IF_STEPS
-#define BRINGS         MIST_IF_BRINGS
-#define FIRST          MIST_IF_FIRST
-#define LAST           MIST_IF_LAST
+#define SHARDS_WEIGHTS   MIST_IF_SHARDS_WEIGHTS
+#define SHARDS_GRADIENTS MIST_IF_SHARDS_GRADIENTS
+#define SHARDS_STATE     MIST_IF_SHARDS_STATE
+#define RANKS            MIST_IF_HAS_RANKS
+#define EACH             MIST_IF_SUMS_EACH
+#define WEIGHTS_AWAY     MIST_IF_WEIGHTS_AWAY
+#define GRADIENTS_AWAY   MIST_IF_GRADIENTS_AWAY
+#define STATE_AWAY       MIST_IF_STATE_AWAY
+#define ON_HOST          MIST_IF_HOST_UPDATES
+#define STEPS            MIST_IF_STEPS
+#define BRINGS           MIST_IF_BRINGS
+#define FIRST            MIST_IF_FIRST
+#define LAST             MIST_IF_LAST
 
 #define PIECE(moment, kind, stream, quantity, extent, from, to, all, none)               \
     {                                                                                    \
@@ -55,9 +56,31 @@ const struct mist_piece mist_pieces[] = {
     PIECE(SETTLE, SWAP_OUT_GRADIENT, DEVICE_TO_HOST, GRADIENTS, WHOLE, SUM, HOME, GRADIENTS_AWAY, EACH | LAST),
     PIECE(SETTLE, SWAP_OUT_GRADIENT, DEVICE_TO_HOST, GRADIENTS, UPDATE, SUM, HOST, ON_HOST | LAST, GRADIENTS_AWAY),
 };
+
+#define ROOM(moment, until, quantity, extent, place, all, none)                          \
+    {                                                                                    \
+        MIST_MOMENT_##moment, MIST_UNTIL_##until, MIST_##quantity, MIST_EXTENT_##extent, \
+            MIST_PLACE_##place, all, none                                                \
+    }
+
+const struct mist_room mist_rooms[] = {
+    /* Weights that are cut over ranks or live in the host, whole, to compute with. */
+    ROOM(WEIGHTS, PASSED, WEIGHTS, WHOLE, WORK, BRINGS | SHARDS_WEIGHTS, 0),
+    ROOM(WEIGHTS, PASSED, WEIGHTS, WHOLE, WORK, BRINGS | WEIGHTS_AWAY, SHARDS_WEIGHTS),
+    /* What a step on the device reads of the host's. */
+    ROOM(WEIGHTS, STEPPED, GRADIENTS, UPDATE, WORK, STEPS | GRADIENTS_AWAY, ON_HOST),
+    ROOM(WEIGHTS, NEXT_STEPPED, STATE, UPDATE, WORK, STEPS | STATE_AWAY, ON_HOST),
+    /* A micro-batch's gradients where they can't begin at home ... */
+    ROOM(GRADIENTS, SUMMED, GRADIENTS, WHOLE, WORK, GRADIENTS_AWAY, 0),
+    ROOM(GRADIENTS, SUMMED, GRADIENTS, WHOLE, WORK, SHARDS_GRADIENTS, GRADIENTS_AWAY),
+    ROOM(GRADIENTS, SUMMED, GRADIENTS, WHOLE, WORK, EACH, SHARDS_GRADIENTS | GRADIENTS_AWAY | FIRST),
+    /* ... and the sum so far, which comes to be added to. */
+    ROOM(SUM, SETTLED, GRADIENTS, UPDATE, SUM, GRADIENTS_AWAY | EACH, FIRST),
+};
 /* clang-format on */
 
 _Static_assert(sizeof mist_pieces / sizeof *mist_pieces == MIST_N_PIECES, "a new piece?");
+_Static_assert(sizeof mist_rooms / sizeof *mist_rooms == MIST_N_ROOMS, "a new room?");
 
 /* -------------------------------------------------------------------------- conditions */
 
@@ -245,28 +268,20 @@ static int64_t offset_of(const struct mist_schedule_builder *at,
                                         element - work->places[quantity][place].first);
 }
 
-/* A copy of a range; a place that is brought has a new buffer. */
+/* A copy of a range. */
 static int32_t add_copy(struct mist_schedule_builder *at, const struct mist_piece *piece,
-                        struct mist_schedule_work *work, int32_t micro_batch,
+                        const struct mist_schedule_work *work, int32_t micro_batch,
                         int64_t first, int64_t n)
 {
     enum mist_quantity quantity = piece->quantity;
-    struct mist_schedule_place *to = &work->places[quantity][piece->to];
-    int64_t bytes = mist_schedule_quantity_bytes(at, quantity, n);
+    const struct mist_schedule_place *places = work->places[quantity];
 
-    if (to->buffer == work->places[quantity][piece->from].buffer)
-        *to = (struct mist_schedule_place){
-            mist_schedule_add_buffer(at, MIST_ARENA_DEVICE,
-                                     mist_schedule_quantity_role(quantity, work->i_slab),
-                                     at->out->modules[work->i_module], micro_batch, bytes,
-                                     false),
-            first};
     return mist_schedule_add_copy(
         at, piece->kind, piece->stream == MIST_STREAM_DEVICE_TO_HOST,
-        at->out->modules[work->i_module], micro_batch,
-        work->places[quantity][piece->from].buffer,
-        offset_of(at, work, quantity, piece->from, first), to->buffer,
-        offset_of(at, work, quantity, piece->to, first), bytes);
+        at->out->modules[work->i_module], micro_batch, places[piece->from].buffer,
+        offset_of(at, work, quantity, piece->from, first), places[piece->to].buffer,
+        offset_of(at, work, quantity, piece->to, first),
+        mist_schedule_quantity_bytes(at, quantity, n));
 }
 
 /* The step, on the device on weights that are there: the home of those that are cut. */
@@ -391,11 +406,31 @@ static void add_piece(struct mist_schedule_builder *at, const struct mist_piece 
              MIST_IF_SHARDS_STATE);
 }
 
+static void add_room(struct mist_schedule_builder *at, const struct mist_room *room,
+                     struct mist_schedule_work *work)
+{
+    const struct mist_slab *slab =
+        mist_schedule_plan_slab(at, work->i_module, work->i_slab);
+    struct mist_schedule_place *place = &work->places[room->quantity][room->place];
+    bool is_update = room->if_all & MIST_IF_STEPS;
+    int64_t n =
+        mist_schedule_elements(at, slab, room->quantity, room->extent, &place->first);
+
+    place->buffer = mist_schedule_add_buffer(
+        at, MIST_ARENA_DEVICE, mist_schedule_quantity_role(room->quantity, work->i_slab),
+        at->out->modules[work->i_module], is_update ? -1 : work->micro_batch,
+        mist_schedule_quantity_bytes(at, room->quantity, n), false);
+}
+
 void mist_schedule_add_pieces(struct mist_schedule_builder *at, enum mist_moment moment,
                               struct mist_schedule_work *work)
 {
+    for (int i = 0; i < MIST_N_ROOMS; i++)
+        if (mist_rooms[i].moment == moment &&
+            mist_is_due(mist_rooms[i].if_all, mist_rooms[i].if_none, work->conditions))
+            add_room(at, &mist_rooms[i], work);
     for (int i = 0; i < MIST_N_PIECES; i++)
         if (mist_pieces[i].moment == moment &&
-            mist_piece_is_due(&mist_pieces[i], work->conditions))
+            mist_is_due(mist_pieces[i].if_all, mist_pieces[i].if_none, work->conditions))
             add_piece(at, &mist_pieces[i], work);
 }

@@ -1,14 +1,16 @@
 /*
  * What is done to the parameters of a slab beside computing with them, declared once: a
- * table of pieces of work, each under a condition on the plan's knobs and the place in
- * the iteration.
+ * table of pieces of work and one of the rooms that they need on the device, each under a
+ * condition on the plan's knobs and the place in the iteration.
  *
  * Weights, gradients and optimizer state of a slab have places: a home that lasts, on the
  * device or in the host, and buffers that come and go. A piece moves a range of elements
  * from one place to another, or works on places. What it waits for follows from the
  * buffers that it names (schedule_internal.h), and its offsets from the first element
- * that each place holds. The schedule runs the pieces of a moment whose conditions hold,
- * in the order of the table.
+ * that each place holds. A room is a place that is not the home: a buffer that comes with
+ * a moment, before its pieces, and goes with what it is for. The schedule makes the rooms
+ * and runs the pieces of a moment whose conditions hold, in the order of the tables; the
+ * closed form (sim/closed_form) sums the same rows, seconds of pieces and bytes of rooms.
  */
 #ifndef MIST_SIM_SCHEDULE_PIECE_H
 #define MIST_SIM_SCHEDULE_PIECE_H
@@ -80,15 +82,36 @@ struct mist_piece {
     uint32_t if_all, if_none; /* bits */
 };
 
-/* The table. */
-enum { MIST_N_PIECES = 21 };
-extern const struct mist_piece mist_pieces[];
+/* How long a room lasts. What a pass needs is brought in front of the pass before it. */
+enum mist_until {
+    MIST_UNTIL_PASSED,  /* the pass that computes with it has */
+    MIST_UNTIL_SUMMED,  /* the pass has; where gradients wait for their sum over ranks
+                              or micro-batches, what is computed on that, behind the next
+                              pass, has */
+    MIST_UNTIL_SETTLED, /* what is computed on the sum, behind the next pass, has */
+    MIST_UNTIL_STEPPED, /* the optimizer step of the slab has */
+    MIST_UNTIL_NEXT_STEPPED, /* the next step has: it leaves beside that one */
+    MIST_N_UNTIL
+};
 
-/* Whether a piece is done where these conditions hold. */
-static inline bool mist_piece_is_due(const struct mist_piece *piece, uint32_t conditions)
+struct mist_room {
+    enum mist_moment moment;
+    enum mist_until until;
+    enum mist_quantity quantity;
+    enum mist_extent extent;
+    enum mist_place_kind place;
+    uint32_t if_all, if_none; /* bits */
+};
+
+/* The tables. */
+enum { MIST_N_PIECES = 21, MIST_N_ROOMS = 8 };
+extern const struct mist_piece mist_pieces[];
+extern const struct mist_room mist_rooms[];
+
+/* Whether a piece is done, or a room made, where these conditions hold. */
+static inline bool mist_is_due(uint32_t if_all, uint32_t if_none, uint32_t conditions)
 {
-    return (conditions & piece->if_all) == piece->if_all &&
-           !(conditions & piece->if_none);
+    return (conditions & if_all) == if_all && !(conditions & if_none);
 }
 
 /* Conditions of a stage, and of a slab there but for the moment. */

@@ -16,6 +16,7 @@
 #include "sim/closed_form/stage_model.h"
 #include "sim/closed_form/stage_model_internal.h" /* the bundle */
 #include "sim/replay/replay.h"
+#include "sim/schedule/memory_planner.h" /* mist_memory_live */
 #include "sim/schedule/pipeline_order.h"
 #include "tests/prop/made_up_machines.h"
 #include "tune/stage_price.h"
@@ -140,9 +141,10 @@ struct sums {
     double arena_ratio[MAX_PLANS * MAX_STAGES]; /* closed form / planned arena */
     double host_ratio[MAX_PLANS *
                       MAX_STAGES]; /* (closed form - planned host arena) / both arenas */
-    double least_lean_ratio; /* arena_ratio of stages with lean blocks, which that leaves
-                                out: more sizes, more gaps */
-    int32_t n_plans, n_stages, n_arenas, n_hosts, n_below;
+    double least_lean_ratio; /* the same at least of stages with lean blocks, which have
+                                more sizes and more gaps, and of the others */
+    double least_ratio;
+    int32_t n_plans, n_stages, n_hosts, n_below;
 };
 
 static int compare_doubles(const void *a_void, const void *b_void)
@@ -185,6 +187,43 @@ static void print_plan(const struct mist_plan *plan, const struct mist_predictio
     printf("\n");
 }
 
+/* The buffers that come and go of the moment when most is live, for whoever looks for one
+ * that the closed form does not see. */
+static void print_peak(const struct mist_plan *plan, int32_t i_stage, double peak)
+{
+    struct mist_schedule *schedule;
+    struct mist_err err;
+    int32_t rank = mist_plan_first_rank(plan, i_stage), at = 0;
+    int64_t *live, homes = 0;
+
+    must(mist_schedule_build(plan, rank, 1, &schedule, &err), &err);
+    live = malloc((size_t)schedule->n_tasks * sizeof *live);
+    assert_non_null(live);
+    mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        at = live[i] > live[at] ? i : at;
+    printf("# stage %d: closed form %.0f, live %.0f, arena %.0f at %s of module %d, "
+           "micro-batch %d:",
+           (int)i_stage, peak, (double)live[at],
+           (double)schedule->arena_bytes[MIST_ARENA_DEVICE],
+           mist_task_kind_name(schedule->tasks[at].kind), (int)schedule->tasks[at].layer,
+           (int)schedule->tasks[at].micro_batch);
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        if (buffer->arena != MIST_ARENA_DEVICE || buffer->first_task > at ||
+            buffer->last_task < at)
+            continue;
+        if (buffer->is_persistent)
+            homes += buffer->size_bytes;
+        else
+            printf(" %d/%d/%d:%.0f", (int)buffer->role, (int)buffer->layer,
+                   (int)buffer->micro_batch, (double)buffer->size_bytes);
+    }
+    printf(" homes %.0f\n", (double)homes);
+    free(live);
+    mist_schedule_free(schedule);
+}
+
 static void compare_memory(const struct mist_plan *plan,
                            const struct mist_prediction *closed,
                            const double *closed_host_bytes,
@@ -195,13 +234,14 @@ static void compare_memory(const struct mist_plan *plan,
         double arena = (double)replay->stages[i].arena_bytes[MIST_ARENA_DEVICE];
         double host = (double)replay->stages[i].arena_bytes[MIST_ARENA_HOST];
         sums->live_ratio[sums->n_stages] = peak / (double)replay->stages[i].peak_bytes;
-        sums->n_stages++;
-        if (plan->stages[i].n_lean > 0) {
-            sums->least_lean_ratio = fmin(sums->least_lean_ratio, peak / arena);
-            continue;
-        }
+        sums->arena_ratio[sums->n_stages++] = peak / arena;
         sums->n_below += peak < arena;
-        sums->arena_ratio[sums->n_arenas++] = peak / arena;
+        double *least =
+            plan->stages[i].n_lean > 0 ? &sums->least_lean_ratio : &sums->least_ratio;
+        *least = fmin(*least, peak / arena);
+        if (peak < (double)replay->stages[i].peak_bytes ||
+            (getenv("MIST_PRINT") && peak > 1.05 * arena))
+            print_peak(plan, i, peak);
         if (host > 0)
             sums->host_ratio[sums->n_hosts++] =
                 (closed_host_bytes[i] - host) / (host + arena);
@@ -261,12 +301,12 @@ static void sort_doubles(double *values, int32_t n)
 
 static void report(const struct kind *kind, struct sums *sums)
 {
-    int32_t n = sums->n_plans, last = sums->n_stages - 1, n_arenas = sums->n_arenas;
+    int32_t n = sums->n_plans, n_stages = sums->n_stages;
 
     sort_doubles(sums->iteration_frac, n);
     sort_doubles(sums->passes_frac, n);
-    sort_doubles(sums->live_ratio, sums->n_stages);
-    sort_doubles(sums->arena_ratio, n_arenas);
+    sort_doubles(sums->live_ratio, n_stages);
+    sort_doubles(sums->arena_ratio, n_stages);
     sort_doubles(sums->host_ratio, sums->n_hosts);
     print_message("%-8s iteration off by %.4f %.4f %.4f (median, nine of ten, worst), by "
                   "passes %.4f %.4f %.4f; memory over live %.4f %.4f, over arena %.4f "
@@ -275,10 +315,10 @@ static void report(const struct kind *kind, struct sums *sums)
                   kind->name, sums->iteration_frac[n / 2],
                   sums->iteration_frac[n * 9 / 10], sums->iteration_frac[n - 1],
                   sums->passes_frac[n / 2], sums->passes_frac[n * 9 / 10],
-                  sums->passes_frac[n - 1], sums->live_ratio[0], sums->live_ratio[last],
-                  sums->arena_ratio[0], sums->arena_ratio[n_arenas / 2],
-                  sums->arena_ratio[n_arenas - 1], (int)sums->n_below, (int)n_arenas,
-                  sums->least_lean_ratio);
+                  sums->passes_frac[n - 1], sums->live_ratio[0],
+                  sums->live_ratio[n_stages - 1], sums->arena_ratio[0],
+                  sums->arena_ratio[n_stages / 2], sums->arena_ratio[n_stages - 1],
+                  (int)sums->n_below, (int)n_stages, sums->least_lean_ratio);
     if (sums->n_hosts > 0)
         print_message("; host %.4f %.4f %.4f", sums->host_ratio[0],
                       sums->host_ratio[sums->n_hosts / 2],
@@ -295,7 +335,7 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     int n = n_plans_of_run();
 
     assert_true(plan && sums);
-    sums->least_lean_ratio = 1;
+    sums->least_lean_ratio = sums->least_ratio = INFINITY;
     mist_random_init(&random, test_seed(20240607));
     for (int k = 0; k < n; k++) {
         random_plan(&random, kind, plan);
@@ -306,29 +346,29 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     assert_true(sums->iteration_frac[n - 1] <= kind->worst_frac);
     assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.07 : 0.025));
     assert_true(sums->passes_frac[n * 9 / 10] <= (kind->offloads ? 0.25 : 0.13));
-    assert_true(sums->arena_ratio[0] >= kind->least_ratio);
-    assert_true(sums->arena_ratio[sums->n_arenas - 1] <= kind->most_ratio);
-    assert_true(sums->arena_ratio[sums->n_arenas / 2] >= 0.98);
-    assert_true(sums->arena_ratio[sums->n_arenas / 2] <= 1.04);
-    assert_true(sums->least_lean_ratio >= kind->least_ratio - 0.07);
-    assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.82 : 1));
+    assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.999 : 1));
+    assert_true(sums->least_ratio >= kind->least_ratio);
+    assert_true(sums->least_lean_ratio >= kind->least_ratio - 0.05);
+    assert_true(sums->arena_ratio[sums->n_stages / 2] >= 0.999);
+    assert_true(sums->arena_ratio[sums->n_stages / 2] <= (kind->offloads ? 1.04 : 1.001));
+    assert_true(sums->arena_ratio[sums->n_stages - 1] <= kind->most_ratio);
     if (sums->n_hosts > 0) {
-        assert_true(sums->host_ratio[0] >= -0.06);
+        assert_true(sums->host_ratio[0] >= -0.03);
         assert_true(fabs(sums->host_ratio[sums->n_hosts / 2]) <= 0.02);
-        assert_true(sums->host_ratio[sums->n_hosts - 1] <= 0.3);
+        assert_true(sums->host_ratio[sums->n_hosts - 1] <= 0.25);
     }
     free(plan);
     free(sums);
 }
 
-/* Below the arena is what fragmentation costs, and where everything moves what the
- * formulas do not see. */
+/* Never below what is live at once, but for the padding of slabs that a ratio cuts; below
+ * the arena by the holes of its layout. */
 static const struct kind kinds[] = {
-    {"plain", false, false, false, 0.02, 0.25, 0.93, 1},
-    {"tp", true, false, false, 0.03, 0.25, 0.93, 1},
-    {"zero", false, true, false, 0.05, 0.3, 0.93, 1.25},
-    {"offload", false, false, true, 0.08, 0.5, 0.82, 1.6},
-    {"mixed", true, true, true, 0.08, 0.5, 0.82, 1.55},
+    {"plain", false, false, false, 0.02, 0.25, 0.95, 1},
+    {"tp", true, false, false, 0.03, 0.25, 0.95, 1},
+    {"zero", false, true, false, 0.05, 0.3, 0.95, 1.02},
+    {"offload", false, false, true, 0.08, 0.5, 0.9, 1.4},
+    {"mixed", true, true, true, 0.08, 0.5, 0.9, 1.4},
 };
 
 static void closed_form_follows_the_replay(void **state)
