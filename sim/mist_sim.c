@@ -49,7 +49,7 @@ static const char *const attention_choices[] = {"plan",   "flash", "fused", "unf
 static const char *const recompute_choices[] = {"plan", "none", "selective", "full",
                                                 NULL};
 
-static const char *const dtype_choices[] = {"job", "fp32", "bf16", NULL};
+static const char *const dtype_choices[] = {"job", "fp32", "bf16", "fp16", NULL};
 
 #define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
 #define JOB_ROW(name_, help_, max_, member_)                                             \

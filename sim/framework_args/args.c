@@ -201,10 +201,10 @@ static enum mist_status take_item(struct mist_args *args,
     if (status != MIST_OK || isnan(number))
         return status;
     if (!mist_args_is_open(args, row->arg) && args->v[row->arg] != number)
-        return mist_err_at(err, MIST_ERR_INPUT, args->path, item->line, 0,
-                           "%s %.60s contradicts %s", item->name, value,
-                           args->name[row->arg] ? args->name[row->arg]
-                                                : "the command line");
+        return mist_err_at(
+            err, MIST_ERR_INPUT, args->path, item->line, 0, "%s%s%.60s contradicts %s",
+            item->name, *value ? " " : "", value,
+            args->name[row->arg] ? args->name[row->arg] : "the command line");
     if (row->note && number != row->absent)
         snprintf(args->notes, sizeof args->notes, "%s: %s", row->name, row->note);
     args->v[row->arg] = number;

@@ -22,7 +22,7 @@ enum own {
 static const struct mist_arg_word
     places[] = {{"none", 0}, {"cpu", 1}, {NULL, 0}},
     formats[] = {
-        {"fp32", MIST_DTYPE_FP32}, {"bf16", MIST_DTYPE_BF16}, {"bfp16", MIST_DTYPE_BF16}, {"fp16", MIST_DTYPE_BF16},
+        {"fp32", MIST_DTYPE_FP32}, {"bf16", MIST_DTYPE_BF16}, {"bfp16", MIST_DTYPE_BF16}, {"fp16", MIST_DTYPE_FP16},
         {NULL, 0}};
 
 #define BUCKETS "gradients and weights are sent module by module"
@@ -45,8 +45,7 @@ static const struct mist_arg_row rows[] = {
     /* number formats */
     MIST_ROW_WORD("bf16.enabled", IS_BF16, mist_arg_bools, 0),
     MIST_ROW_ALIAS("bfloat16.enabled", MIST_ARG_WORD, IS_BF16, 0, mist_arg_bools),
-    {.name = "fp16.enabled", .kind = MIST_ARG_WORD, .arg = IS_FP16, .words = mist_arg_bools, .absent = 0,
-     .note = "priced as bf16; the scaling of losses is left out"},
+    MIST_ROW_WORD("fp16.enabled", IS_FP16, mist_arg_bools, 0),
     MIST_ROW_LEFT("fp16.*"), MIST_ROW_REFUSED("bf16.immediate_grad_update", "true", "not in the profile"),
     MIST_ROW_LEFT("bfloat16.loss_scale"), MIST_ROW_LEFT("bf16.loss_scale"),
     MIST_ROW_WORD("data_types.grad_accum_dtype", MIST_ARG_GRADIENT_DTYPE, formats, NAN),
@@ -113,10 +112,11 @@ static const struct mist_arg_row rows[] = {
 
 static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
 {
-    bool is_short = args->v[IS_BF16] != 0 || args->v[IS_FP16] != 0;
+    enum mist_dtype dtype = args->v[IS_BF16] != 0   ? MIST_DTYPE_BF16
+                            : args->v[IS_FP16] != 0 ? MIST_DTYPE_FP16
+                                                    : MIST_DTYPE_FP32;
     int from = args->line[IS_BF16] ? IS_BF16 : IS_FP16;
-    enum mist_status status = mist_args_derive(
-        args, MIST_ARG_DTYPE, is_short ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, from, err);
+    enum mist_status status = mist_args_derive(args, MIST_ARG_DTYPE, dtype, from, err);
 
     if (args->v[IS_BF16] != 0 && args->v[IS_FP16] != 0)
         return mist_args_fail(args, IS_FP16, err,
@@ -208,7 +208,7 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
     *beside =
         (struct mist_args_beside){.model = true, .seq_len = true, .attention = true};
     args->v[IS_BF16] = args->v[MIST_ARG_DTYPE] == MIST_DTYPE_BF16;
-    args->v[IS_FP16] = 0;
+    args->v[IS_FP16] = args->v[MIST_ARG_DTYPE] == MIST_DTYPE_FP16;
     args->v[INTERVAL] = args->v[MIST_ARG_RECOMPUTE] == MIST_RECOMPUTE_FULL;
     args->v[OPTIMIZER_ON_HOST] = args->v[MIST_ARG_OFFLOAD_OPTIMIZER] > 0;
     args->v[OPTIMIZER_FRAC] =

@@ -25,7 +25,6 @@ enum own {
     GRANULARITY, /* enum mist_args_recompute */
     METHOD,      /* 1: block */
     METHOD_LAYERS,
-    IS_FP16,
     OFFLOADS, /* the optimizer, of which a fraction: */
     OFFLOAD_FRAC,
 };
@@ -167,8 +166,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--cpu-offloading*", NULL, "offloaded activations are a fraction, not a number of layers"),
     /* number formats, optimizer */
     MIST_ROW_FLAG("--bf16", MIST_ARG_DTYPE, MIST_DTYPE_BF16, NAN),
-    {.name = "--fp16", .kind = MIST_ARG_FLAG, .arg = IS_FP16, .value = 1, .absent = 0,
-     .note = "priced as bf16; the scaling of losses is left out"},
+    MIST_ROW_FLAG("--fp16", MIST_ARG_DTYPE, MIST_DTYPE_FP16, NAN),
     MIST_ROW_FLAG("--grad-reduce-in-bf16", MIST_ARG_GRADIENT_DTYPE, MIST_DTYPE_BF16, NAN),
     MIST_ROW_ALIAS("--accumulate-allreduce-grads-in-fp32", MIST_ARG_FLAG, MIST_ARG_GRADIENT_DTYPE, MIST_DTYPE_FP32, NULL),
     MIST_ROW_FLAG("--optimizer-cpu-offload", OFFLOADS, 1, 0),
@@ -391,18 +389,15 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
     return MIST_OK;
 }
 
-static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
+/* Gradients are summed in fp32 with bf16, and as they are with fp16. */
+static void find_formats(struct mist_args *args)
 {
-    bool is_fp16 = args->v[IS_FP16] != 0;
+    bool is_fp16 = args->v[MIST_ARG_DTYPE] == MIST_DTYPE_FP16;
 
-    if (is_fp16 && args->line[MIST_ARG_DTYPE])
-        return mist_args_fail(args, IS_FP16, err, "--fp16 contradicts --bf16");
+    if (mist_args_is_open(args, MIST_ARG_DTYPE))
+        args->v[MIST_ARG_DTYPE] = MIST_DTYPE_FP32;
     if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))
-        args->v[MIST_ARG_GRADIENT_DTYPE] = is_fp16 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
-    if (!is_fp16 && !mist_args_is_open(args, MIST_ARG_DTYPE))
-        return MIST_OK;
-    return mist_args_derive(args, MIST_ARG_DTYPE,
-                            is_fp16 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, IS_FP16, err);
+        args->v[MIST_ARG_GRADIENT_DTYPE] = is_fp16 ? MIST_DTYPE_FP16 : MIST_DTYPE_FP32;
 }
 
 static enum mist_status finish(struct mist_args *args, struct mist_err *err)
@@ -422,7 +417,7 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
     if (status == MIST_OK)
         status = find_recomputation(args, err);
     if (status == MIST_OK)
-        status = find_formats(args, err);
+        find_formats(args);
     if (args->v[OFFLOADS] != 0) {
         args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = args->v[OFFLOAD_FRAC];
         args->v[MIST_ARG_UPDATES_ON_HOST] = args->v[OFFLOAD_FRAC] > 0;

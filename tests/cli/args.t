@@ -54,11 +54,10 @@ expect_same "$out" torchtitan.out
 
 begin 'what does not change the price is named'
 echo 'python pretrain_gpt.py --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128
-    --micro-batch-size 1 --lr 1e-4 --fp16 --save here' > small.sh
+    --micro-batch-size 1 --lr 1e-4 --save here' > small.sh
 run mist-sim --framework megatron --from-args small.sh $cluster -n
 expect_exit 0
 expect_stderr "^mist-sim: small\.sh: 2 arguments don't change the price: --lr --save\$"
-expect_stderr '^mist-sim: small\.sh: --fp16: priced as bf16'
 nothing_written
 
 begin 'all arguments are listed'
