@@ -354,6 +354,8 @@ static void name_model(const char *path, const char *model_type, struct mist_mod
         length -= 5;
     if (length == 6 && !strncmp(start, "config", 6)) {
         const char *end = slash;
+        while (end && end > path && end[-1] == '/') /* "x/llama-7b//config.json" */
+            end--;
         start = end;
         while (start && start > path && start[-1] != '/')
             start--;

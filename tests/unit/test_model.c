@@ -174,9 +174,14 @@ static void test_configs_equal_presets(void **state)
         preset = load(names[i]);
         assert_memory_equal(&config, &preset, sizeof config);
     }
-    config = load(CONFIGS "llama-7b/config.json"); /* named after its folder */
+    static const char *const folders[] = {"llama-7b/config.json", "llama-7b",
+                                          "llama-7b/"};
     preset = load("llama-7b");
-    assert_memory_equal(&config, &preset, sizeof config);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, CONFIGS "%s", folders[i]); /* named after it */
+        config = load(path);
+        assert_memory_equal(&config, &preset, sizeof config);
+    }
     config = load(CONFIGS "gpt2.json");
     assert_int_equal(config.family, MIST_FAMILY_GPT);
     assert_int_equal(config.ffn, 3072);
