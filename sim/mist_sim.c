@@ -13,14 +13,12 @@
 #include "core/emit.h"
 #include "core/interrupt.h"
 #include "core/message.h"
-#include "core/options.h"
 #include "core/parse.h"
 #include "sim/cost/trace_use.h"
 #include "sim/explain/explain.h"
-#include "sim/model/framework.h"
 #include "sim/replay/replay.h"
-#include "sim/sim_job.h"
 #include "sim/sim_list.h"
+#include "sim/sim_options.h"
 #include "sim/sim_recorded.h"
 #include "sim/sim_report.h"
 #include "sim/what_if.h"
@@ -31,147 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct options {
-    struct mist_common_options common;
-    struct mist_option_list what_if;
-    struct mist_sim_job_options job; /* without a plan */
-    const char *cluster, *sweep, *compare, *chrome, *replay, *save_plan, *export;
-    int64_t n_iterations, n_threads;
-    double jitter_frac;
-    bool is_unfolded, lists_presets, lists_words, explains;
-    int framework, attention, recompute; /* choices; 0: what the plan says */
-};
-
-static const char *const framework_choices[] = {"plan",      "ours",       "megatron",
-                                                "deepspeed", "torchtitan", NULL};
-static const char *const attention_choices[] = {"plan",   "flash", "fused", "unfused",
-                                                "flash1", "cudnn", NULL};
-static const char *const recompute_choices[] = {"plan", "none", "selective", "full",
-                                                NULL};
-
-static const char *const dtype_choices[] = {"job", "fp32", "bf16", "fp16", NULL};
-
-#define ROW(...) MIST_OPTION_ROW(struct options, __VA_ARGS__)
-#define JOB_ROW(name_, help_, max_, member_)                                             \
-    ROW(name_, MIST_OPTION_INT64, "Job without a plan", "N", help_, "0", 0, max_,        \
-        job.member_)
-
-static const struct mist_option option_table[] = {
-    ROW("cluster", MIST_OPTION_STRING, "Input", "CLUSTER",
-        "trace set, or a preset such as h100-sxm:8x8,nic=8x400Gb/s; default: what the "
-        "plan was tuned for",
-        NULL, 0, 0, cluster),
-    ROW("presets", MIST_OPTION_FLAG, "Input", NULL,
-        "list the presets with their figures and sources, and end", NULL, 0, 0,
-        lists_presets),
-    ROW("list", MIST_OPTION_FLAG, "Input", NULL,
-        "list the operators, links and dimensions of trace sets, and what a time "
-        "includes, or the arguments of --framework and what becomes of them, and end",
-        NULL, 0, 0, lists_words),
-    MIST_OPTION_ROW_CHOICE(struct options, "framework", "Input", "NAME",
-                           "who trains; others can be predicted, not run", "plan",
-                           framework_choices, framework),
-    MIST_OPTION_ROW_CHOICE(struct options, "attention", "Input", "WAY",
-                           "of another framework; plan: what it has usually; flash: "
-                           "FlashAttention-2, flash1: that of 2022",
-                           "plan", attention_choices, attention),
-    MIST_OPTION_ROW_CHOICE(struct options, "recompute", "Input", "WHAT",
-                           "in all stages; selective: attention, as other frameworks do",
-                           "plan", recompute_choices, recompute),
-    ROW("what-if", MIST_OPTION_LIST, "Input", "NAME=VALUE",
-        "edit the cluster: kernel.OP=0.7x, link.NAME=2x, launch=, interference=none, "
-        "cluster.nodes=, straggler.rankN=1.3x; repeatable",
-        NULL, 0, 0, what_if),
-    ROW("sweep", MIST_OPTION_STRING, "Input", "NAME=V1:V2:..",
-        "replay once per value of one what-if", NULL, 0, 0, sweep),
-    ROW("model", MIST_OPTION_STRING, "Job without a plan", "NAME",
-        "preset, or a Hugging Face config.json", NULL, 0, 0, job.model),
-    ROW("from-args", MIST_OPTION_STRING, "Job without a plan", "FILE",
-        "read Megatron-LM's command line, DeepSpeed's JSON or torchtitan's TOML, as "
-        "--framework says; options say the rest",
-        NULL, 0, 0, job.from_args),
-    JOB_ROW("tp", "tensor-parallel size; 0: 1", 1 << 20, tp),
-    JOB_ROW("pp", "stages of the pipeline; 0: 1", MIST_MAX_STAGES, pp),
-    JOB_ROW("dp", "data-parallel size; 0: all devices that are left", 1 << 20, dp),
-    JOB_ROW("micro-batch", "samples of a micro-batch", 1 << 24, micro_batch),
-    JOB_ROW("global-batch", "samples per optimizer step; 0: one micro-batch each",
-            1 << 24, global_batch),
-    JOB_ROW("seq-len", "tokens per sample", MIST_MODEL_MAX_SEQ, seq_len),
-    JOB_ROW("zero", "level of ZeRO", 3, zero),
-    JOB_ROW("chunks", "of each stage, of an interleaved pipeline", 1 << 12, n_chunks),
-    ROW("sequence-parallel", MIST_OPTION_FLAG, "Job without a plan", NULL,
-        "tensor-parallel ranks share the tokens between products", NULL, 0, 0,
-        job.is_sequence_parallel),
-    ROW("no-dropout", MIST_OPTION_FLAG, "Job without a plan", NULL,
-        "of another framework that has it", NULL, 0, 0, job.has_no_dropout),
-    MIST_OPTION_ROW_CHOICE(
-        struct options, "dtype", "Job without a plan", "TYPE",
-        "of weights and activations; job: what arguments say, else bf16", "job",
-        dtype_choices, job.dtype),
-    MIST_OPTION_ROW_CHOICE(struct options, "gradient-dtype", "Job without a plan", "TYPE",
-                           "of gradients; job: what arguments say, else fp32", "job",
-                           dtype_choices, job.gradient_dtype),
-    ROW("replay", MIST_OPTION_STRING, "Replay", "FILE",
-        "not a plan but operations that a pipeline job recorded elsewhere (CSV, gzip or "
-        "not): the causes of its time, and by --what-if what it would have taken",
-        NULL, 0, 0, replay),
-    ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
-        "iterations in a row; the distance of the last two counts", "2", 1, 1000,
-        n_iterations),
-    ROW("jitter", MIST_OPTION_DOUBLE, "Replay", "FRAC",
-        "relative standard deviation of every task's time", "0", 0, 10, jitter_frac),
-    ROW("threads", MIST_OPTION_INT64, "Replay", "N",
-        "compute threads of a rank (memory); 0: what the plan says, else 1", "0", 0, 1024,
-        n_threads),
-    ROW("unfolded", MIST_OPTION_FLAG, "Replay", NULL,
-        "replay every rank, also those that can't differ", NULL, 0, 0, is_unfolded),
-    ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
-        "where the time goes, and what is in memory at its peak", NULL, 0, 0, explains),
-    ROW("compare", MIST_OPTION_STRING, "Results", "FILE",
-        "measured timeline.csv to put beside the prediction", NULL, 0, 0, compare),
-    ROW("chrome", MIST_OPTION_STRING, "Results", "FILE",
-        "write the timeline as Chrome trace JSON (Perfetto)", NULL, 0, 0, chrome),
-    ROW("save-plan", MIST_OPTION_STRING, "Results", "FILE",
-        "write the plan that was replayed as JSON", NULL, 0, 0, save_plan),
-    ROW("export", MIST_OPTION_STRING, "Results", "FILE",
-        "write the plan as arguments of its framework", NULL, 0, 0, export),
-    MIST_OPTION_ROW_OUTPUT(struct options, "write the predicted timeline as CSV", NULL),
-    MIST_OPTION_ROW_DRY_RUN(struct options),
-    MIST_OPTION_ROW_FORCE(struct options),
-    MIST_OPTION_ROW_JSON(struct options),
-    MIST_OPTION_ROW_CSV(struct options),
-    MIST_OPTION_ROW_QUIET(struct options),
-    MIST_OPTION_ROW_SEED(struct options),
-    MIST_OPTION_ROW_VERBOSE(struct options),
-};
-
-static const char *const examples[] = {
-    "mist-sim plan.json",
-    "mist-sim plan.json --explain",
-    "mist-sim plan.json --what-if link.all=2x,kernel.attention=0.7x",
-    "mist-sim plan.json --compare measured.csv -o predicted.csv",
-    "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
-    "mist-sim plan.json --framework megatron --recompute selective",
-    "mist-sim --model gpt3-7b --seq-len 2048 --tp 8 --micro-batch 2 --cluster l4:4x8",
-    "mist-sim --framework torchtitan --from-args train.toml --cluster h100-sxm:8x8",
-    "mist-sim --replay operations.csv.gz --what-if launch=0x",
-    NULL};
-
-static const struct mist_tool tool = {
-    .name = "mist-sim",
-    .purpose = "predicts time and memory of a plan by replaying its schedule",
-    .examples = examples,
-    .options = option_table,
-    .n_options = sizeof option_table / sizeof *option_table,
-    .positional_name = "PLAN",
-    .positional_help = "plan.json from mist-tune",
-    .positional_min = 0, /* --presets and --list take none */
-    .positional_max = 1,
-    .exit_text = "  4  a replay takes more memory than there is\n",
-};
-
 struct session {
-    struct options options;
+    struct mist_sim_options options;
     struct mist_messages messages;
     enum mist_emit_kind kind;
     struct mist_plan plan;
@@ -181,30 +40,6 @@ struct session {
     bool has_warned;                     /* of what of the trace set is of no use */
     bool has_warned_of_links;            /* as edited */
 };
-
-/* ------------------------------------------------------------------------------- plan */
-
-/* Whose plan it is, as the options say. */
-static enum mist_status choose_framework(const struct options *options,
-                                         struct mist_plan *plan, struct mist_err *err)
-{
-    struct mist_job *job = &plan->job;
-
-    if (options->framework > 0) {
-        job->framework = (enum mist_framework_name)(options->framework - 1);
-        job->attention = mist_framework_get(job->framework)->attention;
-    }
-    if (options->attention > 0)
-        job->attention = (enum mist_attention)(options->attention - 1);
-    if (options->recompute > 0) {
-        const char *word = recompute_choices[options->recompute];
-        job->recomputes_attention = strcmp(word, "selective") == 0;
-        for (int32_t i = 0; i < plan->n_stages; i++)
-            plan->stages[i].n_checkpointed =
-                strcmp(word, "full") == 0 ? plan->stages[i].n_layers : 0;
-    }
-    return mist_plan_check(plan, err);
-}
 
 /* ---------------------------------------------------------------------------- replay */
 
@@ -506,7 +341,7 @@ static enum mist_status sweep_row(struct session *at, struct mist_emit *emit,
 }
 
 /* "NAME=V1:V2" in text[size], cut behind the name. *values: behind the '='. */
-static enum mist_status split_sweep(const struct options *options, char *text,
+static enum mist_status split_sweep(const struct mist_sim_options *options, char *text,
                                     size_t size, char **values, struct mist_err *err)
 {
     size_t n = strlen(options->sweep);
@@ -555,7 +390,8 @@ static enum mist_status run_sweep(struct session *at, struct mist_err *err)
 }
 
 /* A file that could not be written at the end is refused at the beginning. */
-static enum mist_status check_outputs(const struct options *options, struct mist_err *err)
+static enum mist_status check_outputs(const struct mist_sim_options *options,
+                                      struct mist_err *err)
 {
     const char *paths[] = {options->common.output, options->chrome, options->save_plan,
                            options->export};
@@ -623,16 +459,17 @@ static enum mist_status list(const struct session *at, struct mist_err *err)
 /* --replay. */
 static enum mist_status run_recorded(struct session *at, struct mist_err *err)
 {
-    const struct options *options = &at->options;
+    const struct mist_sim_options *options = &at->options;
     bool is_for_machines = options->common.as_json || options->common.as_csv;
     struct mist_emit *emit = NULL;
 
     if (at->plan_path || mist_sim_job_is_given(&options->job) || options->cluster ||
         options->sweep || options->compare || options->chrome || options->explains ||
         options->export || options->save_plan || options->common.output)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--replay: a recording has no PLAN or job, --cluster, --sweep, "
-                            "--compare, --explain and no files to write; leave it out");
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--replay: a recording has no PLAN or job, --cluster, --sweep, "
+            "--compare, --explain and no files to write; leave it out");
     enum mist_status status = begin(at, &emit, err);
     if (status == MIST_OK)
         status = mist_sim_recorded_add(emit, options->replay, options->what_if.items,
@@ -648,7 +485,7 @@ static enum mist_status run_recorded(struct session *at, struct mist_err *err)
 /* The plan of the file, or that of the job that the options say. */
 static enum mist_status load_plan(struct session *at, struct mist_err *err)
 {
-    struct options *options = &at->options;
+    struct mist_sim_options *options = &at->options;
     struct mist_sim_job_options *job = &options->job;
 
     if (mist_sim_job_is_given(job)) {
@@ -670,7 +507,8 @@ static enum mist_status load_plan(struct session *at, struct mist_err *err)
     if (!at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
-    return status == MIST_OK ? choose_framework(options, &at->plan, err) : status;
+    return status == MIST_OK ? mist_sim_choose_framework(options, &at->plan, err)
+                             : status;
 }
 
 static enum mist_status run(struct session *at, struct mist_err *err)
@@ -709,18 +547,19 @@ int main(int argc, char **argv)
     bool is_done = false;
 
     mist_interrupt_ignore_file_size();
-    enum mist_status status = mist_options_parse(&tool, argc, argv, &at.options,
+    enum mist_status status = mist_options_parse(&mist_sim_tool, argc, argv, &at.options,
                                                  &positionals, stdout, &is_done, &err);
 
     if (status == MIST_OK && is_done)
         return 0;
     if (status == MIST_OK) {
-        at.messages = mist_messages_to_stderr(tool.name, at.options.common.is_quiet);
+        at.messages =
+            mist_messages_to_stderr(mist_sim_tool.name, at.options.common.is_quiet);
         at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
         at.plan_path = positionals.n > 0 ? positionals.items[0] : NULL;
         status = run(&at, &err);
     }
     if (status != MIST_OK)
-        mist_err_print(&err, tool.name, stderr);
+        mist_err_print(&err, mist_sim_tool.name, stderr);
     return mist_exit_code(status);
 }
