@@ -1,6 +1,7 @@
 /* Which plans predictions can't tell apart. See alike.h. */
 #include "tune/alike.h"
 
+#include "core/parse.h"
 #include "sim/plan/mechanism.h"
 #include "tune/plan_label.h"
 
@@ -15,6 +16,25 @@ int mist_alike_n_techniques(const struct mist_plan *plan)
     for (const char *at = mist_plan_label(plan, text); *at; at++)
         n += *at == ' ';
     return n;
+}
+
+enum mist_status mist_alike_parse_frac(const char *option, const char *text, double *out,
+                                       struct mist_err *err)
+{
+    size_t n = strlen(text);
+    bool is_percent = n > 0 && text[n - 1] == '%';
+    char number[32] = "";
+    double value;
+
+    if (n - is_percent < sizeof number)
+        memcpy(number, text, n - is_percent);
+    if (mist_parse_double(number, &value, err) != MIST_OK || value < 0 ||
+        value >= (is_percent ? 100 : 1))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "%s is '%s'; expected a part such as 2%% or 0.02", option,
+                            text);
+    *out = is_percent ? value / 100 : value;
+    return MIST_OK;
 }
 
 static double own_square(const struct mist_trace_set *traces,
@@ -40,26 +60,54 @@ double mist_alike_bar_s(const struct mist_trace_set *traces, const struct mist_p
     return 2 * sqrt(own_square(traces, a) + own_square(traces, b) + doubt_s * doubt_s);
 }
 
-size_t mist_alike_prefer(const struct mist_trace_set *traces,
-                         struct mist_validated *plans, size_t n)
+static bool is_alike(const struct mist_trace_set *traces, double slower_frac,
+                     const struct mist_plan *fastest, const struct mist_plan *plan)
 {
-    const struct mist_plan *fastest = plans[0].plan;
-    int least = mist_alike_n_techniques(fastest);
-    size_t i_best = 0, n_alike = 1;
+    double fastest_s = fastest->predicted.iteration_s;
+    double more_s = plan->predicted.iteration_s - fastest_s;
 
-    if (traces->n_checks == 0)
-        return 1;
+    return more_s <= slower_frac * fastest_s ||
+           (traces && traces->n_checks > 0 &&
+            more_s <= mist_alike_bar_s(traces, fastest, plan));
+}
+
+/* The simplest of the plans that are alike; *n_alike: how many are. */
+static size_t find_simplest(const struct mist_trace_set *traces, double slower_frac,
+                            const struct mist_validated *plans, size_t n, size_t *n_alike)
+{
+    int least = mist_alike_n_techniques(plans[0].plan);
+    size_t i_best = 0;
+
+    *n_alike = 1;
     for (size_t i = 1; i < n; i++) {
         const struct mist_plan *plan = plans[i].plan;
-        double more_s = plan->predicted.iteration_s - fastest->predicted.iteration_s;
-        if (more_s > mist_alike_bar_s(traces, fastest, plan))
+        if (!is_alike(traces, slower_frac, plans[0].plan, plan))
             continue;
-        n_alike++;
+        ++*n_alike;
         if (mist_alike_n_techniques(plan) < least) {
             least = mist_alike_n_techniques(plan);
             i_best = i;
         }
     }
+    return i_best;
+}
+
+size_t mist_alike_simplest(const struct mist_validated *plans, size_t n,
+                           double slower_frac)
+{
+    size_t n_alike;
+
+    return find_simplest(NULL, slower_frac, plans, n, &n_alike);
+}
+
+size_t mist_alike_prefer(const struct mist_trace_set *traces, double slower_frac,
+                         struct mist_validated *plans, size_t n)
+{
+    size_t n_alike = 1;
+
+    if (traces->n_checks == 0 && slower_frac <= 0)
+        return 1;
+    size_t i_best = find_simplest(traces, slower_frac, plans, n, &n_alike);
     const struct mist_validated best = plans[i_best];
     memmove(plans + 1, plans, i_best * sizeof *plans);
     plans[0] = best;

@@ -24,11 +24,21 @@ double mist_alike_bar_s(const struct mist_trace_set *traces, const struct mist_p
 
 /*
  * plans: [n >= 1], the fastest first. Moves the one with the fewest techniques of those
- * that can't be told from the fastest to the front (of several the fastest); the others
- * keep their order. Returns how many can't be told from it, itself included; 1 without
- * checks.
+ * that can't be told from the fastest, or take no more than slower_frac longer, to the
+ * front (of several the fastest); the others keep their order. Returns how many of these
+ * there are, the fastest included; without checks and with slower_frac 0 it is alone.
  */
-size_t mist_alike_prefer(const struct mist_trace_set *traces,
+size_t mist_alike_prefer(const struct mist_trace_set *traces, double slower_frac,
                          struct mist_validated *plans, size_t n);
+
+/* "2%" or "0.02", below 1, of an option; MIST_ERR_USAGE. */
+MIST_MUST_CHECK enum mist_status mist_alike_parse_frac(const char *option,
+                                                       const char *text, double *out,
+                                                       struct mist_err *err);
+
+/* The place of the plan with the fewest techniques among those that take no more than
+ * slower_frac longer than the first, the fastest [n >= 1]; of several the fastest. */
+size_t mist_alike_simplest(const struct mist_validated *plans, size_t n,
+                           double slower_frac);
 
 #endif

@@ -23,6 +23,7 @@
 #include "traces/preset.h"
 #include "tune/ablate.h"
 #include "tune/alike.h"
+#include "tune/no_plan.h"
 #include "tune/plans_folder.h"
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
@@ -38,8 +39,9 @@
 
 struct options {
     struct mist_common_options common;
-    const char *model, *cluster, *log, *pareto, *plans, *launch, *export;
-    struct mist_option_list space;
+    const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower;
+    struct mist_option_list space, fixed, limited;
+    bool is_uniform, is_thorough;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
         n_iterations;
@@ -50,8 +52,6 @@ struct options {
 
 /* In the order of enum mist_search_solver. */
 static const char *const solvers[] = {"exact", "glpk", "both", NULL};
-
-/* In the order of enum mist_dtype. */
 
 #define ROW(...)    MIST_OPTION_ROW(struct options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct options, __VA_ARGS__)
@@ -90,6 +90,27 @@ static const struct mist_option option_table[] = {
         "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
         "lean; default: all",
         NULL, 0, 0, space),
+    ROW("fix", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
+        "plans with that value in every stage alone: pp, dp, tp, micro-batch, "
+        "micro-batches, layers, sequence, zero, ckpt, lean, offload-weights (-gradients, "
+        "-optimizer, -activations), update-on, schedule, chunks",
+        NULL, 0, 0, fixed),
+    ROW("max", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
+        "plans with at most that value in every stage", NULL, 0, 0, limited),
+    {.name = "uniform",
+     .kind = MIST_OPTION_FLAG,
+     .group = "Search",
+     .help = "plans whose stages are all alike",
+     .offset = offsetof(struct options, is_uniform)},
+    {.name = "thorough",
+     .kind = MIST_OPTION_FLAG,
+     .group = "Search",
+     .help = "also plan what may fit although its memory is priced too high",
+     .offset = offsetof(struct options, is_thorough)},
+    ROW("prefer-simple", MIST_OPTION_STRING, "Search", "FRAC",
+        "take the plan with the fewest techniques that is no slower than that, such as "
+        "2%",
+        NULL, 0, 0, slower),
     CHOICE("dtype", "Job", "TYPE",
            "of weights and activations; fp16 can be predicted, not run", "fp32",
            mist_dtype_words, dtype),
@@ -183,6 +204,7 @@ struct session {
     struct mist_model model;
     struct mist_job job;
     struct mist_trace_set traces;
+    struct mist_bounds bounds;
     struct mist_space space;
     struct mist_cost_model *cost_model;
     struct mist_stage_price *price;
@@ -320,6 +342,15 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
 
     for (int i = 0; i < options->space.n && status == MIST_OK; i++)
         status = mist_space_add_group(options->space.items[i], &groups, err);
+    at->bounds = mist_bounds_none();
+    at->bounds.is_uniform = options->is_uniform;
+    for (int i = 0; i < options->fixed.n && status == MIST_OK; i++)
+        status = mist_bounds_fix(&at->bounds, options->fixed.items[i], err);
+    for (int i = 0; i < options->limited.n && status == MIST_OK; i++)
+        status = mist_bounds_limit(&at->bounds, options->limited.items[i], err);
+    if (status == MIST_OK && options->slower)
+        status = mist_alike_parse_frac("--prefer-simple", options->slower,
+                                       &at->config.slower_frac, err);
     if (cluster->host_memory_bytes_per_node == 0 ||
         (options->space.n == 0 && !mist_cost_model_prices_copies(at->cost_model)))
         groups &= ~(1u << MIST_SPACE_OFFLOAD); /* said by say_limits() */
@@ -333,12 +364,12 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     at->has_space = true;
-    status = mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
-                             cluster->devices_per_node, groups, err);
+    status = mist_space_init_within(&at->space, &at->model, &at->job, (int32_t)n_ranks,
+                                    cluster->devices_per_node, groups, &at->bounds, err);
     at->space.allows_host_updates = status == MIST_OK &&
                                     mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
                                     has_host_updates(at);
-    return status;
+    return status == MIST_OK ? mist_space_check_bounds(&at->space, err) : status;
 }
 
 static enum mist_status make_prices(struct session *at, struct mist_err *err)
@@ -355,6 +386,7 @@ static enum mist_status make_prices(struct session *at, struct mist_err *err)
     at->config.trace_set = options->cluster;
     at->config.threads = threads;
     at->config.n_best = (size_t)options->n_top;
+    at->config.is_thorough = options->is_thorough;
     at->config.price = at->price;
     return status;
 }
@@ -384,6 +416,10 @@ static enum mist_status check_outputs(const struct options *options, struct mist
         }
     if (status != MIST_OK)
         return status;
+    if (options->is_uniform && (options->log || options->pareto))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--uniform prices all stages together, so there is nothing "
+                            "of each for --log and --pareto");
     if (options->n_samples > 0 && !options->plans)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans needs a folder to write to: --plans DIR");
@@ -622,7 +658,9 @@ static enum mist_status tune(struct session *at, struct mist_err *err)
         .space = &at->space,
         .traces = &at->traces,
         .result = &result,
-        .n_alike = mist_alike_prefer(&at->traces, result.plans, result.n_plans),
+        .n_alike = mist_alike_prefer(&at->traces, at->config.slower_frac, result.plans,
+                                     result.n_plans),
+        .slower_frac = at->config.slower_frac,
         .verified = options->n_verified > 0 ? &at->verified : NULL,
         .runners_up = &at->runners_up,
         .limit_bytes = at->config.limit_bytes,
@@ -687,7 +725,7 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = make_space(at, err);
     if (status == MIST_OK)
-        status = mist_validate_check_space(&at->space, err);
+        status = mist_no_plan_check_space(&at->space, err);
     if (status == MIST_OK)
         say_limits(at);
     if (status == MIST_OK)

@@ -101,7 +101,7 @@ static void explain_difference(const struct mist_explanation *best,
 }
 
 /* Plan number k of those explained. It may even be faster than the best where predictions
- * can't tell plans apart. */
+ * can't tell plans apart, or a simple one was asked for. */
 static const char *explain_loss(const struct mist_trace_set *traces,
                                 const struct mist_plan *best,
                                 const struct mist_plan *other,
@@ -112,7 +112,9 @@ static const char *explain_loss(const struct mist_trace_set *traces,
     size_t used;
 
     if (more_s < 0)
-        return "faster within the error bars, but less simple";
+        return -more_s < mist_alike_bar_s(traces, best, other)
+                   ? "faster within the error bars, but less simple"
+                   : "faster, but less simple";
     if (more_s == 0)
         return "as fast; the first is simpler, or faster by the closed form";
     text[0] = '\0';

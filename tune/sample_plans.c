@@ -143,7 +143,7 @@ static void draw_open(struct sampler *at, struct mist_search_choice *stage, int 
     int32_t n_open = stage->n_layers - stage->n_checkpointed;
     stage->n_lean = draw(at, 0, mist_space_n_lean(space, n_open) - 1) * n_open;
     stage->zero = draw(at, 0, mist_space_n_zero(space, stage->shape.dp) - 1);
-    for (int k = 0; k < MIST_N_OFFLOADS && mist_space_n_ratios(space) > 1; k++)
+    for (int k = 0; k < MIST_N_OFFLOADS && mist_space_offloads(space); k++)
         if (draw(at, 0, 3) == 0)
             stage->offload[k] = draw_ratio(at);
     if (space->allows_host_updates && stage->offload[MIST_OFFLOAD_OPTIMIZER] > 0)

@@ -61,18 +61,32 @@ double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
 
 /* ------------------------------------------------------------------------------ kinds */
 
-static struct mist_search_work make_work(const struct mist_space_case *of,
+struct mist_search_kind mist_search_stage_kind(int32_t n_micro_batches, int32_t n_stages,
+                                               int32_t i_stage, int32_t micro_batch,
+                                               struct mist_space_shape shape)
+{
+    return (struct mist_search_kind){
+        .role = mist_search_stage_role(n_stages, i_stage),
+        .in_flight = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, n_stages, 1, i_stage,
+                                             n_micro_batches),
+        .n_micro_batches = n_micro_batches,
+        .micro_batch = micro_batch,
+        .shape = shape,
+        .n_alike = 1,
+    };
+}
+
+static struct mist_search_work make_work(const struct mist_space *space,
+                                         const struct mist_space_case *of,
                                          int32_t i_stage, int32_t i_shape)
 {
     struct mist_space_shape shape = of->shapes[i_shape];
+    struct mist_search_kind kind = mist_search_stage_kind(
+        of->n_micro_batches, of->n_stages, i_stage, of->samples / shape.dp, shape);
 
+    kind.n_alike = mist_search_n_alike(space, of);
     return (struct mist_search_work){
-        .kind = {.role = mist_search_stage_role(of->n_stages, i_stage),
-                 .in_flight = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, of->n_stages, 1,
-                                                      i_stage, of->n_micro_batches),
-                 .n_micro_batches = of->n_micro_batches,
-                 .micro_batch = of->samples / shape.dp,
-                 .shape = shape},
+        .kind = kind,
         .layers_min = of->layers_min,
         .layers_max = of->layers_max,
         .most_t_s = INFINITY,
@@ -86,6 +100,7 @@ static int compare_works(const void *a_void, const void *b_void)
     const int32_t keys[][2] = {
         {(int32_t)a->kind.role, (int32_t)b->kind.role},
         {a->kind.in_flight, b->kind.in_flight},
+        {a->kind.n_alike, b->kind.n_alike},
         {a->kind.micro_batch, b->kind.micro_batch},
         {a->kind.shape.dp, b->kind.shape.dp},
         {a->kind.shape.tp, b->kind.shape.tp},
@@ -115,6 +130,12 @@ static void set_wanted(const struct batch *at, struct mist_search_work *work)
     work->is_wanted = least->is_wanted;
 }
 
+/* Stages whose knobs are chosen apart. */
+static int32_t n_chosen(const struct mist_space *space, const struct mist_space_case *of)
+{
+    return of->n_stages / mist_search_n_alike(space, of);
+}
+
 /* Lists the different kinds of the batch, each with the most layers any case needs. */
 static enum mist_status list_works(struct batch *at, struct mist_err *err)
 {
@@ -127,10 +148,11 @@ static enum mist_status list_works(struct batch *at, struct mist_err *err)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     n = 0;
     for (int32_t i = 0; i < at->n_cases; i++)
-        for (int32_t s = 0; is_hopeful(at, i) && s < at->cases[i].n_stages; s++)
+        for (int32_t s = 0; is_hopeful(at, i) && s < n_chosen(at->space, &at->cases[i]);
+             s++)
             for (int32_t k = 0; k < at->cases[i].n_shapes; k++)
                 if (mist_space_allows(&at->cases[i], s, k))
-                    at->works[n++] = make_work(&at->cases[i], s, k);
+                    at->works[n++] = make_work(at->space, &at->cases[i], s, k);
     if (n == 0)
         return MIST_OK;
     qsort(at->works, n, sizeof *at->works, compare_works);
@@ -172,7 +194,7 @@ static enum mist_status find_works(const struct batch *at,
                                    const struct mist_space_case *of,
                                    struct mist_search_solved *out, struct mist_err *err)
 {
-    size_t n = (size_t)of->n_stages * (size_t)of->n_shapes;
+    size_t n = (size_t)n_chosen(at->space, of) * (size_t)of->n_shapes;
 
     out->works = calloc(n, sizeof *out->works);
     if (!out->works)
@@ -180,7 +202,7 @@ static enum mist_status find_works(const struct batch *at,
     for (size_t k = 0; k < n; k++) {
         int32_t i_stage = (int32_t)(k / (size_t)of->n_shapes);
         int32_t i_shape = (int32_t)(k % (size_t)of->n_shapes);
-        struct mist_search_work key = make_work(of, i_stage, i_shape);
+        struct mist_search_work key = make_work(at->space, of, i_stage, i_shape);
         if (mist_space_allows(of, i_stage, i_shape))
             out->works[k] =
                 bsearch(&key, at->works, at->n_works, sizeof key, compare_works);
@@ -365,9 +387,7 @@ static enum mist_status search_part(const struct mist_space *space, unsigned gro
     how.rows = NULL;
     how.solver = MIST_SOLVER_EXACT;
     how.progress = NULL;
-    enum mist_status status =
-        mist_space_init(&part, &space->model, &space->job, space->n_ranks,
-                        space->devices_per_node, groups, err);
+    enum mist_status status = mist_space_part(&part, space, groups, &space->bounds, err);
     part.ratio_step =
         space->ratio_step > MIST_RATIO_ONE / 2 ? space->ratio_step : MIST_RATIO_ONE / 2;
     if (status == MIST_OK)
@@ -389,9 +409,9 @@ static enum mist_status search_parts(const struct mist_space *space,
                                      struct gather *to, double *best_s,
                                      struct mist_err *err)
 {
-    unsigned group = mist_space_may_differ(space)                  ? MIST_SPACE_MESH
-                     : mist_space_has(space, MIST_SPACE_IMBALANCE) ? MIST_SPACE_IMBALANCE
-                                                                   : MIST_N_SPACE_GROUPS;
+    unsigned group = mist_space_may_differ(space) ? MIST_SPACE_MESH
+                     : !mist_space_is_even(space) ? MIST_SPACE_IMBALANCE
+                                                  : MIST_N_SPACE_GROUPS;
 
     if (group == MIST_N_SPACE_GROUPS)
         return MIST_OK;

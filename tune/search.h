@@ -76,7 +76,13 @@ struct mist_search_kind {
     int32_t n_micro_batches; /* G */
     int32_t micro_batch;     /* b */
     struct mist_space_shape shape;
+    int32_t n_alike; /* so many stages, from this first one on, are priced as one; 1 */
 };
+
+/* A stage of a plan, by itself. */
+struct mist_search_kind mist_search_stage_kind(int32_t n_micro_batches, int32_t n_stages,
+                                               int32_t i_stage, int32_t micro_batch,
+                                               struct mist_space_shape shape);
 
 /* Columns of one block; all [n]. Whole numbers but the ratios, 0 .. 1. */
 struct mist_search_block {
@@ -207,6 +213,12 @@ MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
                                                  struct mist_search_result *result,
                                                  struct mist_err *err);
 void mist_search_result_fini(struct mist_search_result *result);
+
+/* Fills in what the price function of config says of a choice. */
+MIST_MUST_CHECK enum mist_status
+mist_search_price_choice(const struct mist_search_config *config,
+                         const struct mist_search_kind *kind,
+                         struct mist_search_choice *choice, struct mist_err *err);
 
 /* The closed form above for stages [n_stages], last digit included. */
 double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,

@@ -105,12 +105,16 @@ static size_t list_rows(const struct mist_space *space,
 
     for (int32_t l = least->layers_min; l <= least->layers_max; l++)
         for (int32_t c = 0; c < mist_space_n_checkpointed(space, l); c++)
-            for (int32_t z = 0; z < n_zero; z++, i++) {
-                if (!columns)
+            for (int32_t z = 0; z < n_zero && mist_space_allows_blocks(space, l, c);
+                 z++) {
+                if (!mist_space_allows_value(space, MIST_KNOB_ZERO, z))
                     continue;
-                columns[i] = l;
-                columns[n + i] = c;
-                columns[2 * n + i] = z;
+                if (columns) {
+                    columns[i] = l;
+                    columns[n + i] = c;
+                    columns[2 * n + i] = z;
+                }
+                i++;
             }
     return i;
 }

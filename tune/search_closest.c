@@ -27,6 +27,10 @@ enum mist_status mist_search_find_closest(const struct mist_space *space,
                                           const struct mist_search_work *const *works,
                                           int64_t *out, struct mist_err *err)
 {
+    if (mist_search_n_alike(space, of) > 1) {
+        *out = works[0] ? works[0]->least_bytes[of->layers_min] : INT64_MAX;
+        return MIST_OK;
+    }
     size_t n = ((size_t)space->model.n_layers + 1) * ((size_t)space->n_ranks + 1);
     double *all = malloc(3 * n * sizeof *all), *stage = all;
 

@@ -32,12 +32,6 @@ struct mist_search_knobs mist_search_unpack_knobs(int64_t number)
     return knobs;
 }
 
-bool mist_search_is_offloaded(const struct mist_search_knobs *knobs)
-{
-    return knobs->offload[0] || knobs->offload[1] || knobs->offload[2] ||
-           knobs->offload[3];
-}
-
 void mist_search_free_columns(struct mist_search_columns *columns)
 {
     free(columns->n_layers); /* all columns are one piece */

@@ -28,8 +28,6 @@ struct mist_search_columns {
 int64_t mist_search_pack_knobs(const struct mist_search_knobs *knobs);
 struct mist_search_knobs mist_search_unpack_knobs(int64_t number);
 
-bool mist_search_is_offloaded(const struct mist_search_knobs *knobs);
-
 /* Empty columns; false: out of memory. Freed in any case, also when all zero. */
 bool mist_search_alloc_columns(struct mist_search_columns *columns, size_t capacity);
 void mist_search_free_columns(struct mist_search_columns *columns);

@@ -3,29 +3,47 @@
 
 #include <math.h>
 
-enum mist_status mist_search_price_columns(struct mist_search_filling *at,
-                                           struct mist_search_columns *columns)
+struct mist_search_block mist_search_make_block(const struct mist_search_columns *columns,
+                                                size_t first)
 {
     struct mist_search_block block = {
-        .n = columns->n,
-        .n_layers = columns->n_layers,
-        .n_checkpointed = columns->n_checkpointed,
-        .n_lean = mist_space_has(at->space, MIST_SPACE_LEAN) ? columns->n_lean : NULL,
-        .zero = columns->zero,
-        .t_s = columns->t_s,
-        .d_s = columns->d_s,
-        .peak_bytes = columns->peak_bytes,
-        .host_bytes = columns->host_bytes,
+        .n = columns->n - first,
+        .n_layers = columns->n_layers + first,
+        .n_checkpointed = columns->n_checkpointed + first,
+        .n_lean = columns->n_lean + first,
+        .zero = columns->zero + first,
+        .on_host = columns->on_host + first,
+        .t_s = columns->t_s + first,
+        .d_s = columns->d_s + first,
+        .peak_bytes = columns->peak_bytes + first,
+        .host_bytes = columns->host_bytes + first,
     };
 
-    for (int k = 0; k < MIST_N_OFFLOADS && columns != &at->base; k++)
-        block.offload[k] = columns->offload[k];
-    if (columns != &at->base && at->space->allows_host_updates)
-        block.on_host = columns->on_host;
-    at->work->n_priced += (int64_t)columns->n;
-    if (columns->n == 0)
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        block.offload[k] = columns->offload[k] + first;
+    return block;
+}
+
+enum mist_status mist_search_price_columns(struct mist_search_filling *at,
+                                           struct mist_search_columns *columns,
+                                           size_t first)
+{
+    struct mist_search_block block = mist_search_make_block(columns, first);
+    struct mist_knob_range lean = mist_space_range(at->space, MIST_KNOB_LEAN);
+    bool is_base = columns == &at->base;
+
+    /* what is 0 everywhere is priced faster if that is known */
+    if (lean.max == 0 || (is_base && first == 0 && lean.min == 0))
+        block.n_lean = NULL;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        if (is_base && at->ratios[k].min <= 0)
+            block.offload[k] = NULL;
+    if (!at->space->allows_host_updates || !block.offload[MIST_OFFLOAD_OPTIMIZER])
+        block.on_host = NULL;
+    at->work->n_priced += (int64_t)block.n;
+    if (block.n == 0)
         return MIST_OK;
-    return at->config->price(at->config->price_context, &at->work->kind, &block, at->err);
+    return mist_search_price_kind(at->config, &at->work->kind, &block, at->err);
 }
 
 bool mist_search_is_price(double t_s, double d_s, double peak_bytes)
@@ -45,6 +63,26 @@ bool mist_search_fits(const struct mist_search_filling *at,
 {
     return ceil(from->peak_bytes[i]) <= (double)at->config->limit_bytes &&
            ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
+}
+
+bool mist_search_is_open(const struct mist_search_filling *at, size_t i)
+{
+    if (!mist_search_is_priced(&at->base, i) || mist_search_fits(at, &at->base, i))
+        return false;
+    struct mist_pareto_point point = mist_search_make_point(&at->base, i);
+    point.payload = INT64_MAX;
+    return point.t_s <= at->work->most_t_s &&
+           !mist_pareto_covers(&at->frontiers[(int32_t)at->base.n_layers[i]], &point);
+}
+
+bool mist_search_offloads(const struct mist_search_filling *at,
+                          const struct mist_search_knobs *knobs)
+{
+    bool is_more = false;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        is_more = is_more || knobs->offload[k] > at->ratios[k].min;
+    return is_more;
 }
 
 struct mist_pareto_point mist_search_make_point(const struct mist_search_columns *from,
@@ -74,15 +112,15 @@ static enum mist_status merge_run(struct mist_search_filling *at,
     for (size_t i = first; i < end && status == MIST_OK; i++) {
         if (!mist_search_is_priced(from, i))
             continue;
-        struct mist_pareto_point point = mist_search_make_point(from, i);
-        if (point.memory_bytes < *least &&
+        int64_t bytes = (int64_t)ceil(from->peak_bytes[i]);
+        if (bytes < *least &&
             ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes)
-            *least = point.memory_bytes;
+            *least = bytes;
         if (!mist_search_fits(at, from, i))
             continue;
         work->n_fitting++;
-        if (point.t_s <= work->most_t_s)
-            at->points[n++] = point;
+        if (from->t_s[i] <= work->most_t_s)
+            at->points[n++] = mist_search_make_point(from, i);
         if (n == MIST_SEARCH_BLOCK || i + 1 == end) {
             status = mist_pareto_merge(&at->frontiers[n_layers], at->points, n, at->err);
             n = 0;
@@ -94,11 +132,12 @@ static enum mist_status merge_run(struct mist_search_filling *at,
 }
 
 enum mist_status mist_search_merge_columns(struct mist_search_filling *at,
-                                           const struct mist_search_columns *from)
+                                           const struct mist_search_columns *from,
+                                           size_t first)
 {
     enum mist_status status = MIST_OK;
 
-    for (size_t first = 0, end; first < from->n && status == MIST_OK; first = end) {
+    for (size_t end; first < from->n && status == MIST_OK; first = end) {
         for (end = first + 1;
              end < from->n && from->n_layers[end] == from->n_layers[first];)
             end++;
@@ -109,10 +148,10 @@ enum mist_status mist_search_merge_columns(struct mist_search_filling *at,
 
 enum mist_status mist_search_flush_block(struct mist_search_filling *at)
 {
-    enum mist_status status = mist_search_price_columns(at, &at->block);
+    enum mist_status status = mist_search_price_columns(at, &at->block, 0);
 
     if (status == MIST_OK)
-        status = mist_search_merge_columns(at, &at->block);
+        status = mist_search_merge_columns(at, &at->block, 0);
     at->block.n = 0;
     return status;
 }

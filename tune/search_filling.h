@@ -16,22 +16,30 @@ struct mist_search_filling {
     const struct mist_space *space;
     const struct mist_search_config *config;
     struct mist_search_work *work;
-    struct mist_search_columns base;  /* everything without offloading, by layers, C, Z */
-    struct mist_search_columns block; /* what is to be priced next */
+    struct mist_knob_range ratios[MIST_N_OFFLOADS]; /* of offloading; may be empty */
+    struct mist_search_columns
+        base; /* everything that is not offloaded further than it has
+                                        to, by layers, C, Z; then what is lean */
+    struct mist_search_columns block;       /* what is to be priced next */
     struct mist_pareto_frontier *frontiers; /* [layers_max + 1] */
     struct mist_pareto_point *points;       /* [MIST_SEARCH_BLOCK] scratch */
     struct mist_err *err;
 };
 
-/* Fills in the prices of columns. */
+/* Columns from row first on as a block. */
+struct mist_search_block mist_search_make_block(const struct mist_search_columns *columns,
+                                                size_t first);
+
+/* Fills in the prices of columns from row first on. */
 MIST_MUST_CHECK enum mist_status
 mist_search_price_columns(struct mist_search_filling *at,
-                          struct mist_search_columns *columns);
+                          struct mist_search_columns *columns, size_t first);
 
-/* Takes priced columns, those of one number of layers in a row, into the frontiers. */
+/* Takes priced columns from row first on, those of one number of layers in a row, into the
+ * frontiers. */
 MIST_MUST_CHECK enum mist_status
 mist_search_merge_columns(struct mist_search_filling *at,
-                          const struct mist_search_columns *from);
+                          const struct mist_search_columns *from, size_t first);
 
 /* Prices and merges what is in the block and empties it. */
 MIST_MUST_CHECK enum mist_status mist_search_flush_block(struct mist_search_filling *at);
@@ -45,6 +53,14 @@ mist_search_add_to_block(struct mist_search_filling *at, int32_t n_layers,
 bool mist_search_is_priced(const struct mist_search_columns *from, size_t i);
 bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i);
+
+/* Whether a row of the base may be worth saving memory: it can be run, is over the limit,
+ * and would be on the frontier if it were not. */
+bool mist_search_is_open(const struct mist_search_filling *at, size_t i);
+
+/* Whether more is offloaded than has to be. */
+bool mist_search_offloads(const struct mist_search_filling *at,
+                          const struct mist_search_knobs *knobs);
 
 /* What the solver is to see of a configuration. */
 struct mist_pareto_point mist_search_make_point(const struct mist_search_columns *from,

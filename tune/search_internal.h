@@ -22,6 +22,24 @@ struct mist_search_work {
     size_t n_rows;
 };
 
+/* Uniform plans: how many stages of a case have one choice of knobs; 1 for other plans. */
+int32_t mist_search_n_alike(const struct mist_space *space,
+                            const struct mist_space_case *of);
+
+/* As the price function of config; n_alike stages as one whose (G - 1) t + t + d is the
+ * time of an iteration of all, and whose memory is that of the largest. */
+MIST_MUST_CHECK enum mist_status
+mist_search_price_kind(const struct mist_search_config *config,
+                       const struct mist_search_kind *kind,
+                       const struct mist_search_block *block, struct mist_err *err);
+
+/* One configuration for each of the stages of a case that are alike [n_stages]. */
+MIST_MUST_CHECK enum mist_status
+mist_search_repeat_choice(const struct mist_search_config *config,
+                          const struct mist_space_case *of,
+                          struct mist_search_choice choice,
+                          struct mist_search_choice *stages, struct mist_err *err);
+
 /* Prices and filters one kind; work has the fields above choices. */
 MIST_MUST_CHECK enum mist_status
 mist_search_fill_work(const struct mist_space *space,

@@ -26,24 +26,30 @@ static struct mist_stage_option *join_options(const struct mist_space_case *of,
 }
 
 /* Solution number i of out, which has room for it. */
-static void store_solution(const struct mist_inter_stage_problem *problem,
-                           const struct mist_space_case *of, const int32_t *i_option,
-                           size_t i, struct mist_search_solved *out)
+static enum mist_status store_solution(const struct mist_search_config *config,
+                                       const struct mist_inter_stage_problem *problem,
+                                       const struct mist_space_case *of,
+                                       const int32_t *i_option, size_t i,
+                                       struct mist_search_solved *out,
+                                       struct mist_err *err)
 {
-    size_t n_stages = (size_t)of->n_stages;
-    struct mist_search_choice *stages = out->stages + i * n_stages;
+    struct mist_search_choice *stages = out->stages + i * (size_t)of->n_stages;
+    enum mist_status status = MIST_OK;
 
-    for (size_t s = 0; s < n_stages; s++) {
+    for (size_t s = 0; s < (size_t)problem->n_stages; s++) {
         int64_t payload = problem->options[s][i_option[s]].payload;
         size_t i_work = s * (size_t)of->n_shapes + (size_t)(payload >> 32);
         stages[s] = out->works[i_work]->choices[payload & 0xffffffff];
     }
+    if (problem->n_stages < of->n_stages)
+        status = mist_search_repeat_choice(config, of, stages[0], stages, err);
     out->candidates[i] = (struct mist_search_candidate){
         .time_s = mist_search_time_s(of->n_micro_batches, of->n_stages, stages),
         .n_micro_batches = of->n_micro_batches,
         .n_stages = of->n_stages,
         .stages = stages,
     };
+    return status;
 }
 
 static enum mist_status alloc_solutions(const struct mist_space_case *of, size_t n,
@@ -74,7 +80,8 @@ static enum mist_status solve_exactly(const struct mist_search_config *config,
         return status;
     status = alloc_solutions(of, result.n_solutions, out, err);
     for (size_t i = 0; i < result.n_solutions && status == MIST_OK; i++)
-        store_solution(problem, of, result.solutions[i].i_option, i, out);
+        status = store_solution(config, problem, of, result.solutions[i].i_option, i, out,
+                                err);
     out->n_candidates = status == MIST_OK ? result.n_solutions : 0;
     mist_inter_stage_result_fini(&result);
     return status;
@@ -122,10 +129,9 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
                               result.outcome == MIST_INTER_STAGE_INFEASIBLE;
         if (has_solution)
             status = alloc_solutions(of, 1, out, err);
-        if (has_solution && status == MIST_OK) {
-            store_solution(problem, of, i_option, 0, out);
-            out->n_candidates = 1;
-        }
+        if (has_solution && status == MIST_OK)
+            status = store_solution(config, problem, of, i_option, 0, out, err);
+        out->n_candidates = has_solution && status == MIST_OK;
     }
     free(i_option);
     glp_free_env(); /* of this thread, which may end before the process */
@@ -138,7 +144,8 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
                                         struct mist_search_solved *out,
                                         struct mist_err *err)
 {
-    size_t n_stages = (size_t)of->n_stages;
+    bool is_alike = mist_search_n_alike(space, of) > 1;
+    size_t n_stages = is_alike ? 1 : (size_t)of->n_stages;
     struct mist_stage_option **options = calloc(n_stages, sizeof *options);
     size_t *n_options = calloc(n_stages, sizeof *n_options);
     enum mist_status status = MIST_OK;
@@ -153,8 +160,8 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
     }
     if (status == MIST_OK) {
         struct mist_inter_stage_problem problem = {
-            .n_stages = of->n_stages,
-            .n_layers = space->model.n_layers,
+            .n_stages = (int32_t)n_stages,
+            .n_layers = is_alike ? of->layers_min : space->model.n_layers,
             .n_devices = of->n_shapes > 1 ? space->n_ranks : MIST_INTER_STAGE_ANY_DEVICES,
             .n_micro_batches = of->n_micro_batches,
             .options = (const struct mist_stage_option *const *)options,

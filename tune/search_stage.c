@@ -17,33 +17,93 @@ static bool is_wanted(const struct mist_search_work *work, int32_t n_layers)
     return !work->is_wanted || work->is_wanted[n_layers];
 }
 
+/* Rows that the base may get. */
 static size_t count_base(const struct mist_space *space,
                          const struct mist_search_work *work)
 {
-    size_t n = 0;
+    size_t n = 0, n_places = space->allows_host_updates ? 2 : 1;
 
     for (int32_t l = work->layers_min; l <= work->layers_max; l++)
         for (int32_t c = 0; is_wanted(work, l) && c < mist_space_n_checkpointed(space, l);
              c++)
             n += (size_t)mist_space_n_lean(space, l - c) *
-                 (size_t)mist_space_n_zero(space, work->kind.shape.dp);
+                 (size_t)mist_space_n_zero(space, work->kind.shape.dp) * n_places;
     return n;
 }
 
+/* Adds a configuration with the least offloading to the base, with the optimizer updated
+ * wherever it may be then. */
+static void add_least(struct mist_search_filling *at, int32_t n_layers,
+                      struct mist_search_knobs knobs)
+{
+    int8_t ratio = (int8_t)at->ratios[MIST_OFFLOAD_OPTIMIZER].min;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        knobs.offload[k] = (int8_t)at->ratios[k].min;
+    for (int on_host = 0; on_host < 2; on_host++) {
+        knobs.updates_on_host = on_host == 1;
+        if (mist_space_allows_update(at->space, ratio, on_host))
+            mist_search_add_row(&at->base, n_layers, &knobs);
+    }
+}
+
+/* Everything that is not lean, or lean if it has to be. */
 static void list_base(struct mist_search_filling *at)
 {
     const struct mist_search_work *work = at->work;
-    int32_t n_zero = mist_space_n_zero(at->space, work->kind.shape.dp);
+    const struct mist_space *space = at->space;
+    int32_t n_zero = mist_space_n_zero(space, work->kind.shape.dp);
 
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        if (at->ratios[k].min > at->ratios[k].max)
+            return;
     for (int32_t l = work->layers_min; l <= work->layers_max; l++)
-        for (int32_t c = 0;
-             is_wanted(work, l) && c < mist_space_n_checkpointed(at->space, l); c++)
-            for (int32_t i = 0; i < n_zero * mist_space_n_lean(at->space, l - c); i++) {
-                struct mist_search_knobs knobs = {.n_checkpointed = c,
-                                                  .n_lean = i < n_zero ? 0 : l - c,
-                                                  .zero = i % n_zero};
-                mist_search_add_row(&at->base, l, &knobs);
+        for (int32_t c = 0; is_wanted(work, l) && c < mist_space_n_checkpointed(space, l);
+             c++) {
+            int32_t n_lean = mist_space_allows_lean(space, l - c, 0) ? 0 : l - c;
+            if (!mist_space_allows_blocks(space, l, c) ||
+                !mist_space_allows_lean(space, l - c, n_lean))
+                continue;
+            for (int32_t z = 0; z < n_zero; z++) {
+                struct mist_search_knobs knobs = {
+                    .n_checkpointed = c, .n_lean = n_lean, .zero = z};
+                if (mist_space_allows_value(space, MIST_KNOB_ZERO, z))
+                    add_least(at, l, knobs);
             }
+        }
+}
+
+/* Adds what may be lean beside: what fits without being lean is never made so, as that
+ * only costs time. */
+static void list_lean(struct mist_search_filling *at)
+{
+    size_t n = at->base.n;
+
+    for (size_t i = 0; i < n; i++) {
+        struct mist_search_knobs knobs = mist_search_get_row(&at->base, i);
+        int32_t n_layers = (int32_t)at->base.n_layers[i];
+        int32_t n_open = n_layers - knobs.n_checkpointed;
+        if (n_open == 0 || knobs.n_lean > 0 || !mist_search_is_open(at, i) ||
+            !mist_space_allows_lean(at->space, n_open, n_open))
+            continue;
+        knobs.n_lean = n_open;
+        mist_search_add_row(&at->base, n_layers, &knobs);
+    }
+}
+
+/* Prices the base and takes it into the frontiers. */
+static enum mist_status fill_base(struct mist_search_filling *at)
+{
+    list_base(at);
+    size_t n = at->base.n;
+    enum mist_status status = mist_search_price_columns(at, &at->base, 0);
+    if (status == MIST_OK)
+        status = mist_search_merge_columns(at, &at->base, 0);
+    if (status != MIST_OK || mist_space_range(at->space, MIST_KNOB_LEAN).max == 0)
+        return status;
+    list_lean(at);
+    status = mist_search_price_columns(at, &at->base, n);
+    return status == MIST_OK ? mist_search_merge_columns(at, &at->base, n) : status;
 }
 
 /* ---------------------------------------------------------------------------- results */
@@ -126,7 +186,7 @@ static enum mist_status describe(struct mist_search_filling *at,
     }
     for (size_t i = 0; i < kept->n; i++) {
         struct mist_search_knobs knobs = mist_search_get_row(kept, i);
-        if (mist_search_is_offloaded(&knobs))
+        if (mist_search_offloads(at, &knobs))
             work->rows[work->n_rows++] = make_row(at, kept, i);
     }
     return MIST_OK;
@@ -207,7 +267,7 @@ static enum mist_status finish(struct mist_search_filling *at)
     enum mist_status status = thin(at, &kept);
 
     if (status == MIST_OK)
-        status = mist_search_price_columns(at, &kept);
+        status = mist_search_price_columns(at, &kept, 0);
     at->work->n_priced = n_priced;
     if (status == MIST_OK)
         status = add_options(at, &kept);
@@ -244,13 +304,11 @@ enum mist_status mist_search_fill_work(const struct mist_space *space,
                                   ? MIST_OK
                                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
-    if (status == MIST_OK) {
-        list_base(&at);
-        status = mist_search_price_columns(&at, &at.base);
-    }
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        at.ratios[k] = mist_space_ratios(space, k);
     if (status == MIST_OK)
-        status = mist_search_merge_columns(&at, &at.base);
-    if (status == MIST_OK && mist_space_n_ratios(space) > 1)
+        status = fill_base(&at);
+    if (status == MIST_OK && mist_space_offloads(space))
         status = mist_search_offload(&at);
     if (status == MIST_OK)
         status = finish(&at);
@@ -260,6 +318,32 @@ enum mist_status mist_search_fill_work(const struct mist_space *space,
     free(at.points);
     mist_search_free_columns(&at.base);
     mist_search_free_columns(&at.block);
+    return status;
+}
+
+enum mist_status mist_search_price_choice(const struct mist_search_config *config,
+                                          const struct mist_search_kind *kind,
+                                          struct mist_search_choice *choice,
+                                          struct mist_err *err)
+{
+    struct mist_search_knobs knobs = {.n_checkpointed = choice->n_checkpointed,
+                                      .n_lean = choice->n_lean,
+                                      .zero = choice->zero,
+                                      .updates_on_host = choice->updates_on_host};
+    struct mist_search_columns row;
+    enum mist_status status = MIST_OK;
+
+    memcpy(knobs.offload, choice->offload, sizeof knobs.offload);
+    if (!mist_search_alloc_columns(&row, 1))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    mist_search_add_row(&row, choice->n_layers, &knobs);
+    struct mist_search_block block = mist_search_make_block(&row, 0);
+    status = config->price(config->price_context, kind, &block, err);
+    choice->t_s = row.t_s[0];
+    choice->d_s = row.d_s[0];
+    choice->peak_bytes = (int64_t)ceil(row.peak_bytes[0]);
+    choice->host_bytes = (int64_t)ceil(row.host_bytes[0]);
+    mist_search_free_columns(&row);
     return status;
 }
 

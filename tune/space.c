@@ -73,26 +73,137 @@ bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage, int32_
            (shape->dp == of->ends_dp && shape->tp == of->ends_tp);
 }
 
+/* ----------------------------------------------------------------------------- ranges */
+
+/* What knobs are at the most without their group. */
+static const struct {
+    enum mist_space_group group; /* 3d: none */
+    int32_t most;
+} without[MIST_N_KNOBS] = {
+    [MIST_KNOB_SEQUENCE] = {MIST_SPACE_SEQUENCE, 0},
+    [MIST_KNOB_ZERO] = {MIST_SPACE_ZERO, 0},
+    [MIST_KNOB_CKPT] = {MIST_SPACE_CKPT, 0},
+    [MIST_KNOB_LEAN] = {MIST_SPACE_LEAN, 0},
+    [MIST_KNOB_OFFLOAD + MIST_OFFLOAD_WEIGHTS] = {MIST_SPACE_OFFLOAD, 0},
+    [MIST_KNOB_OFFLOAD + MIST_OFFLOAD_GRADIENTS] = {MIST_SPACE_OFFLOAD, 0},
+    [MIST_KNOB_OFFLOAD + MIST_OFFLOAD_OPTIMIZER] = {MIST_SPACE_OFFLOAD, 0},
+    [MIST_KNOB_OFFLOAD + MIST_OFFLOAD_ACTIVATIONS] = {MIST_SPACE_OFFLOAD, 0},
+    [MIST_KNOB_UPDATE] = {MIST_SPACE_OFFLOAD, 0},
+    [MIST_KNOB_SCHEDULE] = {MIST_SPACE_SCHEDULE, MIST_PIPELINE_1F1B},
+    [MIST_KNOB_CHUNKS] = {MIST_SPACE_SCHEDULE, 1},
+};
+
+struct mist_knob_range mist_space_range(const struct mist_space *space,
+                                        enum mist_knob knob)
+{
+    struct mist_knob_range range = space->bounds.of[knob];
+
+    if (!mist_space_has(space, without[knob].group) && range.max > without[knob].most)
+        range.max = without[knob].most;
+    return range;
+}
+
+enum mist_status mist_space_check_bounds(const struct mist_space *space,
+                                         struct mist_err *err)
+{
+    char text[MIST_BOUND_TEXT];
+
+    for (int i = 0; i < MIST_N_KNOBS; i++)
+        if (!mist_space_has(space, without[i].group) &&
+            space->bounds.of[i].min > without[i].most)
+            return mist_err_set(
+                err, MIST_ERR_USAGE,
+                "%s needs the group %s, which --space or the trace set leaves out",
+                mist_bounds_text(&space->bounds, (enum mist_knob)i, text),
+                mist_space_group_name(without[i].group));
+    if (space->bounds.of[MIST_KNOB_UPDATE].min > 0 && !space->allows_host_updates)
+        return mist_err_set(err, MIST_ERR_NO_PLAN,
+                            "--fix update-on=host: the trace set has no adamw_host, or "
+                            "the device is the host");
+    return MIST_OK;
+}
+
+bool mist_space_allows_value(const struct mist_space *space, enum mist_knob knob,
+                             int32_t value)
+{
+    return mist_knob_allows(mist_space_range(space, knob), value, value);
+}
+
+static int32_t at_most(int32_t value, int32_t most)
+{
+    return value < most ? value : most;
+}
+
 int32_t mist_space_n_checkpointed(const struct mist_space *space, int32_t n_layers)
 {
-    return mist_space_has(space, MIST_SPACE_CKPT) ? n_layers + 1 : 1;
+    return at_most(mist_space_range(space, MIST_KNOB_CKPT).max, n_layers) + 1;
 }
 
 int32_t mist_space_n_lean(const struct mist_space *space, int32_t n_open)
 {
-    return mist_space_has(space, MIST_SPACE_LEAN) && n_open > 0 ? 2 : 1;
+    return n_open > 0 && mist_space_range(space, MIST_KNOB_LEAN).max >= n_open ? 2 : 1;
 }
 
 int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp)
 {
-    return mist_space_has(space, MIST_SPACE_ZERO) && dp > 1 ? 4 : 1;
+    return dp > 1 ? at_most(mist_space_range(space, MIST_KNOB_ZERO).max, 3) + 1 : 1;
 }
 
-int32_t mist_space_n_ratios(const struct mist_space *space)
+/* Chunks that every plan has. */
+static int32_t n_chunks(const struct mist_space *space)
 {
-    return mist_space_has(space, MIST_SPACE_OFFLOAD)
-               ? MIST_RATIO_ONE / space->ratio_step + 1
+    struct mist_knob_range range = mist_space_range(space, MIST_KNOB_CHUNKS);
+    struct mist_knob_range pipelines = mist_space_range(space, MIST_KNOB_SCHEDULE);
+
+    if (range.min == range.max)
+        return range.min;
+    return pipelines.min == pipelines.max && mist_pipeline_kinds[pipelines.min].n_chunks
+               ? mist_pipeline_kinds[pipelines.min].n_chunks
                : 1;
+}
+
+bool mist_space_allows_blocks(const struct mist_space *space, int32_t n_layers,
+                              int32_t n_checkpointed)
+{
+    return mist_space_allows_value(space, MIST_KNOB_LAYERS, n_layers) &&
+           n_layers % n_chunks(space) == 0 &&
+           mist_knob_allows(mist_space_range(space, MIST_KNOB_CKPT), n_checkpointed,
+                            n_layers);
+}
+
+bool mist_space_allows_lean(const struct mist_space *space, int32_t n_open,
+                            int32_t n_lean)
+{
+    return mist_knob_allows(mist_space_range(space, MIST_KNOB_LEAN), n_lean, n_open);
+}
+
+struct mist_knob_range mist_space_ratios(const struct mist_space *space, int offload)
+{
+    enum mist_knob knob = (enum mist_knob)(MIST_KNOB_OFFLOAD + offload);
+    struct mist_knob_range range = mist_space_range(space, knob);
+    int32_t step = space->ratio_step;
+
+    /* what is updated on the host is there */
+    if (offload == MIST_OFFLOAD_OPTIMIZER && range.min == 0)
+        range.min = mist_space_range(space, MIST_KNOB_UPDATE).min;
+    range.min = (range.min + step - 1) / step * step;
+    range.max = at_most(range.max, MIST_RATIO_ONE) / step * step;
+    return range;
+}
+
+bool mist_space_offloads(const struct mist_space *space)
+{
+    bool has = false;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        has = has || mist_space_ratios(space, k).max > 0;
+    return has;
+}
+
+bool mist_space_allows_update(const struct mist_space *space, int ratio, int on_host)
+{
+    return (on_host == 0 || (space->allows_host_updates && ratio > 0)) &&
+           mist_space_allows_value(space, MIST_KNOB_UPDATE, on_host);
 }
 
 /* ----------------------------------------------------------------------------- shapes */
@@ -114,13 +225,18 @@ static bool is_mesh(const struct mist_space *space, int32_t n_devices)
     return n_devices <= per_node ? per_node % n_devices == 0 : n_devices % per_node == 0;
 }
 
-/* What mist_plan_check() asks of a shape. */
+/* What mist_plan_check() and the bounds ask of a shape. */
 static bool can_run(const struct listing *at, int32_t dp, int32_t tp, bool is_sequence)
 {
     const struct mist_model *model = &at->space->model;
     int64_t tokens = (int64_t)(at->samples / dp) * at->space->job.seq_len;
 
-    return at->samples % dp == 0 && tokens <= INT32_MAX && model->n_heads % tp == 0 &&
+    return at->samples % dp == 0 &&
+           mist_space_allows_value(at->space, MIST_KNOB_DP, dp) &&
+           mist_space_allows_value(at->space, MIST_KNOB_TP, tp) &&
+           mist_space_allows_value(at->space, MIST_KNOB_SEQUENCE, is_sequence) &&
+           mist_space_allows_value(at->space, MIST_KNOB_MICRO_BATCH, at->samples / dp) &&
+           tokens <= INT32_MAX && model->n_heads % tp == 0 &&
            (model->n_kv_heads == 1 || model->n_kv_heads % tp == 0) &&
            model->ffn % tp == 0 && model->hidden % tp == 0 &&
            (!is_sequence || (tp > 1 && tokens % tp == 0));
@@ -128,20 +244,24 @@ static bool can_run(const struct listing *at, int32_t dp, int32_t tp, bool is_se
 
 bool mist_space_may_differ(const struct mist_space *space)
 {
-    return mist_space_has(space, MIST_SPACE_MESH) &&
+    return mist_space_has(space, MIST_SPACE_MESH) && !space->bounds.is_uniform &&
            space->n_ranks <= MIST_SPACE_MAX_MESH_RANKS;
+}
+
+bool mist_space_is_even(const struct mist_space *space)
+{
+    return !mist_space_has(space, MIST_SPACE_IMBALANCE) || space->bounds.is_uniform;
 }
 
 static enum mist_status list_shapes(struct listing *at, struct mist_err *err)
 {
     const struct mist_space *space = at->space;
-    int n_kinds = mist_space_has(space, MIST_SPACE_SEQUENCE) ? 2 : 1;
 
     at->n = 0;
     for (int32_t n = 1; n <= space->n_ranks; n++)
         for (int32_t tp = 1; tp <= n && tp <= space->model.n_heads && is_mesh(space, n);
              tp++)
-            for (int kind = 0; kind < n_kinds && n % tp == 0; kind++) {
+            for (int kind = 0; kind < 2 && n % tp == 0; kind++) {
                 if (!can_run(at, n / tp, tp, kind == 1))
                     continue;
                 struct mist_space_shape *grown =
@@ -186,8 +306,10 @@ static enum mist_status add_case(const struct listing *at, int32_t n_stages,
                                  struct mist_err *err)
 {
     struct mist_space *space = at->space;
-    int32_t n_layers = space->model.n_layers;
-    bool is_even = !mist_space_has(space, MIST_SPACE_IMBALANCE);
+    struct mist_knob_range layers = mist_space_range(space, MIST_KNOB_LAYERS);
+    int32_t n_layers = space->model.n_layers, even = n_layers / n_stages;
+    int32_t most = at_most(n_layers - n_stages + 1, layers.max);
+    bool is_even = mist_space_is_even(space);
     void *grown = mist_grow(space->cases, &space->capacity, (size_t)space->n_cases + 1,
                             sizeof *space->cases);
     struct mist_space_shape *own = mist_arena_alloc(&space->arena, n * sizeof *own);
@@ -205,8 +327,10 @@ static enum mist_status add_case(const struct listing *at, int32_t n_stages,
         .shapes = own,
         .ends_dp = ends ? ends->dp : 0,
         .ends_tp = ends ? ends->tp : 0,
-        .layers_min = is_even ? n_layers / n_stages : 1,
-        .layers_max = is_even ? n_layers / n_stages : n_layers - n_stages + 1,
+        .layers_min = is_even          ? even
+                      : layers.min > 1 ? layers.min
+                                       : 1,
+        .layers_max = is_even ? even : most,
     };
     return MIST_OK;
 }
@@ -249,24 +373,58 @@ static enum mist_status add_mixed(const struct listing *at, int32_t n_stages,
     return status;
 }
 
+/* Whether plans may have so many stages with g micro-batches. */
+static bool may_have_stages(const struct mist_space *space, int32_t n_stages, int64_t g)
+{
+    int64_t n_layers = space->model.n_layers, n = n_layers / n_stages;
+    struct mist_knob_range layers = mist_space_range(space, MIST_KNOB_LAYERS);
+    struct mist_knob_range pipelines = mist_space_range(space, MIST_KNOB_SCHEDULE);
+    bool has_1f1b =
+        mist_space_allows_value(space, MIST_KNOB_SCHEDULE, MIST_PIPELINE_1F1B) &&
+        mist_space_allows_value(space, MIST_KNOB_CHUNKS, 1);
+    bool is_grouped = pipelines.min == pipelines.max &&
+                      mist_pipeline_kinds[pipelines.min].groups_micro_batches;
+
+    if (!mist_space_allows_value(space, MIST_KNOB_PP, n_stages) ||
+        (n_stages == 1 && !has_1f1b) || (is_grouped && g % n_stages != 0))
+        return false;
+    if (mist_space_is_even(space))
+        return n_layers % n_stages == 0 &&
+               mist_space_allows_value(space, MIST_KNOB_LAYERS, (int32_t)n);
+    return layers.min <= n && (int64_t)layers.max * n_stages >= n_layers;
+}
+
+/* Whether every knob can be something. */
+static bool is_possible(const struct mist_space *space)
+{
+    bool is_open = true;
+
+    for (int i = 0; i < MIST_N_KNOBS; i++) {
+        struct mist_knob_range range = mist_space_range(space, (enum mist_knob)i);
+        is_open = is_open && range.min <= range.max;
+    }
+    return is_open;
+}
+
 static enum mist_status list_cases(struct mist_space *space, struct mist_err *err)
 {
     struct listing at = {.space = space};
     int64_t global_batch = space->job.global_batch;
     enum mist_status status = MIST_OK;
     int32_t most = space->model.n_layers;
-    bool is_even = !mist_space_has(space, MIST_SPACE_IMBALANCE);
 
-    most = space->n_ranks < most ? space->n_ranks : most;
-    most = most > MIST_MAX_STAGES ? MIST_MAX_STAGES : most;
-    for (int64_t g = 1; g <= global_batch && g <= INT32_MAX && status == MIST_OK; g++) {
-        if (global_batch % g != 0 || global_batch / g > INT32_MAX)
+    most = at_most(at_most(space->n_ranks, most), MIST_MAX_STAGES);
+    for (int64_t g = 1;
+         is_possible(space) && g <= global_batch && g <= INT32_MAX && status == MIST_OK;
+         g++) {
+        if (global_batch % g != 0 || global_batch / g > INT32_MAX ||
+            !mist_space_allows_value(space, MIST_KNOB_MICRO_BATCHES, (int32_t)g))
             continue;
         at.n_micro_batches = (int32_t)g;
         at.samples = (int32_t)(global_batch / g);
         status = list_shapes(&at, err);
         for (int32_t s = 1; s <= most && status == MIST_OK; s++) {
-            if (is_even && space->model.n_layers % s != 0)
+            if (!may_have_stages(space, s, g))
                 continue;
             status = mist_space_may_differ(space) && s > 1 ? add_mixed(&at, s, err)
                                                            : add_equal(&at, s, err);
@@ -276,10 +434,12 @@ static enum mist_status list_cases(struct mist_space *space, struct mist_err *er
     return status;
 }
 
-enum mist_status mist_space_init(struct mist_space *out, const struct mist_model *model,
-                                 const struct mist_job *job, int32_t n_ranks,
-                                 int32_t devices_per_node, unsigned groups,
-                                 struct mist_err *err)
+enum mist_status mist_space_init_within(struct mist_space *out,
+                                        const struct mist_model *model,
+                                        const struct mist_job *job, int32_t n_ranks,
+                                        int32_t devices_per_node, unsigned groups,
+                                        const struct mist_bounds *bounds,
+                                        struct mist_err *err)
 {
     *out = (struct mist_space){
         .model = *model,
@@ -287,6 +447,7 @@ enum mist_status mist_space_init(struct mist_space *out, const struct mist_model
         .n_ranks = n_ranks,
         .devices_per_node = devices_per_node,
         .groups = groups | 1u << MIST_SPACE_3D,
+        .bounds = bounds ? *bounds : mist_bounds_none(),
         .ratio_step = 1,
     };
     mist_arena_init(&out->arena);
@@ -301,6 +462,28 @@ enum mist_status mist_space_init(struct mist_space *out, const struct mist_model
     return list_cases(out, err);
 }
 
+enum mist_status mist_space_init(struct mist_space *out, const struct mist_model *model,
+                                 const struct mist_job *job, int32_t n_ranks,
+                                 int32_t devices_per_node, unsigned groups,
+                                 struct mist_err *err)
+{
+    return mist_space_init_within(out, model, job, n_ranks, devices_per_node, groups,
+                                  NULL, err);
+}
+
+enum mist_status mist_space_part(struct mist_space *out, const struct mist_space *of,
+                                 unsigned groups, const struct mist_bounds *bounds,
+                                 struct mist_err *err)
+{
+    enum mist_status status =
+        mist_space_init_within(out, &of->model, &of->job, of->n_ranks,
+                               of->devices_per_node, groups, bounds, err);
+
+    out->ratio_step = of->ratio_step;
+    out->allows_host_updates = of->allows_host_updates;
+    return status;
+}
+
 void mist_space_fini(struct mist_space *space)
 {
     free(space->cases);
@@ -310,31 +493,57 @@ void mist_space_fini(struct mist_space *space)
 
 /* ------------------------------------------------------------------------------ count */
 
+/* Choices of offload ratios and of where the optimizer is updated. */
+static double count_offloads(const struct mist_space *space)
+{
+    double n = 1;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++) {
+        struct mist_knob_range range = mist_space_ratios(space, k);
+        double n_values = 0;
+        for (int32_t r = range.min; r <= range.max; r += space->ratio_step)
+            n_values += k != MIST_OFFLOAD_OPTIMIZER
+                            ? 1
+                            : mist_space_allows_update(space, r, 0) +
+                                  mist_space_allows_update(space, r, 1);
+        n *= n_values;
+    }
+    return n;
+}
+
+/* Choices of checkpointed and lean layers and ZeRO of a stage of n_layers. */
+static double count_blocks(const struct mist_space *space, int32_t n_layers, int32_t dp)
+{
+    double n = 0, n_zero = 0;
+
+    for (int32_t z = 0; z < mist_space_n_zero(space, dp); z++)
+        n_zero += mist_space_allows_value(space, MIST_KNOB_ZERO, z);
+    for (int32_t c = 0; c < mist_space_n_checkpointed(space, n_layers); c++)
+        for (int32_t i = 0; i < mist_space_n_lean(space, n_layers - c); i++)
+            n += mist_space_allows_blocks(space, n_layers, c) &&
+                 mist_space_allows_lean(space, n_layers - c, i * (n_layers - c));
+    return n * n_zero;
+}
+
 /* ways[d][l]: choices for the stages so far that use d ranks and l layers. */
 static void count_stage(const struct mist_space *space, const struct mist_space_case *of,
                         int32_t i_stage, const double *ways, double *next)
 {
     int32_t n_layers = space->model.n_layers, n_ranks = space->n_ranks;
     size_t row = (size_t)n_layers + 1, n = row * ((size_t)n_ranks + 1);
-    double n_ratios = mist_space_n_ratios(space);
-    double offloads = pow(n_ratios, MIST_N_OFFLOADS);
-
-    if (space->allows_host_updates) /* where optimizer state is offloaded */
-        offloads += pow(n_ratios, MIST_N_OFFLOADS - 1) * (n_ratios - 1);
+    double offloads = count_offloads(space);
 
     memset(next, 0, n * sizeof *next);
-    for (size_t at = 0; at < n; at++) {
-        int32_t d = (int32_t)(at / row), l = (int32_t)(at % row);
-        for (int32_t k = 0; k < of->n_shapes && ways[at] > 0; k++) {
-            int32_t size = mist_space_n_devices(&of->shapes[k]);
-            if (!mist_space_allows(of, i_stage, k) || d + size > n_ranks)
-                continue;
-            double per = ways[at] * mist_space_n_zero(space, of->shapes[k].dp) * offloads;
-            for (int32_t x = of->layers_min; x <= of->layers_max && l + x <= n_layers;
-                 x++)
-                for (int32_t c = 0; c < mist_space_n_checkpointed(space, x); c++)
-                    next[(size_t)(d + size) * row + (size_t)(l + x)] +=
-                        per * mist_space_n_lean(space, x - c);
+    for (int32_t k = 0; k < of->n_shapes; k++) {
+        int32_t size = mist_space_n_devices(&of->shapes[k]);
+        for (int32_t x = of->layers_min;
+             x <= of->layers_max && mist_space_allows(of, i_stage, k); x++) {
+            double per = count_blocks(space, x, of->shapes[k].dp) * offloads;
+            for (size_t at = 0; at < n; at++) {
+                int32_t d = (int32_t)(at / row), l = (int32_t)(at % row);
+                if (ways[at] > 0 && d + size <= n_ranks && l + x <= n_layers)
+                    next[(size_t)(d + size) * row + (size_t)(l + x)] += ways[at] * per;
+            }
         }
     }
 }
@@ -347,6 +556,11 @@ double mist_space_n_plans(const struct mist_space *space)
 
     for (int32_t i = 0; i < space->n_cases && ways && next; i++) {
         const struct mist_space_case *of = &space->cases[i];
+        if (space->bounds.is_uniform) {
+            sum += count_blocks(space, of->layers_min, of->shapes->dp) *
+                   count_offloads(space);
+            continue;
+        }
         memset(ways, 0, n * sizeof *ways);
         ways[0] = 1;
         for (int32_t s = 0; s < of->n_stages; s++) {

@@ -34,6 +34,10 @@
  * A model that ties its embeddings needs one dp and tp for its first and last stage
  * (mist_plan_check): there is a case for each that they can have (ends).
  *
+ * Bounds (bounds.h) narrow the knobs further; a group that is off is a bound on its knobs.
+ * Uniform plans have one shape and equal layers, so groups mesh and imbalance are off, and
+ * the search chooses their knobs once, for all stages together.
+ *
  * Left out: ranks that stay idle.
  */
 #ifndef MIST_TUNE_SPACE_H
@@ -42,6 +46,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "sim/plan/plan.h"
+#include "tune/bounds.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,7 +109,8 @@ struct mist_space {
     struct mist_model model;
     struct mist_job job;
     int32_t n_ranks, devices_per_node;
-    unsigned groups;    /* bit mask over enum mist_space_group */
+    unsigned groups; /* bit mask over enum mist_space_group */
+    struct mist_bounds bounds;
     int32_t ratio_step; /* of offload ratios: 1, 2, 4 or 8 eighths; init sets 1 */
     /* Offloaded optimizer state may be updated on the host; init sets false. */
     bool allows_host_updates;
@@ -123,20 +129,43 @@ MIST_MUST_CHECK enum mist_status mist_space_add_group(const char *name, unsigned
 
 /*
  * Lists the cases. model and job must have passed their checks; groups always includes
- * 3d. out is freed by mist_space_fini, also after a failure. MIST_OK, also when there is
- * no case; MIST_ERR_MEMORY; MIST_ERR_USAGE (global batch, ranks or devices_per_node below
- * 1).
+ * 3d; bounds: NULL for none. out is freed by mist_space_fini, also after a failure.
+ * MIST_OK, also when there is no case; MIST_ERR_MEMORY; MIST_ERR_USAGE (global batch,
+ * ranks or devices_per_node below 1).
  */
+MIST_MUST_CHECK enum mist_status
+mist_space_init_within(struct mist_space *out, const struct mist_model *model,
+                       const struct mist_job *job, int32_t n_ranks,
+                       int32_t devices_per_node, unsigned groups,
+                       const struct mist_bounds *bounds, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
 mist_space_init(struct mist_space *out, const struct mist_model *model,
                 const struct mist_job *job, int32_t n_ranks, int32_t devices_per_node,
                 unsigned groups, struct mist_err *err);
 void mist_space_fini(struct mist_space *space);
 
+/* The same with other groups or other bounds. */
+MIST_MUST_CHECK enum mist_status
+mist_space_part(struct mist_space *out, const struct mist_space *of, unsigned groups,
+                const struct mist_bounds *bounds, struct mist_err *err);
+
 bool mist_space_has(const struct mist_space *space, enum mist_space_group group);
 
-/* Whether stages may have different shapes: group mesh, and not too many ranks. */
+/* MIST_ERR_USAGE: a bound needs a group that is off; MIST_ERR_NO_PLAN: or updates on the
+ * host, which have no price. */
+MIST_MUST_CHECK enum mist_status mist_space_check_bounds(const struct mist_space *space,
+                                                         struct mist_err *err);
+
+/* What a knob may be by bounds and groups. */
+struct mist_knob_range mist_space_range(const struct mist_space *space,
+                                        enum mist_knob knob);
+bool mist_space_allows_value(const struct mist_space *space, enum mist_knob knob,
+                             int32_t value);
+
+/* Whether stages may have different shapes: group mesh, and not too many ranks; and
+ * whether they may have different layers. */
 bool mist_space_may_differ(const struct mist_space *space);
+bool mist_space_is_even(const struct mist_space *space);
 
 /* Devices of a shape. */
 int32_t mist_space_n_devices(const struct mist_space_shape *shape);
@@ -145,13 +174,23 @@ int32_t mist_space_n_devices(const struct mist_space_shape *shape);
 bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage,
                        int32_t i_shape);
 
-/* Number of values of the knobs n_checkpointed and zero (0 .. value - 1), of n_lean, where
- * n_open layers are not checkpointed (0, and n_open if there are two), and of each
- * offload ratio (0, step, 2 step, .. MIST_RATIO_ONE). */
+/* Number of values of the knobs n_checkpointed and zero (0 .. value - 1) and of n_lean,
+ * where n_open layers are not checkpointed (0, and n_open if there are two). Which of them
+ * a stage may have is for the next two to say. */
 int32_t mist_space_n_checkpointed(const struct mist_space *space, int32_t n_layers);
 int32_t mist_space_n_lean(const struct mist_space *space, int32_t n_open);
 int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp);
-int32_t mist_space_n_ratios(const struct mist_space *space);
+bool mist_space_allows_blocks(const struct mist_space *space, int32_t n_layers,
+                              int32_t n_checkpointed);
+bool mist_space_allows_lean(const struct mist_space *space, int32_t n_open,
+                            int32_t n_lean);
+
+/* The least and the largest value of an offload ratio in eighths, between which it has
+ * steps of ratio_step; whether any may be above 0, and whether the optimizer may be
+ * updated on the device (0) or the host (1) where its ratio is that. */
+struct mist_knob_range mist_space_ratios(const struct mist_space *space, int offload);
+bool mist_space_offloads(const struct mist_space *space);
+bool mist_space_allows_update(const struct mist_space *space, int ratio, int on_host);
 
 /* Plans of the space (each with one pipeline schedule), exactly up to 2^53 and rounded
  * above; NAN when out of memory. */

@@ -194,7 +194,32 @@ static const char *explain_pipeline(const struct mist_validated *of, char *text)
     return text;
 }
 
-/* The replay that the closed form speaks of. */
+/* Why --prefer-simple took the plan that it took; text: [TEXT_BYTES], returned. */
+static const char *explain_simple(const struct mist_tune_report *report, char *text)
+{
+    const struct mist_validate_result *result = report->result;
+    const struct mist_plan *plan = result->plans[0].plan, *fastest = plan;
+    char label[MIST_PLAN_LABEL_BYTES], other[MIST_PLAN_LABEL_BYTES];
+
+    for (size_t i = 1; i < result->n_plans; i++)
+        if (result->plans[i].plan->predicted.iteration_s < fastest->predicted.iteration_s)
+            fastest = result->plans[i].plan;
+    mist_plan_label(plan, label);
+    if (fastest == plan)
+        snprintf(text, TEXT_BYTES, "the fastest, and none within %.3g %% is simpler",
+                 100 * report->slower_frac);
+    else
+        snprintf(text, TEXT_BYTES,
+                 "fewest techniques (%d: %s) within %.3g %% of the fastest, which has %d "
+                 "(%s) and takes %.3g %% less",
+                 mist_alike_n_techniques(plan), label, 100 * report->slower_frac,
+                 mist_alike_n_techniques(fastest), mist_plan_label(fastest, other),
+                 100 *
+                     (1 - fastest->predicted.iteration_s / plan->predicted.iteration_s));
+    return text;
+}
+
+/* The replay that the closed form speaks of; 0: there was none. */
 static double get_1f1b_s(const struct mist_validated *of)
 {
     return of->pipelines[MIST_PIPELINE_1F1B].time_s;
@@ -241,6 +266,7 @@ static enum mist_status emit_best(struct mist_emit *emit,
 {
     const struct mist_plan *plan = report->result->plans[0].plan;
     const struct mist_prediction *predicted = &plan->predicted;
+    char text[TEXT_BYTES];
     struct mist_speed speed;
     enum mist_status status = mist_speed_find(plan, &report->traces->cluster,
                                               predicted->iteration_s, &speed, err);
@@ -268,6 +294,8 @@ static enum mist_status emit_best(struct mist_emit *emit,
     if (report->traces->n_checks > 0)
         mist_emit_int64(emit, "n_alike", "plans not told apart from the fastest",
                         (int64_t)report->n_alike - 1, MIST_HUMAN_NUMBER);
+    if (report->slower_frac > 0)
+        mist_emit_text(emit, "why_simple", "why this plan", explain_simple(report, text));
     mist_speed_emit(emit, &speed, has_all);
     emit_memory(emit, report);
     if (has_all)
@@ -319,7 +347,8 @@ static void emit_comparison(struct mist_emit *emit, const struct mist_tune_repor
 
     for (size_t i = 0; i < result->n_plans; i++) {
         const struct mist_validated *of = &result->plans[i];
-        double error = fabs(of->closed_s / get_1f1b_s(of) - 1);
+        double one_s = get_1f1b_s(of);
+        double error = one_s > 0 ? fabs(of->closed_s / one_s - 1) : 0;
         worst = error > worst ? error : worst;
         sum += error / (double)result->n_plans;
     }

@@ -23,6 +23,7 @@ struct mist_tune_report {
     int64_t limit_bytes; /* of the device arena; INT64_MAX: none */
     size_t n_top;        /* plans in the table */
     size_t n_alike;      /* plans that predictions can't tell from the fastest, with it */
+    double slower_frac;  /* of --prefer-simple; 0: not asked for */
     double search_s;     /* time of search and replays; for people alone */
     bool with_glpk;
     enum mist_emit_kind kind;

@@ -3,8 +3,9 @@
 
 #include "core/hash.h"
 #include "core/memory.h"
-#include "core/parse.h" /* mist_format_bytes */
 #include "tune/alike.h"
+#include "tune/arenas.h"
+#include "tune/no_plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ struct pooled {
 struct question {
     unsigned groups;
     int64_t limit_bytes;
-    double least_s; /* no answer is faster by the closed form */
+    double least_s;      /* no answer is faster by the closed form */
+    bool misses_nothing; /* that may fit; asked until nothing new comes */
     bool is_asked;
 };
 
@@ -46,7 +48,10 @@ struct validation {
     size_t n_pool, n_looked, pool_capacity;
     struct mist_arena arena;
     struct mist_search_floors floors;
-    double best_s; /* 1f1b of the fastest plan so far; INFINITY: none */
+    struct mist_arenas arenas; /* of the stages of the plans so far */
+    bool misses_nothing;       /* the question that is asked */
+    int64_t n_hopeful;         /* priced for such questions */
+    double best_s;             /* 1f1b of the fastest plan so far; INFINITY: none */
     /* How much longer than the replay the closed form took a plan to be at most, of the
      * replay. */
     double error_frac;
@@ -66,7 +71,7 @@ static double find_cutoff(const struct validation *at)
                             ? MIST_VALIDATE_SLACK_FRAC
                             : LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 
-    return (1 + error_frac) * at->best_s;
+    return (1 + error_frac + at->config->slower_frac) * at->best_s;
 }
 
 static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
@@ -91,7 +96,30 @@ static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
     return hash.value;
 }
 
-/* Takes a candidate into the pool, if it is not there. */
+/* The price of the search, memory corrected by what was planned. */
+static enum mist_status price(void *context, const struct mist_search_kind *kind,
+                              const struct mist_search_block *block, struct mist_err *err)
+{
+    const struct validation *at = context;
+    enum mist_status status =
+        at->search->price(at->search->price_context, kind, block, err);
+
+    if (status == MIST_OK && at->config->is_thorough)
+        mist_arenas_correct(&at->arenas, at->config->limit_bytes, at->misses_nothing,
+                            kind, block);
+    return status;
+}
+
+static struct mist_search_kind kind_of(const struct mist_search_candidate *of, int32_t i)
+{
+    const struct mist_search_choice *stage = &of->stages[i];
+
+    return mist_search_stage_kind(of->n_micro_batches, of->n_stages, i,
+                                  stage->micro_batch, stage->shape);
+}
+
+/* Takes a candidate into the pool, if it is not there, with what the closed form itself
+ * says of its memory. */
 static enum mist_status pool_candidate(struct validation *at,
                                        const struct mist_search_candidate *candidate,
                                        struct mist_err *err)
@@ -110,8 +138,14 @@ static enum mist_status pool_candidate(struct validation *at,
     if (!stages || !grown)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     pooled.of.stages = memcpy(stages, candidate->stages, bytes);
-    grown[at->n_pool++] = pooled;
-    return MIST_OK;
+    enum mist_status status = MIST_OK;
+    for (int32_t i = 0; i < candidate->n_stages && status == MIST_OK; i++) {
+        struct mist_search_kind kind = kind_of(candidate, i);
+        status = mist_search_price_choice(at->search, &kind, &stages[i], err);
+    }
+    if (status == MIST_OK)
+        grown[at->n_pool++] = pooled;
+    return status;
 }
 
 /* ---------------------------------------------------------------------------- questions */
@@ -128,20 +162,20 @@ static int64_t round_limit(int64_t limit_bytes, bool is_below)
     return (limit_bytes + (is_below ? -1 : unit - 1)) / unit * unit;
 }
 
-static enum mist_status add_question(struct validation *at, unsigned groups,
-                                     int64_t limit_bytes, double least_s,
+static enum mist_status add_question(struct validation *at, const struct question *of,
                                      struct mist_err *err)
 {
     for (size_t i = 0; i < at->n_questions; i++)
-        if (at->questions[i].groups == groups &&
-            at->questions[i].limit_bytes == limit_bytes)
+        if (at->questions[i].groups == of->groups &&
+            at->questions[i].limit_bytes == of->limit_bytes &&
+            at->questions[i].misses_nothing == of->misses_nothing)
             return MIST_OK;
     struct question *grown = mist_grow(at->questions, &at->questions_capacity,
                                        at->n_questions + 1, sizeof *grown);
     if (!grown)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     at->questions = grown;
-    grown[at->n_questions++] = (struct question){groups, limit_bytes, least_s, false};
+    grown[at->n_questions++] = *of;
     return MIST_OK;
 }
 
@@ -186,14 +220,31 @@ static enum mist_status ask_for_less(struct validation *at, const struct questio
             if (candidates[i].stages[s].peak_bytes > peak_bytes)
                 peak_bytes = candidates[i].stages[s].peak_bytes;
     }
-    double least_s = candidates[0].time_s;
-    if (peak_bytes > 0)
-        status = add_question(at, of.groups, round_limit(peak_bytes, true), least_s, err);
-    for (int g = 0; g < MIST_N_SPACE_GROUPS && status == MIST_OK; g++)
+    struct question less = {of.groups, of.limit_bytes, candidates[0].time_s, false,
+                            false};
+    if (peak_bytes > 0) {
+        less.limit_bytes = round_limit(peak_bytes, true);
+        status = add_question(at, &less, err);
+    }
+    less.limit_bytes = of.limit_bytes;
+    for (int g = 0; g < MIST_N_SPACE_GROUPS && status == MIST_OK; g++) {
+        less.groups = of.groups & ~(1u << g);
         if (groups >> g & 1u)
-            status =
-                add_question(at, of.groups & ~(1u << g), of.limit_bytes, least_s, err);
+            status = add_question(at, &less, err);
+    }
     return status;
+}
+
+/* Under the real limit: what may fit although the closed form says it does not. */
+static enum mist_status ask_for_all(struct validation *at, const struct question of,
+                                    double least_s, struct mist_err *err)
+{
+    const struct question hopeful = {of.groups, of.limit_bytes, least_s, true, false};
+
+    return at->config->is_thorough && of.limit_bytes < INT64_MAX &&
+                   of.limit_bytes == at->questions[0].limit_bytes
+               ? add_question(at, &hopeful, err)
+               : MIST_OK;
 }
 
 /*
@@ -231,7 +282,9 @@ static enum mist_status take(struct validation *at, struct question question, si
     for (size_t i = 0; i < n && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);
     free(order);
-    return n > 0 && status == MIST_OK
+    if (status == MIST_OK && !question.misses_nothing)
+        status = ask_for_all(at, question, n > 0 ? of->candidates[0].time_s : 0, err);
+    return n > 0 && status == MIST_OK && !question.misses_nothing
                ? ask_for_less(at, question, of->candidates, (n + 1) / 2, err)
                : status;
 }
@@ -249,6 +302,10 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     how.limit_bytes = question.limit_bytes;
     how.floors = &at->floors;
     how.n_best = (at->config->n_best + CANDIDATES - 1) / CANDIDATES;
+    how.price = price;
+    how.price_context = at;
+    how.slack_frac += how.slack_frac > 0 ? at->config->slower_frac : 0;
+    at->misses_nothing = question.misses_nothing;
     if (i_question > 0) {
         how.rows = NULL;
         how.solver = MIST_SOLVER_EXACT;
@@ -257,10 +314,7 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     }
     enum mist_status status = MIST_OK;
     if (question.groups != space->groups)
-        status = mist_space_init(&part, &space->model, &space->job, space->n_ranks,
-                                 space->devices_per_node, question.groups, err);
-    part.ratio_step = space->ratio_step;
-    part.allows_host_updates = space->allows_host_updates;
+        status = mist_space_part(&part, space, question.groups, &space->bounds, err);
     if (status == MIST_OK)
         status = mist_search_run(question.groups == space->groups ? space : &part, &how,
                                  &result, err);
@@ -269,8 +323,12 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         return status;
     at->result.n_searches++;
     at->result.n_priced += result.n_priced;
-    status = take(at, question, i_question == 0 ? at->config->n_best : how.n_best,
-                  &result, err);
+    at->n_hopeful += question.misses_nothing ? result.n_priced : 0;
+    if (result.n_candidates > 0)
+        at->questions[i_question].least_s = result.candidates[0].time_s;
+    bool takes_all = i_question == 0 || question.misses_nothing;
+    status =
+        take(at, question, takes_all ? at->config->n_best : how.n_best, &result, err);
     if (i_question == 0)
         at->result.search = result;
     else
@@ -335,6 +393,22 @@ static bool append(struct mist_validated **list, size_t *n, size_t *capacity,
     return true;
 }
 
+/* Keeps the arenas of a plan. */
+static enum mist_status note_arenas(struct validation *at,
+                                    const struct mist_search_candidate *of,
+                                    const struct mist_plan *plan, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < of->n_stages && status == MIST_OK; i++) {
+        struct mist_search_kind kind = kind_of(of, i);
+        status =
+            mist_arenas_add(&at->arenas, &kind, &of->stages[i], of->stages[i].peak_bytes,
+                            plan->predicted.peak_bytes[i], err);
+    }
+    return status;
+}
+
 /* Validates a group and sorts its plans into the two lists. */
 static enum mist_status run_group(struct validation *at, struct group *group,
                                   struct mist_err *err)
@@ -345,6 +419,8 @@ static enum mist_status run_group(struct validation *at, struct group *group,
 
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
+        if (at->config->is_thorough)
+            status = note_arenas(at, group->candidates[i], plan->plan, err);
         plan->i_looked = result->n_plans + result->n_dropped;
         if (plan->holds) {
             at->best_s = fmin(at->best_s, plan->plan->predicted.iteration_s);
@@ -355,7 +431,7 @@ static enum mist_status run_group(struct validation *at, struct group *group,
                                             &result->plans_capacity, plan)
                                    : append(&result->dropped, &result->n_dropped,
                                             &result->dropped_capacity, plan);
-        if (!is_kept)
+        if (!is_kept && status == MIST_OK)
             status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     }
     for (size_t i = 0; i < group->n; i++)
@@ -419,9 +495,10 @@ static bool is_worth_asking(const struct validation *at, const struct question *
         return false;
     if (at->result.n_plans == 0)
         return of->groups == at->questions[0].groups;
+    int64_t n_spent = of->misses_nothing ? at->n_hopeful : find_spent(at) - at->n_hopeful;
     return of->least_s <= find_cutoff(at) &&
-           (find_spent(at) < FREE_CONFIGURATIONS ||
-            find_spent(at) < 3 * at->result.search.n_priced);
+           (n_spent < FREE_CONFIGURATIONS ||
+            n_spent < (of->misses_nothing ? 1 : 3) * at->result.search.n_priced);
 }
 
 /* The question whose answer may be the fastest; NULL: there is none. */
@@ -438,99 +515,25 @@ static struct question *find_question(const struct validation *at)
 
 static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 {
-    enum mist_status status =
-        add_question(at, at->config->space->groups,
-                     round_limit(at->config->limit_bytes, false), 0, err);
+    const struct question first = {
+        .groups = at->config->space->groups,
+        .limit_bytes = round_limit(at->config->limit_bytes, false),
+    };
+    enum mist_status status = add_question(at, &first, err);
     struct question *next = at->questions;
 
     while (status == MIST_OK && next) {
+        size_t i = (size_t)(next - at->questions), n_pool = at->n_pool;
         next->is_asked = true;
-        status = ask(at, (size_t)(next - at->questions), err);
+        status = ask(at, i, err);
         if (status == MIST_OK)
             status = look(at, err);
+        at->questions[i].is_asked =
+            !at->questions[i].misses_nothing || at->n_pool == n_pool;
         next = is_over(at) ? NULL : find_question(at);
     }
     at->result.was_stopped = is_over(at);
     return status;
-}
-
-/* Groups of knobs that save memory and are off; "" when all are on. */
-static const char *find_help(const struct mist_space *space, char *text, size_t size)
-{
-    static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
-                                                   MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
-        if (!mist_space_has(space, savers[i]) && used < size)
-            used +=
-                (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
-                                 mist_space_group_name(savers[i]));
-    if (used > 0 && used < size)
-        snprintf(text + used, size - used, " in --space, ");
-    return text;
-}
-
-enum mist_status mist_validate_check_space(const struct mist_space *space,
-                                           struct mist_err *err)
-{
-    if (space->n_cases > 0)
-        return MIST_OK;
-    return mist_err_set(
-        err, MIST_ERR_NO_PLAN,
-        "%lld samples and %d layers can't be spread over %d ranks, %d on a node, "
-        "within the search space; what could help: ranks and a --global-batch with "
-        "common factors",
-        (long long)space->job.global_batch, (int)space->model.n_layers,
-        (int)space->n_ranks, (int)space->devices_per_node);
-}
-
-static enum mist_status fail_no_plan(const struct validation *at, struct mist_err *err)
-{
-    const struct mist_space *space = at->config->space;
-    const struct mist_validate_result *result = &at->result;
-    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
-    char help[96];
-    int64_t closest = result->search.closest_bytes;
-
-    if (space->n_cases == 0)
-        return mist_validate_check_space(space, err);
-    if (result->was_stopped)
-        return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
-    for (size_t i = 0; i < result->n_dropped; i++)
-        if (i == 0 || result->dropped[i].planned_bytes < closest)
-            closest = result->dropped[i].planned_bytes;
-    if (closest <= at->config->limit_bytes)
-        return mist_err_set(
-            err, MIST_ERR_NO_PLAN, "no plan fits the host memory of a node, %s",
-            mist_format_bytes(limit, sizeof limit, at->config->host_limit_bytes));
-    if (closest == INT64_MAX)
-        return mist_err_set(err, MIST_ERR_NO_PLAN, "no plan can be priced");
-    return mist_err_set(
-        err, MIST_ERR_NO_PLAN,
-        "no plan fits the device memory: the closest needs %s, limit %s (%s too much); "
-        "what could help: %smore devices, shorter sequences",
-        mist_format_bytes(needs, sizeof needs, closest),
-        mist_format_bytes(limit, sizeof limit, at->config->limit_bytes),
-        mist_format_bytes(more, sizeof more, closest - at->config->limit_bytes),
-        find_help(space, help, sizeof help));
-}
-
-static int compare_plans(const void *a_void, const void *b_void)
-{
-    const struct mist_validated *a = a_void, *b = b_void;
-    double a_s = a->plan->predicted.iteration_s, b_s = b->plan->predicted.iteration_s;
-
-    int n_a = mist_alike_n_techniques(a->plan), n_b = mist_alike_n_techniques(b->plan);
-
-    if (a_s != b_s)
-        return a_s < b_s ? -1 : 1;
-    if (n_a != n_b)
-        return n_a < n_b ? -1 : 1;
-    if (a->closed_s != b->closed_s)
-        return a->closed_s < b->closed_s ? -1 : 1;
-    return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
 }
 
 /* The plans with every pipeline schedule that might make one the best. */
@@ -547,62 +550,13 @@ static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
     return status;
 }
 
-/* Whether two plans differ in memory techniques, layers and schedules alone. */
-static bool is_same_kind(const struct mist_plan *a, const struct mist_plan *b)
-{
-    if (a->n_micro_batches != b->n_micro_batches || a->n_stages != b->n_stages)
-        return false;
-    for (int32_t i = 0; i < a->n_stages; i++) {
-        const struct mist_stage_plan *x = &a->stages[i], *y = &b->stages[i];
-        if (x->dp != y->dp || x->tp != y->tp ||
-            x->is_sequence_parallel != y->is_sequence_parallel)
-            return false;
-    }
-    return true;
-}
-
-/* Whether one of the plans before plan i is of its kind. */
-static bool is_had(const struct mist_validated *plans, size_t i)
-{
-    for (size_t k = 0; k < i; k++)
-        if (is_same_kind(plans[k].plan, plans[i].plan))
-            return true;
-    return false;
-}
-
-void mist_validate_vary(struct mist_validated *plans, size_t n)
-{
-    for (size_t i = 1, n_kinds = 1; i < n; i++) {
-        const struct mist_validated plan = plans[i];
-        if (is_had(plans, i))
-            continue;
-        memmove(plans + n_kinds + 1, plans + n_kinds, (i - n_kinds) * sizeof *plans);
-        plans[n_kinds++] = plan;
-    }
-}
-
-/* Drops plans until n are left: half of them the best, then the best of every kind, then
- * the rest. plans: sorted, before and after. */
-static void keep_some(struct mist_validate_result *result, size_t n)
-{
-    size_t half = (n + 1) / 2;
-
-    if (result->n_plans <= n)
-        return;
-    mist_validate_vary(result->plans + half, result->n_plans - half);
-    while (result->n_plans > n)
-        free(result->plans[--result->n_plans].plan);
-    qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
-}
-
 static enum mist_status finish_plans(struct validation *at, struct mist_err *err)
 {
     struct mist_validate_result *result = &at->result;
 
     enum mist_status status = mist_thread_pool_for(
         at->search->pool, (int64_t)result->n_plans, 1, try_pipelines, at, err);
-    qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
-    keep_some(result, at->config->n_best);
+    mist_validate_keep(result, at->config->n_best, at->config->slower_frac);
     return status;
 }
 
@@ -617,13 +571,14 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
     enum mist_status status = ask_all(&at, err);
 
     if (status == MIST_OK && at.result.n_plans == 0)
-        status = fail_no_plan(&at, err);
+        status = mist_no_plan_explain(config, &at.result, err);
     if (status == MIST_OK)
         status = finish_plans(&at, err);
     free(at.pool);
     free(at.questions);
     mist_arena_fini(&at.arena);
     mist_search_floors_fini(&at.floors);
+    mist_arenas_fini(&at.arenas);
     if (status != MIST_OK) {
         mist_validate_result_fini(&at.result);
         return status;

@@ -25,6 +25,12 @@
  * search's, no more is asked: in large spaces a better plan of a smaller question may be
  * missed by what the closed form errs.
  *
+ * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
+ * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
+ * under the real limit each question is also asked for all that may fit, again and again
+ * until nothing new comes or as much was priced as by the first search. Of two questions
+ * the one with more freedom may then find less of what is found beyond the others.
+ *
  * As the searches go down in memory, they also reach plans that hold where the closed
  * form was optimistic.
  *
@@ -54,13 +60,15 @@
 struct mist_validate_config {
     const struct mist_space *space;
     const struct mist_cost_model *cost_model;
-    const char *trace_set;          /* folder, for the plan */
-    uint64_t fingerprint;           /* of the trace set, for the plan */
-    int64_t device_memory_bytes;    /* for the plan; 0: no limit */
-    int64_t limit_bytes;            /* of the device arena; INT64_MAX: none */
-    int64_t host_limit_bytes;       /* of the host arenas of a node; INT64_MAX: none */
-    int32_t threads;                /* host threads per device */
-    size_t n_best;                  /* plans wanted at the most, >= 1 */
+    const char *trace_set;       /* folder, for the plan */
+    uint64_t fingerprint;        /* of the trace set, for the plan */
+    int64_t device_memory_bytes; /* for the plan; 0: no limit */
+    int64_t limit_bytes;         /* of the device arena; INT64_MAX: none */
+    int64_t host_limit_bytes;    /* of the host arenas of a node; INT64_MAX: none */
+    int32_t threads;             /* host threads per device */
+    size_t n_best;               /* plans wanted at the most, >= 1 */
+    double slower_frac; /* among them the simplest that is no slower than that; 0 */
+    bool is_thorough;   /* arenas correct the closed form, as above */
     struct mist_stage_price *price; /* borrowed */
 };
 
@@ -104,10 +112,6 @@ struct mist_validate_result {
     bool was_stopped; /* by config->is_over */
 };
 
-/* MIST_OK, or MIST_ERR_NO_PLAN: there is no way at all to spread the job. */
-MIST_MUST_CHECK enum mist_status mist_validate_check_space(const struct mist_space *space,
-                                                           struct mist_err *err);
-
 /* Limit of the device arena for a device memory (0: no limit). MIST_ERR_USAGE: nothing is
  * left for the arena. */
 MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *cluster,
@@ -133,6 +137,11 @@ void mist_validate_result_fini(struct mist_validate_result *result);
 /* Moves the first plan of every kind (number of micro-batches, meshes of the stages) to the
  * front; else the order stays. */
 void mist_validate_vary(struct mist_validated *plans, size_t n);
+
+/* Sorts the plans and keeps n at the most: half of them the best, with the simplest that is
+ * no slower than slower_frac, then the best of every kind, then the rest; by time again. */
+void mist_validate_keep(struct mist_validate_result *result, size_t n,
+                        double slower_frac);
 
 /* A candidate as a plan; predicted holds t and d of the stages only. */
 void mist_validate_make_plan(const struct mist_validate_config *config,

@@ -59,6 +59,31 @@ static void make_stage(const struct mist_space *space,
                           &out->n_devices);
 }
 
+/* The chunks that a schedule is tried with: some fixed number, or 2 to 4 unless more are
+ * asked for. */
+static struct mist_knob_range find_chunks(const struct mist_space *space, int pipeline)
+{
+    int32_t n = mist_pipeline_kinds[pipeline].n_chunks;
+    struct mist_knob_range range = mist_space_range(space, MIST_KNOB_CHUNKS);
+
+    if (n > 0)
+        return (struct mist_knob_range){n, n};
+    return (struct mist_knob_range){range.min > 2 ? range.min : 2,
+                                    range.min > 4 ? range.min : 4};
+}
+
+/* Gives a plan the first pipeline schedule that the bounds allow. */
+static void set_allowed_pipeline(const struct mist_space *space, struct mist_plan *plan)
+{
+    for (int i = 0; i < MIST_N_PIPELINES; i++) {
+        struct mist_knob_range chunks = find_chunks(space, i);
+        for (int32_t n = chunks.min; n <= chunks.max; n++)
+            if (mist_validate_set_pipeline(plan, (enum mist_pipeline_schedule)i, n) &&
+                mist_bounds_allow(&space->bounds, plan))
+                return;
+    }
+}
+
 void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out)
@@ -84,6 +109,7 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
         out->predicted.stable_s[i] = choice->t_s;
         out->predicted.extra_s[i] = choice->d_s;
     }
+    set_allowed_pipeline(space, out);
 }
 
 bool mist_validate_set_pipeline(struct mist_plan *plan,
@@ -141,7 +167,8 @@ static void judge_memory(const struct mist_validate_config *config,
         out->plan->predicted.peak_bytes[i] = planned;
     }
     out->holds = out->planned_bytes <= config->limit_bytes &&
-                 out->host_bytes <= config->host_limit_bytes;
+                 out->host_bytes <= config->host_limit_bytes &&
+                 mist_bounds_allow(&config->space->bounds, out->plan);
 }
 
 /* Of the trace set, if the plan has as many ranks and threads as were measured. */
@@ -238,7 +265,8 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
     *plan = *best->plan;
     if (tried->tried == MIST_TRIED_NOT)
         tried->tried = MIST_TRIED_IMPOSSIBLE;
-    if (mist_validate_set_pipeline(plan, pipeline, n_chunks)) {
+    if (mist_validate_set_pipeline(plan, pipeline, n_chunks) &&
+        mist_bounds_allow(&config->space->bounds, plan)) {
         status = mist_stage_price_plan(config->price, plan, &time_s, err);
         if (status == MIST_OK && time_s <= (1 + PASSES_ERROR_FRAC) * best_s)
             status = replay_pipeline(config, plan, best, err);
@@ -261,9 +289,9 @@ enum mist_status mist_validate_pipelines(const struct mist_validate_config *conf
     if (plan->plan->n_stages == 1 || !mist_space_has(config->space, MIST_SPACE_SCHEDULE))
         return MIST_OK;
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
-        int32_t n_chunks = mist_pipeline_kinds[i].n_chunks;
-        int32_t first = n_chunks > 0 ? n_chunks : 2, last = n_chunks > 0 ? n_chunks : 4;
-        for (int32_t n = first; n <= last && i != MIST_PIPELINE_1F1B && !status; n++)
+        struct mist_knob_range chunks = find_chunks(config->space, i);
+        for (int32_t n = chunks.min;
+             n <= chunks.max && i != MIST_PIPELINE_1F1B && !status; n++)
             status = try_pipeline(config, (enum mist_pipeline_schedule)i, n, best_s, plan,
                                   err);
     }

@@ -90,6 +90,50 @@ expect_exit 3
 expect_stderr '^mist-sim: .*no fp32 adamw_host in kernels\.csv'
 rm -r gpu host.json
 
+# --------------------------------------------------------------------------------- bounds
+tune 'an unknown knob' 2 ".*'cp=2' is no knob=value; knobs are pp, micro-batches, " --fix cp=2
+tune 'a knob without a value' 2 ".*'tp' is no knob=value" --max tp
+tune 'a level of ZeRO that there is not' 2 ".*zero is '4'; expected 0 to 3" --fix zero=4
+tune 'a schedule that there is not' 2 ".*schedule is 'gpipe'; expected 1f1b or interleaved" --fix schedule=gpipe
+tune 'the most of what has no order' 2 '.*--max schedule=zb_v: .*expected --fix schedule=zb_v' --max schedule=zb_v
+tune 'bounds that contradict one another' 2 '.*--max tp=1 contradicts --fix tp=2' --fix tp=2 --max tp=1
+tune 'a bound that needs a group that is off' 2 '--fix zero=1 needs the group zero' --space 3d --fix zero=1
+tune 'bounds that ranks do not allow' 4 '.*2 ranks.* and --fix pp=2 --fix dp=2; they can without --fix pp=2 or --fix dp=2' \
+    --fix pp=2,dp=2
+tune 'a bound that no plan keeps to' 4 '.* and --fix tp=5; they can without --fix tp=5' --fix tp=5
+tune 'a bound that costs too much memory' 4 'no plan fits .*to go without --fix zero=0' \
+    --device-memory 40MiB --space 3d,zero --fix zero=0
+tune 'updates on the host of a host' 4 '--fix update-on=host: the trace set has no adamw_host' --fix update-on=host
+tune 'a part that is none' 2 "--prefer-simple is '2 percent'; expected a part such as 2%" --prefer-simple '2 percent'
+tune 'a log of stages that are priced together' 2 '--uniform prices all stages together' --uniform --log log.csv
+
+# held OPTIONS REGEX...: the best plan of a job with these options has lines of each kind, and none that begins with !.
+held() {
+    begin "held to $1"
+    options=$1
+    shift
+    # shellcheck disable=SC2086 # words of options
+    run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -o best.json --force -q $options
+    expect_exit 0
+    for line; do
+        case $line in
+        !*) if grep -Eq "${line#!}" best.json; then fail "has ${line#!}"; fi ;;
+        *) grep -Eq "$line" best.json || fail "lacks $line" ;;
+        esac
+    done
+    rm -f best.json
+}
+held '--fix tp=2' '"tp": 2' '!"tp": 1'
+held '--fix pp=2,schedule=zb_h1 --max micro-batches=2' '"pipeline": "zb_h1"' '"n_micro_batches": [12]'
+held '--fix pp=2,ckpt=all,layers=6' '"checkpointed_layers": 6' '!"layers": [57]'
+held '--fix dp=2,zero=3,offload-optimizer=0.5' '"zero": 3' '"offload_optimizer_frac": 0.5'
+held '--uniform --fix pp=2' '"layers": 6' '!"layers": [57]'
+
+begin 'the simplest plan'
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --prefer-simple 30% -q
+expect_exit 0
+expect_stdout '^ *why this plan  +(fewest techniques \([0-9]+: .*\) within 30 % of the fastest, which has [0-9]+|the fastest, and none within 30 % is simpler)'
+
 # ------------------------------------------------------------------------------ groups of knobs
 # space GROUPS REGEX: no line of the best plan's json has what belongs to another group.
 space() {

@@ -37,7 +37,7 @@ struct problem {
     struct mist_stage_price *price; /* NULL: not asked for yet */
     struct mist_space space;        /* what it borrows */
     int32_t n_ranks;
-    bool allows_host_updates;
+    bool allows_host_updates, is_thorough;
     int32_t ratio_step; /* of offloading */
 };
 
@@ -108,6 +108,7 @@ make_config(const struct problem *at, const struct mist_space *space, int64_t li
         .host_limit_bytes = INT64_MAX,
         .threads = 1,
         .n_best = 16,
+        .is_thorough = at->is_thorough,
     };
 }
 
@@ -342,8 +343,8 @@ static void try_stage(struct brute *at, const struct mist_space_case *of, int32_
         }
 }
 
-/* The fastest plan of all is found, but for half a percent, in most problems, and one
- * within 5 % in all: what the closed form errs may hide it. Ratios are 0 or 1. */
+/* A thorough search finds the fastest plan of all, but for half a percent. Ratios are 0
+ * or 1. */
 static void test_all_plans(void **state)
 {
     uint64_t first = test_seed(SEED);
@@ -359,6 +360,7 @@ static void test_all_plans(void **state)
         problem.model.n_layers = 2;
         problem.n_ranks = 2;
         problem.allows_host_updates = false;
+        problem.is_thorough = true;
         problem.ratio_step = MIST_RATIO_ONE;
         unsigned groups = MIST_SPACE_ALL & ~(1u << MIST_SPACE_SCHEDULE);
         int64_t limit = draw_limit(&problem);
@@ -374,7 +376,6 @@ static void test_all_plans(void **state)
                           (unsigned long long)seed, time_s, brute.label, brute.best_s);
             n_worse++;
         }
-        assert_true(time_s <= 1.05 * brute.best_s);
         n_plans += brute.n_plans;
         n_problems_done++;
         mist_space_fini(&space);
@@ -382,7 +383,7 @@ static void test_all_plans(void **state)
     }
     print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,
                   n_problems_done);
-    assert_true(5 * n_worse <= n_problems_done);
+    assert_int_equal(n_worse, 0);
 }
 
 int main(void)

@@ -72,10 +72,10 @@ static void without_checks_time_decides(void **state)
     mist_trace_set_init(&traces);
     make(&plans[0], 2, 2, 100, 50);
     make(&plans[1], 1, 2, 101, 50);
-    assert_int_equal(mist_alike_prefer(&traces, at, 2), 1);
+    assert_int_equal(mist_alike_prefer(&traces, 0, at, 2), 1);
     assert_ptr_equal(at[0].plan, &plans[0]);
     check_of(&traces, MIST_MECHANISM_PIPELINE, 0);
-    assert_int_equal(mist_alike_prefer(&traces, at, 2), 2);
+    assert_int_equal(mist_alike_prefer(&traces, 0, at, 2), 2);
     assert_ptr_equal(at[0].plan, &plans[1]);
     assert_ptr_equal(at[1].plan, &plans[0]);
     mist_trace_set_fini(&traces);
@@ -116,7 +116,7 @@ static void the_simplest_is_preferred(void **state)
                 mist_alike_n_techniques(&plans[i]) < mist_alike_n_techniques(best))
                 best = &plans[i];
         }
-        assert_int_equal(mist_alike_prefer(&traces, at, n), n_alike);
+        assert_int_equal(mist_alike_prefer(&traces, 0, at, n), n_alike);
         assert_ptr_equal(at[0].plan, best);
         for (size_t i = 1; i < n; i++)
             assert_ptr_equal(at[i].plan, &plans[i <= (size_t)(best - plans) ? i - 1 : i]);

@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-enum { SEED = 20252, MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16 };
+enum { SEED = 20252, MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16, ALL_LAYERS = 99 };
 
 static const struct mist_model model = {.name = "four",
                                         .n_layers = LAYERS,
@@ -97,8 +97,42 @@ struct split {
     int32_t tp, sequence; /* of a single stage */
 };
 
+/* Words of a plan that it may be held to. */
+enum word {
+    PP,
+    G,
+    LAYER,
+    DP,
+    TP,
+    B,
+    SEQUENCE,
+    ZERO,
+    CKPT,
+    LEAN,
+    OFFLOADED,
+    N_WORDS = 14
+};
+static const char *const words[N_WORDS] = {"pp",
+                                           "micro-batches",
+                                           "layers",
+                                           "dp",
+                                           "tp",
+                                           "micro-batch",
+                                           "sequence",
+                                           "zero",
+                                           "ckpt",
+                                           "lean",
+                                           "offload-weights",
+                                           "offload-gradients",
+                                           "offload-optimizer",
+                                           "offload-activations"};
+
 struct brute {
     uint64_t seed;
+    bool is_held, is_uniform;
+    int low[N_WORDS], high[N_WORDS]; /* is_held; all: of the layers there are */
+    struct knobs knobs[MAX_STAGES];
+    bool sequences[MAX_STAGES];
     unsigned groups;
     int32_t n_layers, n_ranks, global_batch;
     bool is_tied;
@@ -163,10 +197,31 @@ static double formula(int32_t g, int32_t n, const double *t_s, const double *d_s
     return (g - 1) * most + sum + late;
 }
 
+/* Whether a word of a plan may have that value; all: what "all" is. */
+static bool may_be(const struct brute *at, int word, int value, int all)
+{
+    int low = at->low[word] == ALL_LAYERS ? all : at->low[word];
+
+    return !at->is_held || (value >= low && value <= at->high[word]);
+}
+
+/* Whether the stages are alike, where they have to be. */
+static bool is_alike_enough(const struct brute *at)
+{
+    for (int32_t i = 1; i < at->n_stages && at->is_uniform; i++)
+        if (memcmp(&at->knobs[i], &at->knobs[0], sizeof at->knobs[0]) != 0 ||
+            at->dps[i] != at->dps[0] || at->tps[i] != at->tps[0] ||
+            at->sequences[i] != at->sequences[0])
+            return false;
+    return true;
+}
+
 static void finish_plan(struct brute *at, double peak_bytes, double host_bytes)
 {
     double time_s = formula(at->g, at->n_stages, at->t_s, at->d_s);
 
+    if (!is_alike_enough(at))
+        return;
     at->n_plans++;
     if (host_bytes > (double)at->host_limit_bytes)
         return;
@@ -203,8 +258,16 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
                 double bytes, host;
                 if (way % 2 > 0 && (!has(at, MIST_SPACE_LEAN) || c == l))
                     continue;
-                for (int k = 0; k < MIST_N_OFFLOADS; k++)
+                bool may = may_be(at, ZERO, z, z) && may_be(at, CKPT, c, l) &&
+                           may_be(at, LEAN, knobs.n_lean, l - c);
+                for (int k = 0; k < MIST_N_OFFLOADS; k++) {
                     knobs.offload[k] = offloads >> k & 1;
+                    may = may && may_be(at, OFFLOADED + k, 8 * (offloads >> k & 1), 8);
+                }
+                if (!may)
+                    continue;
+                at->knobs[i] = knobs;
+                at->sequences[i] = kind->shape.is_sequence_parallel;
                 price_one(at->seed, kind, &knobs, &at->t_s[i], &at->d_s[i], &bytes,
                           &host);
                 try_stage(at, i + 1, layers - l, ranks - n_devices,
@@ -218,6 +281,10 @@ static bool may_have(const struct brute *at, int32_t i, int32_t l, int32_t dp, i
 {
     int32_t samples = at->global_batch / at->g;
 
+    if (!may_be(at, PP, at->n_stages, 0) || !may_be(at, G, at->g, 0) ||
+        !may_be(at, LAYER, l, 0) || !may_be(at, DP, dp, 0) || !may_be(at, TP, tp, 0) ||
+        !may_be(at, B, samples / dp, 0) || !may_be(at, SEQUENCE, sequence, 0))
+        return false;
     if (samples % dp != 0 || (sequence && (tp == 1 || samples / dp * 8 % tp != 0)) ||
         (sequence && !has(at, MIST_SPACE_SEQUENCE)))
         return false;
@@ -378,8 +445,9 @@ enum { N_GROUPS = sizeof all_groups / sizeof *all_groups };
 /* ------------------------------------------------------------------------------ tests */
 
 /* Search and enumeration of one question; true: there is a plan. */
-static bool compare(struct brute *brute)
+static bool compare(struct brute *brute, const struct mist_bounds *bounds)
 {
+    struct mist_err err;
     struct mist_model of = model;
     struct mist_space space;
     struct mist_search_result result;
@@ -389,6 +457,12 @@ static bool compare(struct brute *brute)
     of.ties_embeddings = brute->is_tied;
     enumerate(brute);
     init_space_of(&space, &of, brute->n_ranks, brute->global_batch, brute->groups);
+    if (bounds) {
+        unsigned groups = space.groups;
+        struct mist_space whole = space;
+        must(mist_space_part(&space, &whole, groups, bounds, &err), &err);
+        mist_space_fini(&whole);
+    }
     search_within(&space, brute->seed, brute->limit_bytes, brute->host_limit_bytes, 0, 3,
                   1, &result);
     is_feasible = !isinf(brute->best_s);
@@ -422,7 +496,7 @@ static void test_optimum(void **state)
         brute.is_tied = i % 7 == 0;
         brute.limit_bytes = limits[i / N_GROUPS % 6];
         brute.host_limit_bytes = INT64_MAX;
-        n_feasible += compare(&brute);
+        n_feasible += compare(&brute, NULL);
     }
     assert_true(n_feasible > 30);
 }
@@ -445,9 +519,99 @@ static void test_offload(void **state)
         brute.is_tied = i % 5 == 0;
         brute.limit_bytes = limits[i % 6];
         brute.host_limit_bytes = i % 6 < 4 ? host_limits[i / 6 % 3] : INT64_MAX;
-        n_feasible += compare(&brute);
+        n_feasible += compare(&brute, NULL);
     }
     assert_true(n_feasible > 30);
+}
+
+/* Holds the enumeration and the bounds to one word more. */
+static void hold(struct brute *brute, struct mist_bounds *bounds, int word, uint64_t draw)
+{
+    static const int most[N_WORDS] = {3, 6, 3, 4, 2, 3, 1, 3, 3, 3, 1, 1, 1, 1};
+    bool may_be_0 = word >= SEQUENCE, is_layers = word == CKPT || word == LEAN;
+    int value = (int)(draw % (unsigned)(most[word] + may_be_0)) + !may_be_0;
+    bool is_fixed = draw / 64 % 2 || word == SEQUENCE,
+         is_all = draw / 128 % 2 && is_layers;
+    struct mist_err err;
+    char text[64];
+
+    snprintf(text, sizeof text, is_all ? "%s=all" : "%s=%d", words[word], value);
+    must(is_fixed ? mist_bounds_fix(bounds, text, &err)
+                  : mist_bounds_limit(bounds, text, &err),
+         &err);
+    value = is_all ? ALL_LAYERS : word >= OFFLOADED ? 8 * value : value;
+    brute->high[word] = value;
+    brute->low[word] = is_fixed ? value : 0;
+}
+
+/* Held to some words of a plan, and to stages that are alike, the search finds the best of
+ * the plans that keep to them. */
+static void test_bounds(void **state)
+{
+    static struct brute brute;
+    static const int64_t limits[] = {INT64_MAX, 700, 400, 250};
+    int n_feasible = 0, n_uniform = 0;
+
+    brute.is_held = true;
+    for (uint64_t i = 0; i < 240; i++) {
+        struct mist_bounds bounds = mist_bounds_none();
+        brute.seed = test_seed(SEED) + 9000 + i;
+        brute.is_uniform = bounds.is_uniform = i % 3 == 0;
+        for (int k = 0; k < N_WORDS; k++) {
+            brute.low[k] = 0;
+            brute.high[k] = INT32_MAX;
+        }
+        for (uint64_t k = 0; k < 1 + i % 2; k++) {
+            uint64_t draw = (uint64_t)(mist_random_uniform_at(brute.seed, k, 1) * 1e9);
+            int word = (int)(draw / 256 % (N_WORDS / 2)) + (int)k * (N_WORDS / 2);
+            hold(&brute, &bounds, word, draw);
+        }
+        brute.groups = i % 4 == 3 ? all_groups[i / 4 % N_GROUPS] : MIST_SPACE_ALL;
+        brute.n_layers = 2 + (int32_t)(i % 5 == 0);
+        brute.n_ranks = 1 + (int32_t)(i / 2 % 4);
+        brute.global_batch = i % 2 == 0 ? 2 : 6;
+        if (brute.n_layers == 3 || brute.n_ranks == 4)
+            brute.groups &= ~OFFLOAD;
+        brute.limit_bytes = limits[i % 4];
+        brute.host_limit_bytes = INT64_MAX;
+        bool is_feasible = compare(&brute, &bounds);
+        n_feasible += is_feasible;
+        n_uniform += is_feasible && brute.is_uniform && !isinf(brute.best_s);
+    }
+    assert_true(n_feasible > 60);
+    assert_true(n_uniform > 20);
+}
+
+static void test_bound_words(void **state)
+{
+    static const struct {
+        const char *before, *fix, *max, *message;
+    } cases[] = {
+        {NULL, "tp", NULL, "knobs are pp, micro-batches"},
+        {NULL, "cp=2", NULL, "knobs are pp, micro-batches"},
+        {NULL, "zero=4", NULL, "zero is '4'; expected 0 to 3"},
+        {NULL, "tp=0", NULL, "tp is '0'; expected 1 to"},
+        {NULL, "tp=2.5", NULL, "tp is '2.5'; expected 1 to"},
+        {NULL, "offload-weights=0.3", NULL, "expected eighths, 0 to 1"},
+        {NULL, "schedule=2f2b", NULL, "expected 1f1b or interleaved or zb_h1 or zb_v"},
+        {NULL, NULL, "schedule=1f1b", "have no order"},
+        {NULL, "ckpt=none", NULL, "expected 0 to 1048576 or all"},
+        {"tp=8", "tp=4", NULL, "--fix tp=4 contradicts --fix tp=8"},
+        {"tp=8", NULL, "tp=4", "--max tp=4 contradicts --fix tp=8"},
+        {"zero=3", "shards=1", NULL, "'shards=1' is no knob=value"},
+    };
+    struct mist_err err;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_bounds bounds = mist_bounds_none();
+        if (cases[i].before)
+            must(mist_bounds_fix(&bounds, cases[i].before, &err), &err);
+        assert_int_equal(cases[i].fix ? mist_bounds_fix(&bounds, cases[i].fix, &err)
+                                      : mist_bounds_limit(&bounds, cases[i].max, &err),
+                         MIST_ERR_USAGE);
+        if (!strstr(err.message, cases[i].message))
+            fail_msg("'%s' lacks '%s'", err.message, cases[i].message);
+    }
 }
 
 /* Finer ratios are never worse, and the bounds lose nothing within the slack. */
@@ -600,7 +764,10 @@ static void test_threads(void **state)
                 assert_int_equal(a->n_checkpointed, b->n_checkpointed);
                 assert_int_equal(a->n_lean, b->n_lean);
                 assert_int_equal(a->zero, b->zero);
-                assert_memory_equal(&a->shape, &b->shape, sizeof a->shape);
+                assert_int_equal(a->shape.dp, b->shape.dp);
+                assert_int_equal(a->shape.tp, b->shape.tp);
+                assert_int_equal(a->shape.is_sequence_parallel,
+                                 b->shape.is_sequence_parallel);
                 assert_memory_equal(a->offload, b->offload, sizeof a->offload);
             }
         }
@@ -775,6 +942,7 @@ int main(void)
         cmocka_unit_test(test_stop),     cmocka_unit_test(test_groups),
         cmocka_unit_test(test_nodes),    cmocka_unit_test(test_offload),
         cmocka_unit_test(test_slack),    cmocka_unit_test(test_refinement),
+        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_bound_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,10 +6,12 @@
 #include "tests/unit/test.h"
 
 #include "core/csv.h"
+#include "core/random.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/closed_plan.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
+#include "tune/alike.h"
 #include "tune/plan_label.h"
 #include "tune/sample_plans.h"
 #include "tune/search_log.h"
@@ -266,6 +268,71 @@ static void test_vary(void **state)
         assert_ptr_equal(list[i].plan, &plans[expected[i]]);
 }
 
+/* A plan of as many techniques as there are bits (of four) and one, in so much time. */
+static struct mist_validated make_simple(unsigned bits, double time_s)
+{
+    struct mist_validated out = {.plan = calloc(1, sizeof *out.plan), .closed_s = time_s};
+
+    assert_non_null(out.plan);
+    out.plan->n_stages = 1;
+    out.plan->n_micro_batches = 1;
+    out.plan->predicted.iteration_s = time_s;
+    out.plan->stages[0] = (struct mist_stage_plan){
+        .n_layers = 4,
+        .dp = 2,
+        .tp = bits & 1 ? 2 : 1,
+        .n_checkpointed = bits & 2 ? 1 : 0,
+        .n_lean = bits & 4 ? 1 : 0,
+        .shards_optimizer = (bits & 8) != 0,
+    };
+    return out;
+}
+
+/* Whatever is dropped, the simplest plan that is no slower than a part stays, and so do
+ * the fastest half of those that are wanted but one. */
+static void test_keep(void **state)
+{
+    enum { N = 24 };
+    struct mist_random random;
+
+    mist_random_init(&random, test_seed(77));
+    for (int round = 0; round < 200; round++) {
+        struct mist_validate_result result = {.n_plans = N};
+        double frac = (double)mist_random_below(&random, 50) / 100, least_s = INFINITY;
+        size_t n = 1 + (size_t)mist_random_below(&random, N), n_fastest = 0;
+        double times_s[N];
+        int words[N], fewest = 99;
+        result.plans = calloc(N, sizeof *result.plans);
+        assert_non_null(result.plans);
+        for (int i = 0; i < N; i++) {
+            unsigned bits = (unsigned)mist_random_below(&random, 16);
+            times_s[i] = 1 + (double)mist_random_below(&random, 1000) / 1000;
+            words[i] = 1 + (int)(bits & 1) + (int)(bits >> 1 & 1) + (int)(bits >> 2 & 1) +
+                       (int)(bits >> 3);
+            result.plans[i] = make_simple(bits, times_s[i]);
+            least_s = fmin(least_s, times_s[i]);
+        }
+        for (int i = 0; i < N; i++)
+            if (times_s[i] <= least_s + frac * least_s && words[i] < fewest)
+                fewest = words[i];
+        mist_validate_keep(&result, n, frac);
+        assert_int_equal(result.n_plans, n);
+        size_t simplest = mist_alike_simplest(result.plans, n, n > 1 ? frac : 0);
+        assert_int_equal(mist_alike_n_techniques(result.plans[simplest].plan), fewest);
+        for (size_t i = 0; i < n; i++) {
+            double time_s = result.plans[i].plan->predicted.iteration_s;
+            size_t n_faster = 0;
+            for (int k = 0; k < N; k++)
+                n_faster += times_s[k] < time_s;
+            n_fastest += n_faster < (n + 1) / 2;
+            assert_true(i == 0 ||
+                        time_s >= result.plans[i - 1].plan->predicted.iteration_s);
+        }
+        assert_true(n_fastest + 1 >= (n + 1) / 2);
+        mist_validate_result_fini(&result);
+    }
+}
+
 /* Under any limit all plans hold, until there is none; then the message says what. */
 static void test_limits(void **state)
 {
@@ -342,6 +409,55 @@ static void test_optimism(void **state)
     }
     assert_true(n_cases > 5);
     assert_true(n_dropping > 3);
+    fini(&bench);
+}
+
+/* A closed form that takes all memory too high. */
+static enum mist_status price_too_high(void *context, const struct mist_search_kind *kind,
+                                       const struct mist_search_block *block,
+                                       struct mist_err *error)
+{
+    enum mist_status status = mist_stage_price_block(context, kind, block, error);
+
+    for (size_t i = 0; i < block->n; i++)
+        block->peak_bytes[i] = floor(block->peak_bytes[i] * 1.2);
+    return status;
+}
+
+/* Whatever the limit, a thorough search finds by arenas what the closed form takes too
+ * high: its plan is no slower than that of an honest closed form. */
+static void test_pessimism(void **state)
+{
+    struct bench bench;
+    struct mist_validate_result honest, plain, result;
+    int64_t limit;
+    int n_missed = 0;
+
+    if (getenv("MIST_BRIEF"))
+        skip(); /* the searches of test_limits */
+    init(&bench, 2, 2);
+    bench.config.n_best = bench.search.n_best = 4;
+    validate(&bench, &honest);
+    limit = honest.plans[0].planned_bytes;
+    mist_validate_result_fini(&honest);
+    for (int i = 0; i < 5; i++, limit -= limit / 10) {
+        bench.config.limit_bytes = limit;
+        bench.search.price = mist_stage_price_block;
+        bench.config.is_thorough = false;
+        validate(&bench, &honest);
+        bench.search.price = price_too_high;
+        validate(&bench, &plain);
+        bench.config.is_thorough = true;
+        validate(&bench, &result);
+        double honest_s = honest.plans[0].plan->predicted.iteration_s;
+        n_missed += plain.plans[0].plan->predicted.iteration_s > 1.005 * honest_s;
+        check_plan(&bench, &result.plans[0]);
+        assert_true(result.plans[0].plan->predicted.iteration_s <= 1.005 * honest_s);
+        mist_validate_result_fini(&honest);
+        mist_validate_result_fini(&plain);
+        mist_validate_result_fini(&result);
+    }
+    assert_true(n_missed > 1);
     fini(&bench);
 }
 
@@ -797,7 +913,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_vary),
+        cmocka_unit_test(test_keep),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_pessimism),
         cmocka_unit_test(test_optimism),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_case),

@@ -1,0 +1,168 @@
+/* Arenas that were planned, for the search. See arenas.h. */
+#include "tune/arenas.h"
+
+#include "tune/search_columns.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Arena / closed form of kinds that nobody has planned: at least. */
+#define UNSEEN_FRAC 0.75
+
+/* What the least that was seen of a kind may be too large. */
+#define SEEN_SLACK_FRAC 0.05
+
+/* No limit is that high; what may be offloaded from there is still seen. */
+#define TOO_MUCH 0x1p61
+
+struct mist_arena_known {
+    struct mist_search_kind kind;
+    int32_t n_layers;
+    int64_t knobs; /* mist_search_pack_knobs() */
+    int64_t bytes;
+    int class; /* what it does with memory */
+    double ratio;
+};
+
+static int compare_kinds(const struct mist_search_kind *a,
+                         const struct mist_search_kind *b)
+{
+    const int32_t keys[][2] = {
+        {(int32_t)a->role, (int32_t)b->role},
+        {a->in_flight, b->in_flight},
+        {a->n_micro_batches, b->n_micro_batches},
+        {a->micro_batch, b->micro_batch},
+        {a->shape.dp, b->shape.dp},
+        {a->shape.tp, b->shape.tp},
+        {a->shape.is_sequence_parallel, b->shape.is_sequence_parallel},
+    };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+static struct mist_search_knobs knobs_of_row(const struct mist_search_block *block,
+                                             size_t i)
+{
+    struct mist_search_knobs knobs = {
+        .n_checkpointed = (int32_t)block->n_checkpointed[i],
+        .n_lean = block->n_lean ? (int32_t)block->n_lean[i] : 0,
+        .zero = (int32_t)block->zero[i],
+        .updates_on_host = block->on_host && block->on_host[i] > 0,
+    };
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        knobs.offload[k] =
+            block->offload[k] ? (int8_t)(block->offload[k][i] * MIST_RATIO_ONE) : 0;
+    return knobs;
+}
+
+/* Number of what a stage does with memory. */
+static int find_class(const struct mist_search_knobs *knobs)
+{
+    int class = knobs->zero;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        class = class << 1 | (knobs->offload[k] > 0);
+    return class << 3 | (knobs->updates_on_host ? 4 : 0) |
+           (knobs->n_checkpointed > 0 ? 2 : 0) | (knobs->n_lean > 0);
+}
+
+/* The stages of a kind that were planned: [*n]. */
+static struct mist_arena_known *find_known(const struct mist_arenas *arenas,
+                                           const struct mist_search_kind *kind, size_t *n)
+{
+    size_t first = 0, end = arenas->n;
+
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (compare_kinds(&arenas->known[middle].kind, kind) < 0)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    while (end < arenas->n && compare_kinds(&arenas->known[end].kind, kind) == 0)
+        end++;
+    *n = end - first;
+    return arenas->known + first;
+}
+
+enum mist_status mist_arenas_add(struct mist_arenas *arenas,
+                                 const struct mist_search_kind *kind,
+                                 const struct mist_search_choice *choice,
+                                 int64_t closed_bytes, int64_t arena_bytes,
+                                 struct mist_err *err)
+{
+    struct mist_search_knobs knobs = {.n_checkpointed = choice->n_checkpointed,
+                                      .n_lean = choice->n_lean,
+                                      .zero = choice->zero,
+                                      .updates_on_host = choice->updates_on_host};
+
+    memcpy(knobs.offload, choice->offload, sizeof knobs.offload);
+    struct mist_arena_known known = {
+        .kind = *kind,
+        .n_layers = choice->n_layers,
+        .knobs = mist_search_pack_knobs(&knobs),
+        .bytes = arena_bytes,
+        .class = find_class(&knobs),
+        .ratio = (double)arena_bytes / fmax(1, (double)closed_bytes),
+    };
+    size_t n = 0;
+    struct mist_arena_known *same = find_known(arenas, kind, &n);
+    for (size_t k = 0; k < n; k++)
+        if (same[k].knobs == known.knobs && same[k].n_layers == known.n_layers) {
+            /* what its neighbours send may take some of it */
+            same[k].bytes = arena_bytes > same[k].bytes ? arena_bytes : same[k].bytes;
+            return MIST_OK;
+        }
+    struct mist_arena_known *grown =
+        mist_grow(arenas->known, &arenas->capacity, arenas->n + 1, sizeof *grown);
+    if (!grown)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    arenas->known = grown;
+    size_t i = arenas->n++;
+    for (; i > 0 && compare_kinds(&grown[i - 1].kind, kind) > 0; i--)
+        grown[i] = grown[i - 1];
+    grown[i] = known;
+    arenas->most[known.class] = fmax(arenas->most[known.class], known.ratio);
+    return MIST_OK;
+}
+
+void mist_arenas_fini(struct mist_arenas *arenas)
+{
+    free(arenas->known);
+    *arenas = (struct mist_arenas){0};
+}
+
+void mist_arenas_correct(const struct mist_arenas *arenas, int64_t limit_bytes,
+                         bool misses_nothing, const struct mist_search_kind *kind,
+                         const struct mist_search_block *block)
+{
+    bool leaves_out = misses_nothing && kind->role == MIST_SEARCH_ONLY;
+    double factor[MIST_ARENA_KINDS];
+    size_t n = 0;
+    const struct mist_arena_known *known = find_known(arenas, kind, &n);
+
+    for (int i = 0; i < MIST_ARENA_KINDS; i++)
+        factor[i] = misses_nothing ? UNSEEN_FRAC : 1;
+    for (int i = 0; i < MIST_ARENA_KINDS && !misses_nothing; i++)
+        factor[i] = arenas->most[i] > 0 ? arenas->most[i] : 1;
+    for (size_t k = n; k-- > 0 && misses_nothing;) {
+        double ratio = known[k].ratio * (1 - SEEN_SLACK_FRAC),
+               *at = &factor[known[k].class];
+        *at = *at == UNSEEN_FRAC ? ratio : fmin(*at, ratio);
+    }
+    for (size_t i = 0; i < block->n; i++) {
+        const struct mist_search_knobs knobs = knobs_of_row(block, i);
+        int64_t number = n > 0 ? mist_search_pack_knobs(&knobs) : 0;
+        block->peak_bytes[i] *= factor[find_class(&knobs)];
+        for (size_t k = 0; k < n; k++)
+            if (known[k].knobs == number && known[k].n_layers == block->n_layers[i])
+                block->peak_bytes[i] = leaves_out || known[k].bytes > limit_bytes
+                                           ? TOO_MUCH
+                                           : (double)known[k].bytes;
+    }
+}

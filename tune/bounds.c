@@ -1,0 +1,244 @@
+/* Ranges of knobs: from text, for messages, of plans. See bounds.h. */
+#include "tune/bounds.h"
+
+#include "core/parse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const switch_words[] = {"false", "true", NULL};
+static const char *const place_words[] = {"device", "host", NULL};
+static const char *const all_word[] = {"all", NULL};
+
+/* What a knob is called and what values it takes. */
+static const struct knob {
+    const char *name, *key; /* the option's word; plan.json's, which is one, too */
+    int32_t least, most;    /* of a number */
+    const char *const
+        *words;   /* values with names, 0, 1, ... ; for layers: MIST_KNOB_ALL */
+    bool is_frac; /* a ratio, in eighths */
+} knobs[MIST_N_KNOBS] = {
+    [MIST_KNOB_PP] = {"pp", "stages", 1, MIST_MAX_STAGES, NULL, false},
+    [MIST_KNOB_MICRO_BATCHES] = {"micro-batches", "n_micro_batches", 1, 1 << 24, NULL,
+                                 false},
+    [MIST_KNOB_MICRO_BATCH] = {"micro-batch", "micro_batch", 1, 1 << 24, NULL, false},
+    [MIST_KNOB_LAYERS] = {"layers", "layers", 1, 1 << 20, NULL, false},
+    [MIST_KNOB_DP] = {"dp", "dp", 1, 1 << 20, NULL, false},
+    [MIST_KNOB_TP] = {"tp", "tp", 1, 1 << 20, NULL, false},
+    [MIST_KNOB_SEQUENCE] = {"sequence", "sequence_parallel", 0, 1, switch_words, false},
+    [MIST_KNOB_ZERO] = {"zero", "zero", 0, 3, NULL, false},
+    [MIST_KNOB_CKPT] = {"ckpt", "checkpointed_layers", 0, 1 << 20, all_word, false},
+    [MIST_KNOB_LEAN] = {"lean", "lean_layers", 0, 1 << 20, all_word, false},
+    [MIST_KNOB_OFFLOAD] = {"offload-weights", "offload_weights_frac", 0, 1, NULL, true},
+    [MIST_KNOB_OFFLOAD + 1] = {"offload-gradients", "offload_gradients_frac", 0, 1, NULL,
+                               true},
+    [MIST_KNOB_OFFLOAD + 2] = {"offload-optimizer", "offload_optimizer_frac", 0, 1, NULL,
+                               true},
+    [MIST_KNOB_OFFLOAD + 3] = {"offload-activations", "offload_activations_frac", 0, 1,
+                               NULL, true},
+    [MIST_KNOB_UPDATE] = {"update-on", "update_on", 0, -1, place_words, false},
+    [MIST_KNOB_SCHEDULE] = {"schedule", "pipeline", 0, -1, mist_pipeline_words, false},
+    [MIST_KNOB_CHUNKS] = {"chunks", "chunks", 1, 1 << 20, NULL, false},
+};
+
+struct mist_bounds mist_bounds_none(void)
+{
+    struct mist_bounds bounds = {.is_uniform = false};
+
+    for (int i = 0; i < MIST_N_KNOBS; i++)
+        bounds.of[i] = (struct mist_knob_range){0, MIST_KNOB_ALL};
+    return bounds;
+}
+
+/* ----------------------------------------------------------------------------
+ * from text */
+
+/* The knob of the first n characters; MIST_N_KNOBS: there is none. */
+static enum mist_knob find_knob(const char *text, size_t n)
+{
+    for (int i = 0; i < MIST_N_KNOBS; i++) {
+        const char *const names[] = {knobs[i].name, knobs[i].key};
+        for (size_t k = 0; k < 2; k++)
+            if (strlen(names[k]) == n && strncmp(names[k], text, n) == 0)
+                return (enum mist_knob)i;
+    }
+    return MIST_N_KNOBS;
+}
+
+static enum mist_status fail_knob(const char *text, struct mist_err *err)
+{
+    char names[256] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < MIST_N_KNOBS && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                 i > 0 ? ", " : "", knobs[i].name);
+    return mist_err_set(err, MIST_ERR_USAGE, "'%s' is no knob=value; knobs are %s", text,
+                        names);
+}
+
+static enum mist_status fail_value(const struct knob *knob, const char *value,
+                                   struct mist_err *err)
+{
+    char words[128] = "";
+    size_t used = 0;
+
+    for (int i = 0; knob->words && knob->words[i] && used < sizeof words; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
+                                 i > 0 || knob->least <= knob->most ? " or " : "",
+                                 knob->words[i]);
+    if (knob->least > knob->most)
+        return mist_err_set(err, MIST_ERR_USAGE, "%s is '%s'; expected %s", knob->name,
+                            value, words);
+    return mist_err_set(err, MIST_ERR_USAGE, "%s is '%s'; expected %s%d to %d%s",
+                        knob->name, value, knob->is_frac ? "eighths, " : "",
+                        (int)knob->least, (int)knob->most, words);
+}
+
+static enum mist_status parse_value(const struct knob *knob, const char *text,
+                                    int32_t *out, struct mist_err *err)
+{
+    bool is_all = knob->words == all_word;
+    double unit = knob->is_frac ? MIST_KNOB_EIGHTHS : 1, value;
+
+    for (int32_t i = 0; knob->words && knob->words[i]; i++)
+        if (strcmp(text, knob->words[i]) == 0) {
+            *out = is_all ? MIST_KNOB_ALL : i;
+            return MIST_OK;
+        }
+    if (mist_parse_double(text, &value, err) != MIST_OK || value < knob->least ||
+        value > knob->most || value * unit != (int32_t)(value * unit))
+        return fail_value(knob, text, err);
+    *out = (int32_t)(value * unit);
+    return MIST_OK;
+}
+
+static enum mist_status add_bound(struct mist_bounds *bounds, const char *text,
+                                  bool is_fixed, struct mist_err *err)
+{
+    const char *equals = strchr(text, '=');
+    enum mist_knob knob = find_knob(text, equals ? (size_t)(equals - text) : 0);
+    char before[MIST_BOUND_TEXT];
+    int32_t value = 0;
+
+    if (knob == MIST_N_KNOBS)
+        return fail_knob(text, err);
+    if (!is_fixed && knobs[knob].words && knobs[knob].words != all_word)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--max %s: values of %s have no order; expected --fix %s",
+                            text, knobs[knob].name, text);
+    enum mist_status status = parse_value(&knobs[knob], equals + 1, &value, err);
+    if (status != MIST_OK)
+        return status;
+    struct mist_knob_range *range = &bounds->of[knob];
+    if (is_fixed ? value < range->min || value > range->max : value < range->min)
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s %s contradicts %s",
+                            is_fixed ? "fix" : "max", text,
+                            mist_bounds_text(bounds, knob, before));
+    range->max = value < range->max ? value : range->max;
+    range->min = is_fixed ? value : range->min;
+    return MIST_OK;
+}
+
+enum mist_status mist_bounds_fix(struct mist_bounds *bounds, const char *text,
+                                 struct mist_err *err)
+{
+    return add_bound(bounds, text, true, err);
+}
+
+enum mist_status mist_bounds_limit(struct mist_bounds *bounds, const char *text,
+                                   struct mist_err *err)
+{
+    return add_bound(bounds, text, false, err);
+}
+
+/* ------------------------------------------------------------------------- to
+ * and of */
+
+bool mist_bounds_has(const struct mist_bounds *bounds, enum mist_knob knob)
+{
+    return bounds->of[knob].min > 0 || bounds->of[knob].max < MIST_KNOB_ALL;
+}
+
+char *mist_bounds_text(const struct mist_bounds *bounds, enum mist_knob knob, char *text)
+{
+    const struct knob *of = &knobs[knob];
+    struct mist_knob_range range = bounds->of[knob];
+    const char *option = range.min == range.max ? "fix" : "max";
+
+    if (of->words && (of->words != all_word || range.max == MIST_KNOB_ALL))
+        snprintf(text, MIST_BOUND_TEXT, "--%s %s=%s", option, of->name,
+                 of->words[of->words == all_word ? 0 : range.max]);
+    else
+        snprintf(text, MIST_BOUND_TEXT, "--%s %s=%g", option, of->name,
+                 of->is_frac ? range.max / (double)MIST_KNOB_EIGHTHS : (double)range.max);
+    return text;
+}
+
+bool mist_knob_allows(struct mist_knob_range range, int32_t value, int32_t n_all)
+{
+    return value >= (range.min == MIST_KNOB_ALL ? n_all : range.min) &&
+           value <= range.max;
+}
+
+/* The value of a knob of a stage; *n_all: what MIST_KNOB_ALL stands for. */
+static int32_t read_knob(const struct mist_plan *plan, int32_t i_stage,
+                         enum mist_knob knob, int32_t *n_all)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    const double eighths = MIST_KNOB_EIGHTHS;
+
+    *n_all = knob == MIST_KNOB_LEAN ? stage->n_layers - stage->n_checkpointed
+                                    : stage->n_layers;
+    switch ((int)knob) {
+    case MIST_KNOB_PP:
+        return plan->n_stages;
+    case MIST_KNOB_MICRO_BATCHES:
+        return plan->n_micro_batches;
+    case MIST_KNOB_MICRO_BATCH:
+        return stage->micro_batch;
+    case MIST_KNOB_LAYERS:
+        return stage->n_layers;
+    case MIST_KNOB_DP:
+        return stage->dp;
+    case MIST_KNOB_TP:
+        return stage->tp;
+    case MIST_KNOB_SEQUENCE:
+        return stage->is_sequence_parallel;
+    case MIST_KNOB_ZERO:
+        return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+    case MIST_KNOB_CKPT:
+        return stage->n_checkpointed;
+    case MIST_KNOB_LEAN:
+        return stage->n_lean;
+    case MIST_KNOB_OFFLOAD:
+        return (int32_t)(stage->offload_weights * eighths);
+    case MIST_KNOB_OFFLOAD + 1:
+        return (int32_t)(stage->offload_gradients * eighths);
+    case MIST_KNOB_OFFLOAD + 2:
+        return (int32_t)(stage->offload_optimizer * eighths);
+    case MIST_KNOB_OFFLOAD + 3:
+        return (int32_t)(stage->offload_activations * eighths);
+    case MIST_KNOB_UPDATE:
+        return stage->updates_on_host;
+    case MIST_KNOB_SCHEDULE:
+        return (int32_t)plan->pipeline;
+    default:
+        return mist_plan_n_chunks(plan);
+    }
+}
+
+bool mist_bounds_allow(const struct mist_bounds *bounds, const struct mist_plan *plan)
+{
+    int32_t n_all = 0, n_other;
+
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        for (int k = 0; k < MIST_N_KNOBS; k++) {
+            int32_t value = read_knob(plan, i, (enum mist_knob)k, &n_all);
+            if (!mist_knob_allows(bounds->of[k], value, n_all) ||
+                (bounds->is_uniform &&
+                 value != read_knob(plan, 0, (enum mist_knob)k, &n_other)))
+                return false;
+        }
+    return true;
+}

@@ -1,0 +1,141 @@
+/* Messages about searches without a plan. See no_plan.h. */
+#include "tune/no_plan.h"
+
+#include "core/parse.h" /* mist_format_bytes */
+
+#include <stdio.h>
+#include <string.h>
+
+struct text {
+    char at[512];
+    size_t n;
+};
+
+static void add(struct text *to, const char *separator, const char *word)
+{
+    size_t room = sizeof to->at - to->n;
+    int n = snprintf(to->at + to->n, room, "%s%s", to->n > 0 ? separator : "", word);
+
+    to->n += n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
+/* What could help against a lack of memory: groups of knobs that save memory and are off,
+ * and bounds. */
+static void add_help(const struct mist_space *space, struct text *to)
+{
+    static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
+                                                   MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
+    char text[MIST_BOUND_TEXT];
+    bool has_bound = false;
+
+    for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
+        if (!mist_space_has(space, savers[i]))
+            add(to, ", ", mist_space_group_name(savers[i]));
+    if (to->n > 0)
+        add(to, " ", "in --space");
+    for (int i = 0; i < MIST_N_KNOBS; i++)
+        if (mist_bounds_has(&space->bounds, (enum mist_knob)i)) {
+            add(to,
+                has_bound   ? " and "
+                : to->n > 0 ? ", to go without "
+                            : "",
+                mist_bounds_text(&space->bounds, (enum mist_knob)i, text));
+            has_bound = true;
+        }
+    add(to, ", ", "more devices, shorter sequences");
+}
+
+/* Whether there are cases when one bound (MIST_N_KNOBS: --uniform) is lifted. */
+static enum mist_status has_cases_without(const struct mist_space *space, int knob,
+                                          bool *has_cases, struct mist_err *err)
+{
+    struct mist_bounds bounds = space->bounds;
+    struct mist_space part;
+
+    if (knob == MIST_N_KNOBS)
+        bounds.is_uniform = false;
+    else
+        bounds.of[knob] = mist_bounds_none().of[knob];
+    enum mist_status status = mist_space_part(&part, space, space->groups, &bounds, err);
+    *has_cases = status == MIST_OK && part.n_cases > 0;
+    mist_space_fini(&part);
+    return status;
+}
+
+/* All bounds, and those without which alone there would be plans. */
+static enum mist_status list_bounds(const struct mist_space *space, struct text *all,
+                                    struct text *strict, struct mist_err *err)
+{
+    char text[MIST_BOUND_TEXT];
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i <= MIST_N_KNOBS && status == MIST_OK; i++) {
+        bool is_uniform = i == MIST_N_KNOBS, has_cases;
+        if (is_uniform ? !space->bounds.is_uniform
+                       : !mist_bounds_has(&space->bounds, (enum mist_knob)i))
+            continue;
+        const char *name =
+            is_uniform ? "--uniform"
+                       : mist_bounds_text(&space->bounds, (enum mist_knob)i, text);
+        add(all, " ", name);
+        status = has_cases_without(space, i, &has_cases, err);
+        if (has_cases)
+            add(strict, " or ", name);
+    }
+    return status;
+}
+
+enum mist_status mist_no_plan_check_space(const struct mist_space *space,
+                                          struct mist_err *err)
+{
+    struct text all = {.n = 0}, strict = {.n = 0};
+
+    if (space->n_cases > 0)
+        return MIST_OK;
+    enum mist_status status = list_bounds(space, &all, &strict, err);
+    if (status != MIST_OK)
+        return status;
+    return mist_err_set(
+        err, MIST_ERR_NO_PLAN,
+        "%lld samples and %d layers can't be spread over %d ranks, %d on a node, within "
+        "the search space%s%s%s%s%s",
+        (long long)space->job.global_batch, (int)space->model.n_layers,
+        (int)space->n_ranks, (int)space->devices_per_node, all.n > 0 ? " and " : "",
+        all.at, strict.n > 0 ? "; they can without " : "", strict.at,
+        strict.n > 0
+            ? ""
+            : "; what could help: ranks and a --global-batch with common factors");
+}
+
+enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
+                                      const struct mist_validate_result *result,
+                                      struct mist_err *err)
+{
+    const struct mist_space *space = config->space;
+    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
+    int64_t closest = result->search.closest_bytes;
+    struct text help = {.n = 0};
+
+    if (space->n_cases == 0)
+        return mist_no_plan_check_space(space, err);
+    if (result->was_stopped)
+        return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
+    for (size_t i = 0; i < result->n_dropped; i++)
+        if (i == 0 || result->dropped[i].planned_bytes < closest)
+            closest = result->dropped[i].planned_bytes;
+    if (closest <= config->limit_bytes)
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN, "no plan fits the host memory of a node, %s",
+            mist_format_bytes(limit, sizeof limit, config->host_limit_bytes));
+    add_help(space, &help);
+    if (closest == INT64_MAX)
+        return mist_err_set(err, MIST_ERR_NO_PLAN,
+                            "no plan can be priced; what could help: %s", help.at);
+    return mist_err_set(
+        err, MIST_ERR_NO_PLAN,
+        "no plan fits the device memory: the closest needs %s, limit %s (%s too much); "
+        "what could help: %s",
+        mist_format_bytes(needs, sizeof needs, closest),
+        mist_format_bytes(limit, sizeof limit, config->limit_bytes),
+        mist_format_bytes(more, sizeof more, closest - config->limit_bytes), help.at);
+}

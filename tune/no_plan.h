@@ -1,0 +1,17 @@
+/* Why there is no plan: what a user could give way in. */
+#ifndef MIST_TUNE_NO_PLAN_H
+#define MIST_TUNE_NO_PLAN_H
+
+#include "tune/validate.h"
+
+/* Sets and returns MIST_ERR_NO_PLAN (MIST_ERR_MEMORY, if even that fails): result has no
+ * plan. */
+enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
+                                      const struct mist_validate_result *result,
+                                      struct mist_err *err);
+
+/* MIST_OK, or MIST_ERR_NO_PLAN: there is no way at all to spread the job. */
+enum mist_status mist_no_plan_check_space(const struct mist_space *space,
+                                          struct mist_err *err) MIST_MUST_CHECK;
+
+#endif
