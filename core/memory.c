@@ -1,6 +1,7 @@
 /* Memory helpers: checked sizes, doubling arrays, arenas. See memory.h. */
 #include "core/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,11 @@ void *mist_grow(void *array, size_t *capacity, size_t need, size_t element_bytes
     if (grown)
         *capacity = n;
     return grown;
+}
+
+double mist_grown(double n)
+{
+    return n > 8 ? exp2(ceil(log2(n))) : 8;
 }
 
 void mist_arena_init(struct mist_arena *arena)

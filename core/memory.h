@@ -30,6 +30,9 @@ static inline int64_t mist_align_up(int64_t value, int64_t alignment)
 void *mist_grow(void *array, size_t *capacity, size_t need, size_t element_bytes)
     __attribute__((warn_unused_result));
 
+/* Elements that there is room for in what mist_grow() makes of n. */
+double mist_grown(double n);
+
 /* Zeroed, 64-byte-aligned chunks that are freed all at once. Not thread-safe. */
 struct mist_arena {
     struct mist_arena_block *block; /* newest block, linked to older ones */

@@ -16,7 +16,7 @@
 enum { CANDIDATES = 4 };
 
 /* Searches with less freedom may price a fifth of what the first does, or so many. */
-enum { FREE_CONFIGURATIONS = 500000 };
+enum { FREE_CONFIGURATIONS = 1 << 20 };
 
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
@@ -203,22 +203,23 @@ static unsigned find_groups(const struct mist_search_candidate *of)
     return groups;
 }
 
-/* Questions with a bit less freedom whose answer may be another one than the candidates
- * [n >= 1]: without a group of knobs that some of them needs, and with less memory than
- * the largest of them needs. */
+/* Questions with a bit less freedom whose answer may be another one than the n >= 1 of the
+ * candidates that are looked at: without a group of knobs that some of them needs, and with
+ * less memory than the largest of the best needs. */
 static enum mist_status ask_for_less(struct validation *at, const struct question of,
                                      const struct mist_search_candidate *candidates,
-                                     size_t n, struct mist_err *err)
+                                     const size_t *order, size_t n, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
     int64_t peak_bytes = 0;
     unsigned groups = 0;
 
     for (size_t i = 0; i < n; i++) {
-        groups |= find_groups(&candidates[i]);
-        for (int32_t s = 0; s < candidates[i].n_stages; s++)
-            if (candidates[i].stages[s].peak_bytes > peak_bytes)
-                peak_bytes = candidates[i].stages[s].peak_bytes;
+        const struct mist_search_candidate *candidate = &candidates[order[i]];
+        groups |= find_groups(candidate);
+        for (int32_t s = 0; s < candidate->n_stages && i < (n + 1) / 2; s++)
+            if (candidate->stages[s].peak_bytes > peak_bytes)
+                peak_bytes = candidate->stages[s].peak_bytes;
     }
     struct question less = {of.groups, of.limit_bytes, candidates[0].time_s, false,
                             false};
@@ -281,12 +282,12 @@ static enum mist_status take(struct validation *at, struct question question, si
     n = choose(of, n, order);
     for (size_t i = 0; i < n && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);
-    free(order);
     if (status == MIST_OK && !question.misses_nothing)
         status = ask_for_all(at, question, n > 0 ? of->candidates[0].time_s : 0, err);
-    return n > 0 && status == MIST_OK && !question.misses_nothing
-               ? ask_for_less(at, question, of->candidates, (n + 1) / 2, err)
-               : status;
+    if (n > 0 && status == MIST_OK && !question.misses_nothing)
+        status = ask_for_less(at, question, of->candidates, order, n, err);
+    free(order);
+    return status;
 }
 
 /* Searches, and takes what is best into the pool. */

@@ -9,8 +9,8 @@
  * More freedom is never slower. The closed form errs, so the best plan by replay is not
  * its first, and a larger space or a higher limit alone would lose plans that a smaller
  * question finds. So after the first search the same search is asked with less freedom:
- * without a group of knobs that the best few candidates use, and with less memory than
- * they need, and so on from there. What these find is replayed as well, and what a
+ * without a group of knobs that a candidate uses which is looked at, and with less memory
+ * than the best few need, and so on from there. What these find is replayed as well, and what a
  * smaller question would find is among it. A question whose candidates would be those of
  * a larger one is not asked. For that to hold
  *   - every question contributes equally many candidates, as many as it would alone;

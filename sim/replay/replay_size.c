@@ -2,6 +2,7 @@
 #include "sim/replay/replay_size.h"
 
 #include "core/host_memory.h"
+#include "core/memory.h"
 #include "core/parse.h"
 #include "sim/cost/cost_model.h" /* struct mist_cost */
 #include "sim/engine/event_engine.h"
@@ -18,6 +19,7 @@
  * they meet for. */
 struct total {
     double programs_bytes, tasks, deps;
+    double building_bytes; /* of the largest, beside that */
     double ranks, lanes, rows, meetings;
     double most_tasks; /* of a program */
 };
@@ -33,6 +35,8 @@ static void add_stage(const struct mist_replay_stage_size *stage, bool has_all,
     sum->programs_bytes +=
         n_programs * (mist_schedule_bytes(schedule) + lane_bytes * schedule->n_tasks +
                       cost_bytes * schedule->n_costs);
+    sum->building_bytes =
+        fmax(sum->building_bytes, mist_schedule_building_bytes(schedule));
     sum->tasks += n_programs * schedule->n_tasks;
     sum->deps += n_programs * schedule->n_deps;
     sum->ranks += n;
@@ -43,12 +47,6 @@ static void add_stage(const struct mist_replay_stage_size *stage, bool has_all,
         if (schedule->tasks[k].group != MIST_GROUP_NONE)
             sum->meetings +=
                 n / mist_rank_mesh_size(&schedule->mesh, schedule->tasks[k].group);
-}
-
-/* What mist_grow() makes of n elements. */
-static double grown(double n)
-{
-    return n > 8 ? exp2(ceil(log2(n))) : 8;
 }
 
 double mist_replay_size_bytes(const struct mist_plan *plan,
@@ -69,12 +67,13 @@ double mist_replay_size_bytes(const struct mist_plan *plan,
     double rows = work->is_check ? 0 : work->has_timeline ? sum.rows : sum.most_tasks;
     double engine = mist_event_engine_bytes(sum.tasks, sum.ranks, sum.lanes, rows);
     if (work->has_timeline && !work->is_check)
-        engine += grown(rows) * (double)sizeof(struct mist_timeline_row);
+        engine += mist_grown(rows) * (double)sizeof(struct mist_timeline_row);
     if (work->has_jitter)
         engine += number * sum.meetings;
     if (!work->is_check)
         engine += number * (sum.tasks + (double)work->n_unlike * sum.most_tasks);
-    return sum.programs_bytes + ranks + graph + fmax(matching, engine);
+    return sum.programs_bytes +
+           fmax(sum.building_bytes, ranks + graph + fmax(matching, engine));
 }
 
 enum mist_status mist_replay_size_check(double bytes, const struct mist_plan *plan,

@@ -214,6 +214,15 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
 }
 
 /* Sets all offsets and the sizes of the arenas; false when out of memory. */
+double mist_memory_plan_bytes(const struct mist_schedule *schedule)
+{
+    size_t buffer = 2 * sizeof(struct piece) /* sorting takes as much */ +
+                    sizeof(struct place) + 2 * sizeof(int32_t);
+
+    return (double)buffer * schedule->n_buffers +
+           (double)sizeof(int64_t) * schedule->n_tasks;
+}
+
 static bool place_all(struct mist_schedule *schedule)
 {
     size_t n = (size_t)schedule->n_buffers + 1;

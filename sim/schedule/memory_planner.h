@@ -17,6 +17,9 @@
  * is slower for where its tensor begins. The same on all backends. */
 enum { MIST_BUFFER_ALIGNMENT = 256 };
 
+/* Host memory that mist_memory_plan() takes while it runs. */
+double mist_memory_plan_bytes(const struct mist_schedule *schedule);
+
 /*
  * Sets offset_bytes of all buffers and arena_bytes, and adds the dependencies that reuse
  * needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY

@@ -5,7 +5,10 @@
  */
 #include "sim/schedule/schedule.h"
 
+#include "core/memory.h" /* mist_grown */
+
 #include "sim/model/framework.h"
+#include "sim/schedule/memory_planner.h"
 
 #include <stdlib.h>
 
@@ -147,6 +150,17 @@ double mist_schedule_bytes(const struct mist_schedule *schedule)
            (double)sizeof *schedule->tasks * schedule->n_tasks +
            (double)sizeof *schedule->deps * schedule->n_deps +
            (double)sizeof *schedule->buffers * schedule->n_buffers;
+}
+
+double mist_schedule_building_bytes(const struct mist_schedule *schedule)
+{
+    double grown = mist_grown(schedule->n_tasks) * (double)sizeof *schedule->tasks +
+                   mist_grown(schedule->n_deps) * (double)sizeof(struct mist_dep) +
+                   mist_grown(schedule->n_buffers) * (double)sizeof *schedule->buffers;
+    double kept = (double)sizeof *schedule->tasks * schedule->n_tasks +
+                  (double)sizeof *schedule->buffers * schedule->n_buffers;
+
+    return grown - kept + mist_memory_plan_bytes(schedule);
 }
 
 /* Counts, then places: task i's dependencies keep the order in which they were added. */

@@ -220,8 +220,9 @@ struct mist_group_shape mist_schedule_group_shape(const struct mist_plan *plan,
                                                   enum mist_task_kind kind, int32_t peer,
                                                   int32_t per_node);
 
-/* Host memory that a schedule takes. */
+/* Host memory that a schedule takes, and how much more while it is built. */
 double mist_schedule_bytes(const struct mist_schedule *schedule);
+double mist_schedule_building_bytes(const struct mist_schedule *schedule);
 
 /* A dependency while a schedule is being made:
  * task starts after on (earlier in dispatch order). */

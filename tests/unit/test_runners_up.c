@@ -92,13 +92,19 @@ static void test_what_bars_do_not_tell(void **state)
     static const char *const texts[] = {
         "more bubble (6.00 ms), more copies (4.00 ms); within the error bars\n",
         "faster within the error bars, but less simple\n",
-        "as fast; the first is simpler, or faster by the closed form\n"};
+        "faster, but less simple\n",
+    };
+    static const char *const equal =
+        "as fast; the first is simpler, or faster by the closed form\n";
 
     start(&at);
     at.plans[1].predicted.error_s = 0.02;
     at.plans[2].predicted.iteration_s = 0.099;
-    at.plans[3].predicted.iteration_s = 0.1;
+    at.plans[2].predicted.error_s = 0.02;
+    at.plans[3].predicted.iteration_s = 0.098; /* --prefer-simple */
     expect_texts(&at, texts, sizeof texts / sizeof *texts);
+    at.plans[3].predicted.iteration_s = 0.1;
+    expect_texts(&at, &equal, 1);
 }
 
 static void test_what_does_not_fit(void **state)
