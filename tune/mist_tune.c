@@ -725,8 +725,6 @@ static enum mist_status run(struct session *at, struct mist_err *err)
     if (status == MIST_OK)
         status = make_space(at, err);
     if (status == MIST_OK)
-        say_limits(at);
-    if (status == MIST_OK)
         status = check_target(&at->options, err);
     if (status == MIST_OK)
         status = check_outputs(&at->options, err);
@@ -734,6 +732,8 @@ static enum mist_status run(struct session *at, struct mist_err *err)
         status = check_verify(at, err);
     if (status == MIST_OK)
         status = mist_no_plan_check_space(&at->space, err);
+    if (status == MIST_OK)
+        say_limits(at);
     if (status == MIST_OK && at->options.common.is_dry_run &&
         at->options.target != MIST_FRAMEWORK_OURS)
         return MIST_OK; /* its plans are counted by looking at them */

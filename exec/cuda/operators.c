@@ -171,7 +171,7 @@ static void linear(step_args at)
     if (!linear_shape(at, &shape))
         return;
     shape.residual = has_gelu ? NULL : x[MIST_ARG_LINEAR_RESIDUAL];
-    shape.has_exact_gelu = at->model->has_exact_gelu;
+    shape.has_exact_gelu = has_gelu && at->model->has_exact_gelu;
     switch (at->step->phase) {
     case MIST_PHASE_FORWARD:
         mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
