@@ -183,7 +183,7 @@ static void for_all(struct bench *bench,
 #endif
         open_gemm(bench);
         for (int i = 0; i < N_SHAPES; i++)
-            for (int dtype = 0; dtype < MIST_N_DTYPES; dtype++) {
+            for (int dtype = 0; dtype < MIST_N_RUN_DTYPES; dtype++) {
                 struct mist_cuda_linear at =
                     linear_of(bench, (enum mist_dtype)dtype, shapes[i]);
 
@@ -512,7 +512,7 @@ static void test_chosen_products(void **state)
         struct mist_cuda_gemm_counts counts = mist_cuda_gemm_counts(bench->gemm);
         assert_int_equal(counts.n_products, 2 * MIST_CUDA_N_GEMM_PRODUCTS + 2);
         assert_int_equal(counts.n_timed + counts.n_refused, counts.n_products);
-        for (int dtype = 0; dtype < MIST_N_DTYPES; dtype++) {
+        for (int dtype = 0; dtype < MIST_N_RUN_DTYPES; dtype++) {
             struct mist_cuda_linear at =
                 linear_of(bench, (enum mist_dtype)dtype, (struct shape){64, 48, 96});
 
