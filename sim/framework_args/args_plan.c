@@ -397,7 +397,12 @@ static const char *field_text(const struct mist_plan_field *f, const void *base,
         return mist_attention_ways[*(const enum mist_attention *)in];
     case MIST_FIELD_FRAMEWORK:
         return mist_framework_words[*(const enum mist_framework_name *)in];
-    default: /* whole numbers */
+    case MIST_FIELD_ROPE_SCALING:
+        return mist_rope_scaling_words[*(const enum mist_rope_scaling *)in];
+    case MIST_FIELD_NOTE:
+        return in;
+    case MIST_FIELD_INT32:
+    case MIST_FIELD_COUNT:
         snprintf(text, MIST_FORMAT_BYTES, "%d", (int)*(const int32_t *)in);
     }
     return text;
