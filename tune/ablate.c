@@ -19,16 +19,12 @@ static enum mist_status find_best(const struct mist_validate_config *whole,
     struct mist_stage_price *price = NULL;
     struct mist_space space;
     double time_start_s = mist_clock_now_s();
-    enum mist_status status = mist_space_init(
-        &space, &whole->space->model, &whole->space->job, whole->space->n_ranks,
-        whole->space->devices_per_node, groups, err);
+    enum mist_status status =
+        mist_space_part(&space, whole->space, groups, &whole->space->bounds, err);
 
-    if (status != MIST_OK)
-        goto out;
-    space.ratio_step = whole->space->ratio_step;
-    space.allows_host_updates =
-        whole->space->allows_host_updates && mist_space_has(&space, MIST_SPACE_OFFLOAD);
-    status = mist_stage_price_new(whole->cost_model, &space, whole->threads, &price, err);
+    if (status == MIST_OK)
+        status =
+            mist_stage_price_new(whole->cost_model, &space, whole->threads, &price, err);
     if (status != MIST_OK)
         goto out;
     config.space = &space;

@@ -25,8 +25,9 @@ struct mist_ablation {
     bool was_stopped; /* by search->is_over: the last row is the best so far */
 };
 
-/* Searches with the first group of config->space, the first two, and so on. Arguments and
- * errors as of mist_validate_run(), but that it is no error when nothing fits. */
+/* Searches with the first group of config->space, the first two, and so on, all within its
+ * bounds. Arguments and errors as of mist_validate_run(), but that it is no error when
+ * nothing fits. */
 MIST_MUST_CHECK enum mist_status mist_ablate(const struct mist_validate_config *config,
                                              const struct mist_search_config *search,
                                              struct mist_ablation *out,

@@ -424,12 +424,13 @@ static enum mist_status check_outputs(const struct options *options, struct mist
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans needs a folder to write to: --plans DIR");
     if (options->ablates && (has_output || options->plans || options->n_samples > 0 ||
-                             options->n_verified > 0 || options->explains))
+                             options->n_verified > 0 || options->explains ||
+                             options->target != MIST_FRAMEWORK_OURS))
         return mist_err_set(
             err, MIST_ERR_USAGE,
-            "--ablate looks for a plan of every space, so there is "
-            "nothing for --output, --log, --pareto, --plans, --sample-plans, --verify "
-            "and --explain");
+            "--ablate looks for a plan of every space of ours, so there is "
+            "nothing for --output, --log, --pareto, --plans, --sample-plans, --verify, "
+            "--explain and --target");
     if (options->n_samples > 0 && has_output)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "

@@ -25,6 +25,16 @@ for group in 3d zero ckpt offload; do
     want=$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
     [ "$(sed -n "s/^$group,[^,]*,\([^,]*\),.*/\1/p" ablation.csv)" = "$want" ] || fail "$want"
 done
+begin 'within --fix'
+# shellcheck disable=SC2086
+run $tune --ablate --fix tp=2 --csv
+expect_exit 0
+cp "$out" fixed.csv
+! grep -q ',dp2' fixed.csv || fail "$(cat fixed.csv)"
+# shellcheck disable=SC2086
+run $tune --space 3d,zero,ckpt,offload --fix tp=2 --json
+want=$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
+[ "$(sed -n 's/^offload,[^,]*,\([^,]*\),.*/\1/p' fixed.csv)" = "$want" ] || fail "$want, $(cat fixed.csv)"
 begin 'of --space alone'
 # shellcheck disable=SC2086
 run $tune --ablate --space 3d,ckpt
@@ -49,4 +59,6 @@ expect_stdout '\+ offload'
 expect_stdout '1\.00x'
 # shellcheck disable=SC2086
 refuse 'there is no one plan' 2 '^mist-tune: --ablate looks for a plan of every space' $tune --ablate -o best.json
+# shellcheck disable=SC2086
+refuse 'the spaces of others' 2 '^mist-tune: --ablate looks for .* and --target$' $tune --ablate --target megatron
 finish
