@@ -21,7 +21,7 @@ enum mist_progress_mode {
 
 struct mist_progress {
     FILE *stream;      /* borrowed; stderr, usually; NULL: nothing is shown */
-    const char *label; /* borrowed; "searching" */
+    const char *label; /* borrowed; "searching"; may change */
     bool is_enabled;
     bool has_color;      /* a terminal, and neither --no-color nor NO_COLOR */
     bool has_line;       /* there is a line to erase */

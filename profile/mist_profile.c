@@ -402,8 +402,8 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
     struct mist_op_table ops;
     const char *csv = setup->options.kernels_csv;
 
-    announce(setup);
     mist_interrupt_catch();
+    announce(setup);
     mist_progress_init(&progress, (enum mist_progress_mode)common->progress,
                        common->no_color, setup->messages.stream, "measuring, seconds");
     mist_trace_set_init(&traces);

@@ -483,8 +483,10 @@ static enum mist_status run_batches(struct batch *batches, int32_t n, double bes
                 find_cutoff(config, fmin(best_s, find_best(&to->result)));
         status = run_batch(&batches[i], to, err);
         n_done += batches[i].n_cases;
-        if (config->progress)
+        if (config->progress) {
+            config->progress->label = "searching";
             mist_progress_update(config->progress, n_done, batches[i].space->n_cases);
+        }
     }
     return status;
 }

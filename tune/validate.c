@@ -437,9 +437,10 @@ static enum mist_status run_group(struct validation *at, struct group *group,
     }
     for (size_t i = 0; i < group->n; i++)
         free(group->out[i].plan);
-    if (at->search->progress)
-        mist_progress_update(at->search->progress, (int64_t)result->n_plans,
-                             (int64_t)at->config->n_best);
+    if (at->search->progress) {
+        at->search->progress->label = "replaying";
+        mist_progress_update(at->search->progress, (int64_t)result->n_plans, 0);
+    }
     return status;
 }
 

@@ -116,11 +116,11 @@ expect_stderr 'goes on from run/step-00000001$'
 rm -r run long.json
 
 # ------------------------------------------------------------------------- the other tools
-# A search of minutes that has begun.
+# A search of some seconds that has begun: before, a shell's background job ignores SIGINT.
 start_search() {
     start "$MIST_BUILD/mist-tune" --model gpt3-1.3b --cluster traces --nodes 16 --devices-per-node 4 \
         --global-batch 5040 --seq-len 1024 --device-memory 8TiB --progress always -o best.json --log log.csv
-    wait_for . "$err"
+    wait_for searching "$err"
 }
 begin 'mist-tune: SIGUSR1 ends the search, which says what it saved'
 start_search
@@ -162,7 +162,7 @@ expect_file set.partial/journal
 begin 'mist-profile: a second SIGINT leaves a journal to go on from'
 start "$MIST_BUILD/mist-profile" --backend cpu --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never \
     --ranks 1 -o set --resume
-wait_for . "$err"
+wait_for 'operator shapes' "$err"
 kill -INT $pid
 kill -INT $pid
 ended 130
