@@ -183,6 +183,24 @@ enum mist_status mist_parse_rate_bytes_per_s(const char *text, double *out_bytes
                           out_bytes_per_s, err);
 }
 
+enum mist_status mist_parse_factor(const char *text, double *out, struct mist_err *err)
+{
+    static const struct unit units[] = {{"x", 1}, {NULL, 0}};
+
+    return parse_quantity(text, units, "a factor such as 2x or 0.7x", out, err);
+}
+
+enum mist_status mist_parse_frac(const char *text, double *out, struct mist_err *err)
+{
+    static const struct unit divisors[] = {{"", 1}, {"%", 100}, {NULL, 0}};
+    double number, divisor;
+
+    if (!read_quantity(text, divisors, &number, &divisor))
+        return refuse(err, text, "a part such as 2% or 0.02");
+    *out = number / divisor;
+    return MIST_OK;
+}
+
 /* 3 significant digits without an exponent for 0 <= value < 1e4. */
 static int decimals(double value)
 {

@@ -40,6 +40,14 @@ enum mist_status mist_parse_time_s(const char *text, double *out_s,
 enum mist_status mist_parse_rate_bytes_per_s(const char *text, double *out_bytes_per_s,
                                              struct mist_err *err) MIST_MUST_CHECK;
 
+/* "2x", "0.7x": a factor >= 0. */
+enum mist_status mist_parse_factor(const char *text, double *out,
+                                   struct mist_err *err) MIST_MUST_CHECK;
+
+/* "2%", "0.02": a part, >= 0; "100%" is 1, and more is not refused. */
+enum mist_status mist_parse_frac(const char *text, double *out,
+                                 struct mist_err *err) MIST_MUST_CHECK;
+
 /* Enough for every formatter below. */
 #define MIST_FORMAT_BYTES 40
 

@@ -19,17 +19,9 @@ static enum mist_status bad(const struct edit *at, const char *expected)
                         at->value, expected);
 }
 
-/* "2x": a factor > 0. */
 static bool is_factor(const char *value, double *out)
 {
-    char text[32];
-    size_t n = strlen(value);
-
-    if (n < 2 || n >= sizeof text || value[n - 1] != 'x')
-        return false;
-    memcpy(text, value, n - 1);
-    text[n - 1] = '\0';
-    return mist_parse_double(text, out, NULL) == MIST_OK && *out > 0;
+    return mist_parse_factor(value, out, NULL) == MIST_OK && *out > 0;
 }
 
 /* What an edit may make of a time; beyond it sums and ratios stop meaning anything. */

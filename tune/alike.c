@@ -1,7 +1,6 @@
 /* Which plans predictions can't tell apart. See alike.h. */
 #include "tune/alike.h"
 
-#include "core/parse.h"
 #include "sim/plan/mechanism.h"
 #include "tune/plan_label.h"
 
@@ -16,25 +15,6 @@ int mist_alike_n_techniques(const struct mist_plan *plan)
     for (const char *at = mist_plan_label(plan, text); *at; at++)
         n += *at == ' ';
     return n;
-}
-
-enum mist_status mist_alike_parse_frac(const char *option, const char *text, double *out,
-                                       struct mist_err *err)
-{
-    size_t n = strlen(text);
-    bool is_percent = n > 0 && text[n - 1] == '%';
-    char number[32] = "";
-    double value;
-
-    if (n - is_percent < sizeof number)
-        memcpy(number, text, n - is_percent);
-    if (mist_parse_double(number, &value, err) != MIST_OK || value < 0 ||
-        value >= (is_percent ? 100 : 1))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "%s is '%s'; expected a part such as 2%% or 0.02", option,
-                            text);
-    *out = is_percent ? value / 100 : value;
-    return MIST_OK;
 }
 
 static double own_square(const struct mist_trace_set *traces,

@@ -31,11 +31,6 @@ double mist_alike_bar_s(const struct mist_trace_set *traces, const struct mist_p
 size_t mist_alike_prefer(const struct mist_trace_set *traces, double slower_frac,
                          struct mist_validated *plans, size_t n);
 
-/* "2%" or "0.02", below 1, of an option; MIST_ERR_USAGE. */
-MIST_MUST_CHECK enum mist_status mist_alike_parse_frac(const char *option,
-                                                       const char *text, double *out,
-                                                       struct mist_err *err);
-
 /* The place of the plan with the fewest techniques among those that take no more than
  * slower_frac longer than the first, the fastest [n >= 1]; of several the fastest. */
 size_t mist_alike_simplest(const struct mist_validated *plans, size_t n,

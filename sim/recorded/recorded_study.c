@@ -193,18 +193,10 @@ enum mist_status mist_recorded_study(const struct mist_recorded_job *job,
 
 /* ------------------------------------------------------------------------------- edits */
 
-/* "2x" behind the '='. */
 static bool read_factor(const char *value, bool may_be_zero, double *out)
 {
-    char text[32];
-    size_t n = strlen(value);
-
-    if (n < 2 || n >= sizeof text || value[n - 1] != 'x')
-        return false;
-    memcpy(text, value, n - 1);
-    text[n - 1] = '\0';
-    return mist_parse_double(text, out, NULL) == MIST_OK &&
-           (*out > 0 || (may_be_zero && *out == 0)) && *out <= 1e6;
+    return mist_parse_factor(value, out, NULL) == MIST_OK && *out <= 1e6 &&
+           (may_be_zero || *out > 0);
 }
 
 static bool begins(const char *text, const char *with, const char **rest)

@@ -95,6 +95,21 @@ static void test_quantities(void **state)
     assert_int_equal(mist_parse_rate_bytes_per_s("25GB/s", &out, NULL), MIST_OK);
     assert_true(out == 25e9);
     assert_int_equal(mist_parse_rate_bytes_per_s("25GB", &out, NULL), MIST_ERR_INPUT);
+    assert_int_equal(mist_parse_factor("0.7x", &out, NULL), MIST_OK);
+    assert_true(out == 0.7);
+    assert_int_equal(mist_parse_factor("0x", &out, NULL), MIST_OK);
+    assert_true(out == 0);
+    for (const char *const *wrong =
+             (const char *const[]){"2", "x", "-2x", "2xx", "", NULL};
+         *wrong; wrong++)
+        assert_int_equal(mist_parse_factor(*wrong, &out, NULL), MIST_ERR_INPUT);
+    assert_int_equal(mist_parse_frac("7%", &out, NULL), MIST_OK);
+    assert_true(out == 0.07);
+    assert_int_equal(mist_parse_frac("0.02", &out, NULL), MIST_OK);
+    assert_true(out == 0.02);
+    for (const char *const *wrong = (const char *const[]){"%", "-1%", "2x", "", NULL};
+         *wrong; wrong++)
+        assert_int_equal(mist_parse_frac(*wrong, &out, NULL), MIST_ERR_INPUT);
 }
 
 static void check_format(const char *found, const char *expected)
