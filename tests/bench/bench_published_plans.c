@@ -19,12 +19,11 @@
 
 #include "core/csv.h"
 #include "core/parse.h" /* mist_format_bytes */
+#include "tests/unit/reference_path.h"
 #include "traces/preset.h"
 #include "tune/plan_label.h"
 #include "tune/stage_price.h"
 #include "tune/validate.h"
-
-#include <unistd.h> /* access */
 
 enum column {
     GPU,
@@ -292,18 +291,13 @@ static bool compare(const struct mist_csv *csv, size_t i_row,
 
 int main(void)
 {
-    const char *root = getenv("MIST_REFERENCE");
     struct mist_thread_pool *pool;
     struct mist_csv *csv;
-    char path[1024];
+    char path[REFERENCE_PATH_BYTES];
     int n_faster = 0;
 
-    snprintf(path, sizeof path, "%s/mist/tuned_plans.csv",
-             root ? root : "../shared/reference");
-    if (access(path, R_OK) != 0) {
-        printf("no published plans (MIST_REFERENCE); skipped\n");
+    if (!find_reference("mist/tuned_plans.csv", path))
         return 0;
-    }
     must(mist_csv_load(path, columns, sizeof columns / sizeof *columns, &csv, &err),
          &err);
     must(mist_thread_pool_new(0, &pool, &err), &err);

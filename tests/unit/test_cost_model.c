@@ -8,6 +8,7 @@
 
 #include "sim/cost/cost_internal.h"
 #include "sim/cost/cost_model.h"
+#include "tests/unit/reference_path.h"
 #include "tests/unit/tiny_models.h"
 
 #include <dirent.h>
@@ -1267,17 +1268,14 @@ static double leave_out_rule(const struct table *table, bool logs_time)
 
 static void test_reference_links(void **state)
 {
-    const char *root = getenv("MIST_REFERENCE");
-    char folder[512], path[1024];
+    char folder[REFERENCE_PATH_BYTES], path[2 * REFERENCE_PATH_BYTES];
     double sums[3] = {0};
     int n = 0;
 
-    snprintf(folder, sizeof folder, "%s/links", root ? root : "../shared/reference");
-    DIR *dir = opendir(folder);
-    if (!dir) {
-        print_message("no reference tables (MIST_REFERENCE); skipped\n");
+    if (!find_reference("links", folder))
         skip();
-    }
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         struct table table;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);

@@ -7,6 +7,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/cost/cost_model.h"
+#include "tests/unit/reference_path.h"
 #include "traces/preset.h"
 
 #include <math.h>
@@ -24,20 +25,6 @@ struct table {
     int n;
     struct sample samples[MAX_ROWS];
 };
-
-static FILE *open_reference(const char *name)
-{
-    const char *root = getenv("MIST_REFERENCE");
-    char path[1024];
-
-    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/reference", name);
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        print_message("no reference tables (MIST_REFERENCE); skipped\n");
-        skip();
-    }
-    return file;
-}
 
 /* Of several times of one shape the first. */
 static void add(struct table *table, const struct sample *sample)
@@ -57,6 +44,8 @@ static void read_products(const char *gpu, struct table *table)
     long long m, n, k;
     double ms;
 
+    if (!file)
+        skip();
     *table = (struct table){.op = MIST_OP_LINEAR, .dtype = MIST_TRACE_FP16};
     while (fgets(line, sizeof line, file))
         if (sscanf(line, "%15[^,],%*[^,],%*[^,],%*[^,],%lld,%lld,%lld,%lf", name, &m, &n,
@@ -78,6 +67,8 @@ static void read_norms(struct table *table)
     long long rows, hidden;
     double ms;
 
+    if (!file)
+        skip();
     *table = (struct table){.op = MIST_OP_RMS_NORM, .dtype = MIST_TRACE_BF16};
     while (fgets(line, sizeof line, file))
         if (sscanf(line,

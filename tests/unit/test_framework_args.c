@@ -10,23 +10,10 @@
 #include "sim/framework_args/framework_args.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/published_args.h"
-#include "tests/unit/scratch.h"
+#include "tests/unit/scratch_group.h"
 #include "traces/preset.h"
 
-static struct scratch scratch;
 static struct mist_err err;
-
-static int set_up(void **state)
-{
-    scratch_init(&scratch);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    scratch_fini(&scratch);
-    return 0;
-}
 
 /* --------------------------------------------------------------------------- published */
 

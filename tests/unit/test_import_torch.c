@@ -6,6 +6,7 @@
 #include "tests/unit/test.h"
 
 #include "profile/import_torch.h"
+#include "tests/unit/reference_path.h"
 #include "tests/unit/scratch.h"
 #include "traces/preset.h"
 
@@ -344,45 +345,23 @@ static void test_refusals(void **state)
 
 /* ------------------------------------------------------------------------- a real run */
 
-/* A file of the reference material, decompressed if it is; NULL: it is not there. */
-static const char *reference(const char *name, struct scratch *scratch)
-{
-    const char *root = getenv("MIST_REFERENCE");
-    char command[1024], path[512];
-
-    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/reference", name);
-    if (access(path, R_OK) != 0)
-        return NULL;
-    snprintf(command, sizeof command, "gzip -dcf '%s' > '%s'", path,
-             scratch_path(scratch, "reference"));
-    assert_int_equal(system(command), 0);
-    return scratch->path;
-}
-
 /* Megatron on 8 A100, TP 8: products in fp16 as others read them from the trace. */
 static void test_megatron(void **state)
 {
     struct outcome of = {0};
-    struct scratch scratch;
-    char line[1024];
+    char path[REFERENCE_PATH_BYTES], line[1024];
     int n = 0;
 
-    scratch_init(&scratch);
+    if (!find_reference("kineto_tp8/rank0.json.gz", path))
+        skip();
     must(mist_preset_parse(&of.set, "a100-80", &of.err), &of.err);
     struct mist_import_rows rows = mist_import_rows_begin(&of.set);
-    const char *path = reference("kineto_tp8/rank0.json.gz", &scratch);
-    if (!path) {
-        rmdir(scratch.folder);
-        print_message("no reference traces (MIST_REFERENCE); skipped\n");
-        skip();
-    }
     must(mist_import_torch(&rows, path, &of.report, &of.err), &of.err);
     print_message(
         "%zu rows, %.0f %% of the kernels' time; %zu of %zu messages nameless\n",
         mist_import_rows_count(&rows), 100 * of.report.used_s / of.report.kernels_s,
         of.report.n_nameless, of.report.n_messages);
-    FILE *file =
-        fopen(reference("kernels/a100_megatron_tp8_gemm_from_trace.csv", &scratch), "r");
+    FILE *file = open_reference("kernels/a100_megatron_tp8_gemm_from_trace.csv");
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
         char op[32], shape[128];
@@ -405,8 +384,6 @@ static void test_megatron(void **state)
     fclose(file);
     assert_true(n >= 4);
     mist_trace_set_fini(&of.set);
-    scratch_visit(&scratch, 1);
-    rmdir(scratch.folder);
 }
 
 int main(void)

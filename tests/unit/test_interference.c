@@ -2,6 +2,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/cost/interference.h"
+#include "tests/unit/reference_path.h"
 
 #include <math.h>
 
@@ -182,19 +183,6 @@ static void test_check_names_the_factor(void **state)
     assert_non_null(strstr(err.message, "host_to_device"));
     f.slowdown[5][2] = NAN;
     assert_int_equal(mist_interference_check(&f, &err), MIST_ERR_INPUT);
-}
-
-/* Opens a reference file, or returns NULL. */
-static FILE *open_reference(const char *name)
-{
-    const char *root = getenv("MIST_REFERENCE");
-    char path[512];
-
-    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/reference", name);
-    FILE *stream = fopen(path, "r");
-    if (!stream)
-        print_message("%s is not there\n", path);
-    return stream;
 }
 
 static void test_published_times(void **state)

@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "core/text_distance.h"
 #include "sim/cost/cost_model.h"
+#include "tests/unit/reference_path.h"
 #include "tests/unit/scratch.h"
 #include "traces/preset.h"
 
@@ -589,20 +590,6 @@ static void test_products_are_monotone(void **state)
 
 /* ------------------------------------------------------------------------- residuals */
 
-static FILE *open_reference(const char *name)
-{
-    const char *root = getenv("MIST_REFERENCE");
-    char path[1024];
-
-    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/reference", name);
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        print_message("no reference tables (MIST_REFERENCE); skipped\n");
-        skip();
-    }
-    return file;
-}
-
 /* The products of Vidur's table on one device: the root mean square of log(price / time)
  * over those of 128 rows and more. */
 static double product_residual(const char *gpu, const char *preset, int *n)
@@ -612,6 +599,8 @@ static double product_residual(const char *gpu, const char *preset, int *n)
     char line[512];
     double sum = 0;
 
+    if (!file)
+        skip();
     parse(preset, &set);
     struct mist_cost_model *model = model_of(&set);
     *n = 0;
@@ -661,6 +650,8 @@ static double link_residual(const char *name, const char *preset,
     char line[512];
     double sum = 0, bytes, time_us;
 
+    if (!file)
+        skip();
     parse(preset, &set);
     struct mist_cost_model *model = model_of(&set);
     *n = 0;

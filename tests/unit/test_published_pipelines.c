@@ -11,9 +11,9 @@
 #include "core/atomic_file.h"
 #include "core/csv.h"
 #include "sim/closed_form/pass_replay.h"
+#include "tests/unit/reference_path.h"
 
 #include <math.h>
-#include <unistd.h>
 
 enum { STAGES, MICRO, SCHEDULE, TF, TB, TW, TCOMM, BUBBLE, LAYERS, N_FIRST_COLUMNS };
 
@@ -149,17 +149,12 @@ static void test_bubbles(void **state)
 {
     struct mist_csv *csv;
     struct mist_err err = {0};
-    char path[512];
-    const char *root = getenv("MIST_REFERENCE");
+    char path[REFERENCE_PATH_BYTES];
     size_t n;
     int n_checked = 0;
 
-    snprintf(path, sizeof path, "%s/pipeline_timings/zero_bubble_tables.csv",
-             root ? root : "../shared/reference");
-    if (access(path, R_OK) != 0) {
-        print_message("no reference tables (MIST_REFERENCE); skipped\n");
+    if (!find_reference("pipeline_timings/zero_bubble_tables.csv", path))
         skip();
-    }
     char *text = read_table(path, &n);
     must(mist_csv_load_text(path, text, n, columns, sizeof columns / sizeof *columns,
                             &csv, &err),

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "tests/unit/reference_path.h"
 #include "tests/unit/scratch.h"
 
 #include "core/json.h"
@@ -430,15 +431,6 @@ static void test_refusals(void **state)
 
 /* ------------------------------------------------------------------- a published study */
 
-/* A file of the straggler study; false: the reference material is not there. */
-static bool published_path(const char *name, char *path, size_t size)
-{
-    const char *root = getenv("MIST_REFERENCE");
-
-    snprintf(path, size, "%s/straggler/%s", root ? root : "../shared/reference", name);
-    return access(path, R_OK) == 0;
-}
-
 static void within(double value, double expected, double frac, const char *what)
 {
     print_message("%s: %.4f, published %.4f, %+.2f %%\n", what, value, expected,
@@ -451,9 +443,9 @@ static double published(const char *name, const char *key)
 {
     struct mist_json_doc doc;
     struct mist_err err = {0};
-    char path[512];
+    char path[REFERENCE_PATH_BYTES];
 
-    assert_true(published_path(name, path, sizeof path));
+    assert_true(find_reference(name, path));
     must(mist_json_load(&doc, path, MIST_JSON_FOREIGN, &err), &err);
     double value = json_number_value(json_object_get(doc.root, key));
     mist_json_fini(&doc);
@@ -466,26 +458,25 @@ static void test_published(void **state)
     struct mist_recorded_study study;
     struct mist_arena arena;
     struct mist_err err = {0};
-    char path[512];
+    char path[REFERENCE_PATH_BYTES];
 
-    if (!published_path("SE_trace.csv.gz", path, sizeof path)) {
-        print_message("no reference traces (MIST_REFERENCE); skipped\n");
+    if (!find_reference("straggler/SE_trace.csv.gz", path))
         skip();
-    }
     mist_arena_init(&arena);
     must(mist_recorded_read_operators(path, &job, &arena, &err), &err);
     must(mist_recorded_study(&job, &study, &arena, &err), &err);
     assert_true(study.unchanged_worst_frac <= 0.005);
-    within(study.without_gaps_s, published("ms-SE.json", "tori"), 0.01, "without gaps");
-    within(study.even_s, published("ms-SE.json", "tideal"), 0.01, "even");
-    within(study.stages[1].without_s, published("ms-SE.json", "trem"), 0.01,
+    within(study.without_gaps_s, published("straggler/ms-SE.json", "tori"), 0.01,
+           "without gaps");
+    within(study.even_s, published("straggler/ms-SE.json", "tideal"), 0.01, "even");
+    within(study.stages[1].without_s, published("straggler/ms-SE.json", "trem"), 0.01,
            "without imbalance of the last stage");
-    within(study.stages[0].without_s, published("ms-SE.json", "tadd"), 0.01,
+    within(study.stages[0].without_s, published("straggler/ms-SE.json", "tadd"), 0.01,
            "the last stage alone");
-    within(study.slowest.without_s, published("mw-SE.json", "trem"), 0.01,
+    within(study.slowest.without_s, published("straggler/mw-SE.json", "trem"), 0.01,
            "without the slowest workers");
-    within(study.slowest.alone_frac * study.even_s, published("mw-SE.json", "tadd"), 0.01,
-           "the slowest workers alone");
+    within(study.slowest.alone_frac * study.even_s,
+           published("straggler/mw-SE.json", "tadd"), 0.01, "the slowest workers alone");
     mist_arena_fini(&arena);
 }
 
