@@ -1,6 +1,7 @@
 /* Arenas that were planned, for the search. See arenas.h. */
 #include "tune/arenas.h"
 
+#include "core/order.h"
 #include "tune/search_columns.h"
 
 #include <math.h>
@@ -38,10 +39,7 @@ static int compare_kinds(const struct mist_search_kind *a,
         {a->shape.is_sequence_parallel, b->shape.is_sequence_parallel},
     };
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 static struct mist_search_knobs knobs_of_row(const struct mist_search_block *block,

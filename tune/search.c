@@ -8,6 +8,7 @@
  */
 #include "tune/search.h"
 
+#include "core/order.h"
 #include "sim/schedule/pipeline_order.h" /* mist_pipeline_in_flight */
 #include "tune/search_internal.h"
 #include "tune/search_rows.h"
@@ -108,10 +109,7 @@ static int compare_works(const void *a_void, const void *b_void)
         {a->layers_min, b->layers_min},
     };
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 /* Whether the case may have a plan within the cutoff. */

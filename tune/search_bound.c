@@ -7,6 +7,7 @@
  * can have. Where all stages have one shape, rank-seconds per layer say the same.
  */
 #include "core/memory.h"
+#include "core/order.h"
 #include "tune/search_internal.h"
 
 #include <math.h>
@@ -24,10 +25,7 @@ static int compare_leasts(const void *a_void, const void *b_void)
         {a->shape.is_sequence_parallel, b->shape.is_sequence_parallel},
     };
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 /* Roles and shapes of a case, to leasts; returns how many. */

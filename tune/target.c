@@ -2,6 +2,7 @@
 #include "tune/target.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 #include "core/parse.h" /* mist_format_bytes */
 #include "sim/framework_args/framework_args.h"
 
@@ -216,10 +217,7 @@ static int compare_candidates(const void *a_void, const void *b_void)
 
     if (a->time_s != b->time_s)
         return a->time_s < b->time_s ? -1 : 1;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 /* -------------------------------------------------------------------------- validation */
@@ -335,11 +333,11 @@ static enum mist_status try_pipelines(struct target *at, struct mist_validated *
     enum mist_status status = MIST_OK;
 
     for (int i = 0; i < MIST_N_PIPELINES && plan->plan->n_stages > 1; i++) {
-        int32_t fixed = mist_pipeline_kinds[i].n_chunks;
-        for (int32_t n = fixed ? fixed : 2; n <= (fixed ? fixed : 4) && !status; n++)
-            if (i != MIST_PIPELINE_1F1B)
-                status = try_pipeline(at->config, (enum mist_pipeline_schedule)i, n, plan,
-                                      err);
+        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
+        struct mist_knob_range chunks = mist_validate_chunks(at->config->space, pipeline);
+        for (int32_t n = chunks.min;
+             n <= chunks.max && pipeline != MIST_PIPELINE_1F1B && !status; n++)
+            status = try_pipeline(at->config, pipeline, n, plan, err);
     }
     /* what the report compares with closed_s */
     plan->pipelines[MIST_PIPELINE_1F1B].time_s = plan->plan->predicted.iteration_s;

@@ -148,6 +148,11 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out);
 
+/* The chunks that a schedule is tried with: some fixed number, or 2 to 4 unless more are
+ * asked for. */
+struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
+                                            enum mist_pipeline_schedule pipeline);
+
 /* Gives a plan another pipeline schedule; n_chunks is for those that leave it open. False
  * (the plan is untouched): mist_plan_check() would refuse it. */
 bool mist_validate_set_pipeline(struct mist_plan *plan,

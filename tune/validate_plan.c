@@ -59,9 +59,8 @@ static void make_stage(const struct mist_space *space,
                           &out->n_devices);
 }
 
-/* The chunks that a schedule is tried with: some fixed number, or 2 to 4 unless more are
- * asked for. */
-static struct mist_knob_range find_chunks(const struct mist_space *space, int pipeline)
+struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
+                                            enum mist_pipeline_schedule pipeline)
 {
     int32_t n = mist_pipeline_kinds[pipeline].n_chunks;
     struct mist_knob_range range = mist_space_range(space, MIST_KNOB_CHUNKS);
@@ -76,9 +75,10 @@ static struct mist_knob_range find_chunks(const struct mist_space *space, int pi
 static void set_allowed_pipeline(const struct mist_space *space, struct mist_plan *plan)
 {
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
-        struct mist_knob_range chunks = find_chunks(space, i);
+        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
+        struct mist_knob_range chunks = mist_validate_chunks(space, pipeline);
         for (int32_t n = chunks.min; n <= chunks.max; n++)
-            if (mist_validate_set_pipeline(plan, (enum mist_pipeline_schedule)i, n) &&
+            if (mist_validate_set_pipeline(plan, pipeline, n) &&
                 mist_bounds_allow(&space->bounds, plan))
                 return;
     }
@@ -289,11 +289,11 @@ enum mist_status mist_validate_pipelines(const struct mist_validate_config *conf
     if (plan->plan->n_stages == 1 || !mist_space_has(config->space, MIST_SPACE_SCHEDULE))
         return MIST_OK;
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
-        struct mist_knob_range chunks = find_chunks(config->space, i);
+        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
+        struct mist_knob_range chunks = mist_validate_chunks(config->space, pipeline);
         for (int32_t n = chunks.min;
-             n <= chunks.max && i != MIST_PIPELINE_1F1B && !status; n++)
-            status = try_pipeline(config, (enum mist_pipeline_schedule)i, n, best_s, plan,
-                                  err);
+             n <= chunks.max && pipeline != MIST_PIPELINE_1F1B && !status; n++)
+            status = try_pipeline(config, pipeline, n, best_s, plan, err);
     }
     return status;
 }
