@@ -1,12 +1,14 @@
 /*
- * Causal attention with grouped queries, and rotary position embedding.
+ * Causal attention with grouped queries.
  *
- * For a block of QUERY_BLOCK queries i0 .. i0 + m - 1 of one head the scores against keys
- * 0 .. i0 + m - 1 are one product on strided views of the packed tensor; keys after the
- * block are never touched, those after the diagonal within it are masked. With P =
- * exp(scores - lse) and delta_i = dot(d_out_i, out_i) (Dao et al. 2022, appendix B.2) the
- * backward is dS = P * (d_out V^T - delta),   dQ = scale dS K,   dK += scale dS^T Q,   dV
- * += P^T d_out.
+ * A block of QUERY_BLOCK queries i0 .. i0 + m - 1 of one head meets keys 0 .. i0 + m - 1 in
+ * tiles of KEY_TILE; keys after the block are never touched, those after the diagonal
+ * within it are masked. With P = exp(scale scores - lse) and delta_i = dot(d_out_i, out_i)
+ * (Dao et al. 2022, appendix B.2) the backward is dS = scale P * (d_out V^T - delta),
+ * dQ = dS K,   dK += dS^T Q,   dV += P^T d_out.
+ *
+ * In bf16 scores, sums and slopes are fp32, P and dS are rounded for the products that
+ * read them, and dQ, dK and dV once they are whole.
  *
  * Forward threads share out query blocks, backward threads key-value heads; or, where
  * there are too few of those for the threads (multi-query attention has one), blocks of
@@ -17,55 +19,173 @@
 #include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
 
-#include <math.h> /* cos, logf, pow, sin, sqrt */
+#include <math.h> /* logf, NAN, sqrt */
 #include <omp.h>
 
 enum { QUERY_BLOCK = 64, KEY_TILE = 256 }; /* a tile is a whole number of blocks */
 
-struct layout {
-    int64_t token;          /* floats of one token of qkv */
-    int64_t out_token;      /* floats of one token of out */
-    int64_t group;          /* query heads per key-value head */
-    int64_t block;          /* queries per block */
-    int64_t n_query_blocks; /* blocks per sequence */
-    float scale;            /* 1 / sqrt(head_dim) */
+/* --------------------------------------------------------------------------- products */
+
+/* Of a block's m queries and a tile's n keys; d: elements of a head. c is fp32. */
+enum product {
+    SCORES,     /* c [m, n]  = q k^T */
+    SLOPES,     /* c [m, n]  = d_out v^T */
+    OF_KEYS,    /* c [m, d] += P v, dS k */
+    OF_OUT,     /* c [n, d] += P^T d_out */
+    OF_QUERIES, /* c [n, d] += dS^T q */
+    N_PRODUCTS
 };
 
-static struct layout layout_of(const struct mist_cpu_attention *shape)
+/* Numbers of keys in a tile: 1 to 4 blocks, or what the end of a sequence has. */
+enum { TILE_KINDS = KEY_TILE / QUERY_BLOCK + 1 };
+
+struct attention {
+    const struct mist_cpu_attention *shape;
+    bool is_bf16;
+    struct mist_cpu_bf16 *context; /* bf16: of its products */
+    int64_t token;                 /* elements of one token of qkv */
+    int64_t out_token;             /* elements of one token of out */
+    int64_t group;                 /* query heads per key-value head */
+    int64_t block, n_blocks;       /* queries per block, blocks per sequence */
+    int64_t tile, n_tiles;         /* the same of keys */
+    float scale;                   /* 1 / sqrt(head_dim) */
+    size_t products[N_PRODUCTS][2][TILE_KINDS]; /* bf16; of whole blocks, of the last */
+};
+
+static struct attention attention_of(const struct mist_cpu_attention *shape, bool is_bf16)
 {
-    int64_t block = shape->s < QUERY_BLOCK ? shape->s : QUERY_BLOCK;
-    return (struct layout){
+    int64_t block = mist_cpu_min(shape->s, QUERY_BLOCK);
+    int64_t tile = mist_cpu_min(shape->s, KEY_TILE);
+
+    return (struct attention){
+        .shape = shape,
+        .is_bf16 = is_bf16,
         .token = (shape->heads + 2 * shape->kv_heads) * shape->head_dim,
         .out_token = shape->heads * shape->head_dim,
         .group = shape->heads / shape->kv_heads,
         .block = block,
-        .n_query_blocks = (shape->s + block - 1) / block,
+        .n_blocks = mist_cpu_n_chunks(shape->s, block),
+        .tile = tile,
+        .n_tiles = mist_cpu_n_chunks(shape->s, tile),
         .scale = (float)(1.0 / sqrt((double)shape->head_dim)),
     };
 }
 
-static struct mist_cpu_operand plain(const float *data, int64_t stride)
+static struct mist_cpu_bf16_shape
+bf16_shape_of(const struct attention *at, enum product product, int64_t m, int64_t n)
 {
-    return (struct mist_cpu_operand){data, stride, false};
+    int64_t d = at->shape->head_dim, tile = at->tile;
+    /* ..., strides, is_float, adds */
+    const struct mist_cpu_bf16_shape shapes[N_PRODUCTS] = {
+        [SCORES] = {m, n, d, {at->token, 1}, {1, at->token}, tile, 1, 0},
+        [SLOPES] = {m, n, d, {at->out_token, 1}, {1, at->token}, tile, 1, 0},
+        [OF_KEYS] = {m, d, n, {tile, 1}, {at->token, 1}, d, 1, 1},
+        [OF_OUT] = {n, d, m, {1, tile}, {at->out_token, 1}, 2 * d, 1, 1},
+        [OF_QUERIES] = {n, d, m, {1, tile}, {at->token, 1}, 2 * d, 1, 1},
+    };
+
+    return shapes[product];
 }
 
-static struct mist_cpu_operand transposed(const float *data, int64_t stride)
+/* Which of at->products has n keys. */
+static int64_t tile_kind(int64_t n)
 {
-    return (struct mist_cpu_operand){data, stride, true};
+    return n % QUERY_BLOCK == 0 ? n / QUERY_BLOCK : 0;
+}
+
+/* Those that a forward or backward needs, by the thread that owns the context. */
+static bool find_products(struct attention *at, bool is_backward)
+{
+    bool is_ok = true;
+
+    for (int64_t i0 = 0; at->is_bf16 && i0 < at->shape->s; i0 += at->block) {
+        int64_t m = mist_cpu_min(at->block, at->shape->s - i0);
+        for (int64_t j0 = 0; j0 < i0 + m; j0 += at->tile)
+            for (enum product p = 0; p < N_PRODUCTS && is_ok; p++) {
+                int64_t n = mist_cpu_min(i0 + m - j0, at->tile);
+                const struct mist_cpu_bf16_shape shape = bf16_shape_of(at, p, m, n);
+                if (is_backward || p == SCORES || p == OF_KEYS)
+                    is_ok = mist_cpu_bf16_find_product(
+                        at->context, &shape,
+                        &at->products[p][m < at->block][tile_kind(n)]);
+            }
+    }
+    return is_ok;
+}
+
+static const void *element(const struct attention *at, const void *x, int64_t i)
+{
+    return at->is_bf16 ? (const void *)((const mist_bf16 *)x + i)
+                       : (const void *)((const float *)x + i);
+}
+
+static void *place(const struct attention *at, void *x, int64_t i)
+{
+    return at->is_bf16 ? (void *)((mist_bf16 *)x + i) : (void *)((float *)x + i);
+}
+
+static void fill_nan(float *c, int64_t rows, int64_t columns, int64_t stride)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            c[i * stride + j] = NAN;
+}
+
+/* bf16: adds as the product says, and c_stride is as there. */
+static void multiply(const struct attention *at, enum product product, int64_t m,
+                     int64_t n, const void *a, const void *b, float *c, int64_t c_stride,
+                     bool adds)
+{
+    const struct mist_cpu_bf16_shape of = bf16_shape_of(at, product, m, n);
+    bool is_a_turned = of.a_strides[1] != 1, is_b_turned = of.b_strides[1] != 1;
+
+    if (!at->is_bf16)
+        mist_cpu_sgemm(
+            of.m, of.n, of.k, 1.0f,
+            (struct mist_cpu_operand){a, of.a_strides[is_a_turned], is_a_turned},
+            (struct mist_cpu_operand){b, of.b_strides[is_b_turned], is_b_turned},
+            adds ? 1.0f : 0.0f, c, c_stride);
+    else if (!mist_cpu_bf16_execute(at->context,
+                                    at->products[product][m < at->block][tile_kind(n)],
+                                    omp_get_thread_num(), a, b, c, NULL))
+        fill_nan(c, of.m, of.n, of.c_stride); /* no memory */
+}
+
+/* [rows, columns] to read in a product: x, or rounded in room, which is as x. */
+static const void *for_product(const struct attention *at, const float *x,
+                               mist_bf16 *room, int64_t rows, int64_t columns)
+{
+    if (!at->is_bf16)
+        return x;
+    for (int64_t i = 0; i < rows; i++)
+        mist_cpu_bf16_from_float(room + i * at->tile, x + i * at->tile, columns);
+    return room;
+}
+
+/* Rows of n elements into a tensor of bf16. */
+static void round_rows(mist_bf16 *out, int64_t out_stride, const float *x, int64_t stride,
+                       int64_t rows, int64_t n)
+{
+    for (int64_t i = 0; i < rows; i++)
+        mist_cpu_bf16_from_float(out + i * out_stride, x + i * stride, n);
 }
 
 /* ---------------------------------------------------------------------------- forward */
 
-/* row[0 .. n) = exp(row - max), the rest up to n_keys 0; returns their sum. */
-MIST_CPU_CLONES static float exp_scores(float *row, float *max, int64_t n, int64_t n_keys)
+MIST_CPU_CLONES static float max_score(const float *row, int64_t n)
 {
-    float m = mist_cpu_max(row, n);
+    return mist_cpu_max(row, n);
+}
+
+/* row[0 .. n) = exp(scale row - max), the rest up to n_keys 0; returns their sum. */
+MIST_CPU_CLONES static float exp_scores(float *row, float scale, float max, int64_t n,
+                                        int64_t n_keys)
+{
 #pragma omp simd
     for (int64_t j = 0; j < n; j++)
-        row[j] = mist_cpu_exp(row[j] - m);
+        row[j] = mist_cpu_exp(row[j] * scale - max);
     for (int64_t j = n; j < n_keys; j++)
         row[j] = 0.0f;
-    *max = m;
     return mist_cpu_sum(row, n);
 }
 
@@ -76,237 +196,420 @@ MIST_CPU_CLONES static void scale_head(float *row, float factor, int64_t n)
         row[j] *= factor;
 }
 
-/* Queries i0 .. i0 + m - 1 of one head; q, k, v, out at the sequence's first token. */
-static void attend_block(float *out, float *lse, const float *q, const float *k,
-                         const float *v, const struct layout *at, int64_t head_dim,
-                         int64_t i0, int64_t m, float *scores)
+/* Of the keys in a tile, those that a query sees which sees n_seen of all. */
+static int64_t n_seen_of(int64_t n_seen, int64_t j0, int64_t n)
 {
-    int64_t n_keys = i0 + m;
-    mist_cpu_sgemm(m, n_keys, head_dim, at->scale, plain(q + i0 * at->token, at->token),
-                   transposed(k, at->token), 0.0f, scores, n_keys);
-    float sums[QUERY_BLOCK];
-    for (int64_t i = 0; i < m; i++) {
-        float max;
-        sums[i] = exp_scores(scores + i * n_keys, &max, i0 + i + 1, n_keys);
-        lse[i0 + i] = max + logf(sums[i]);
+    return n_seen < j0 ? 0 : mist_cpu_min(n_seen - j0, n);
+}
+
+/* scores, tile after tile of [block, tile]: to exp(scale scores - max), in row i of which
+ * the first i0 + i + 1 are seen; returns the row's sum. */
+static float soften(const struct attention *at, float *scores, int64_t i0, int64_t m,
+                    int64_t i, float *lse)
+{
+    int64_t n_keys = i0 + m, n_seen = i0 + i + 1;
+    float max = scores[i * at->tile], sum = 0;
+
+    scores += i * at->tile;
+    for (int64_t j0 = 0; j0 < n_seen; j0 += at->tile)
+        max = fmaxf(
+            max, max_score(scores + j0 * at->block, mist_cpu_min(n_seen - j0, at->tile)));
+    max *= at->scale;
+    for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
+        int64_t n = mist_cpu_min(n_keys - j0, at->tile);
+        sum += exp_scores(scores + j0 * at->block, at->scale, max,
+                          n_seen_of(n_seen, j0, n), n);
     }
-    out += i0 * at->out_token;
-    mist_cpu_sgemm(m, head_dim, n_keys, 1.0f, plain(scores, n_keys), plain(v, at->token),
-                   0.0f, out, at->out_token);
+    *lse = max + logf(sum);
+    return sum;
+}
+
+/* Queries i0 and on of a head; q, k, v, out and lse at the sequence's first token. */
+static void attend_block(const struct attention *at, void *out, float *lse, const void *q,
+                         const void *k, const void *v, int64_t i0, float *scores)
+{
+    int64_t m = mist_cpu_min(at->block, at->shape->s - i0), n_keys = i0 + m;
+    int64_t d = at->shape->head_dim, stride = at->is_bf16 ? d : at->out_token;
+    float sums[QUERY_BLOCK], *room = scores + at->n_tiles * at->block * at->tile;
+    float *sum = at->is_bf16 ? room + (at->block * at->tile + 1) / 2
+                             : (float *)out + i0 * at->out_token;
+
+    for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile)
+        multiply(at, SCORES, m, mist_cpu_min(n_keys - j0, at->tile),
+                 element(at, q, i0 * at->token), element(at, k, j0 * at->token),
+                 scores + j0 * at->block, at->tile, false);
     for (int64_t i = 0; i < m; i++)
-        scale_head(out + i * at->out_token, 1.0f / sums[i], head_dim);
+        sums[i] = soften(at, scores, i0, m, i, &lse[i0 + i]);
+    if (at->is_bf16)
+        memset(sum, 0, (size_t)(m * d) * sizeof *sum);
+    for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
+        int64_t n = mist_cpu_min(n_keys - j0, at->tile);
+        multiply(at, OF_KEYS, m, n,
+                 for_product(at, scores + j0 * at->block, (mist_bf16 *)room, m, n),
+                 element(at, v, j0 * at->token), sum, stride, j0 > 0);
+    }
+    for (int64_t i = 0; i < m; i++)
+        scale_head(sum + i * stride, 1.0f / sums[i], d);
+    if (at->is_bf16)
+        round_rows((mist_bf16 *)out + i0 * at->out_token, at->out_token, sum, d, m, d);
+}
+
+/* Per thread: the scores of a block; bf16: a tile of them rounded, and out of the block. */
+static size_t forward_floats(const struct attention *at)
+{
+    int64_t d = at->shape->head_dim;
+    int64_t rounded = at->is_bf16 ? (at->block * at->tile + 1) / 2 + at->block * d : 0;
+
+    return (size_t)(at->n_tiles * at->block * at->tile + rounded);
+}
+
+static void attend(struct attention *at, void *out, float *lse, const void *qkv,
+                   void *workspace, int n_threads)
+{
+    const struct mist_cpu_attention *shape = at->shape;
+    int64_t n_tasks = shape->b * shape->heads * at->n_blocks;
+
+    if (!find_products(at, false)) {
+        memset(out, 0xFF, (size_t)(shape->b * shape->s * at->out_token) * 2); /* NaN */
+        return;
+    }
+#pragma omp parallel num_threads(n_threads)
+    {
+        float *scratch =
+            (float *)workspace + (size_t)omp_get_thread_num() * forward_floats(at);
+        omp_set_num_threads(1); /* of this task: oneDNN starts no threads within */
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < n_tasks; t++) {
+            int64_t i0 = t % at->n_blocks * at->block, g = t / at->n_blocks;
+            const struct mist_cpu_head lies = mist_cpu_head_of(shape, g);
+            attend_block(at, place(at, out, lies.out), lse + g * shape->s,
+                         element(at, qkv, lies.q), element(at, qkv, lies.k),
+                         element(at, qkv, lies.v), i0, scratch);
+        }
+    }
 }
 
 size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
-                                                  int n_threads)
+                                                  bool is_bf16, int n_threads)
 {
-    struct layout at = layout_of(shape);
-    return (size_t)n_threads * (size_t)(at.block * shape->s) * sizeof(float);
+    struct attention at = attention_of(shape, is_bf16);
+
+    return (size_t)n_threads * forward_floats(&at) * sizeof(float);
 }
 
 void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
                                 const struct mist_cpu_attention *shape, void *workspace,
                                 int n_threads)
 {
-    struct layout at = layout_of(shape);
-    int64_t s = shape->s;
-    int64_t n_tasks = shape->b * shape->heads * at.n_query_blocks;
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1)
-    for (int64_t t = 0; t < n_tasks; t++) {
-        float *scores = (float *)workspace + omp_get_thread_num() * at.block * s;
-        int64_t i0 = t % at.n_query_blocks * at.block, head = t / at.n_query_blocks;
-        const struct mist_cpu_head lies = mist_cpu_head_of(shape, head);
-        attend_block(out + lies.out, lse + head * s, qkv + lies.q, qkv + lies.k,
-                     qkv + lies.v, &at, shape->head_dim, i0,
-                     s - i0 < at.block ? s - i0 : at.block, scores);
-    }
+    struct attention at = attention_of(shape, false);
+
+    attend(&at, out, lse, qkv, workspace, n_threads);
+}
+
+void mist_cpu_bf16_attention_forward(struct mist_cpu_bf16 *context, mist_bf16 *out,
+                                     float *lse, const mist_bf16 *qkv,
+                                     const struct mist_cpu_attention *shape,
+                                     void *workspace, int n_threads)
+{
+    struct attention at = attention_of(shape, true);
+
+    at.context = context;
+    attend(&at, out, lse, qkv, workspace, n_threads);
 }
 
 /* --------------------------------------------------------------------------- backward */
+
+/* In: scores and d_out V^T; out: P and dS; [0 .. n), both 0 from there to n_keys. */
+MIST_CPU_CLONES static void backward_scores(float *p, float *ds, float scale, float lse,
+                                            float delta, int64_t n, int64_t n_keys)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        p[j] = mist_cpu_exp(p[j] * scale - lse);
+        ds[j] = p[j] * (ds[j] - delta) * scale;
+    }
+    for (int64_t j = n; j < n_keys; j++)
+        p[j] = ds[j] = 0.0f;
+}
 
 MIST_CPU_CLONES static float dot_heads(const float *a, const float *b, int64_t n)
 {
     return mist_cpu_dot(a, b, n);
 }
 
-/* In: scores and d_out V^T; out: P and dS; [0 .. n), both 0 from there to n_keys. */
-MIST_CPU_CLONES static void backward_scores(float *p, float *ds, float lse, float delta,
-                                            int64_t n, int64_t n_keys)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        p[j] = mist_cpu_exp(p[j] - lse);
-        ds[j] = p[j] * (ds[j] - delta);
-    }
-    for (int64_t j = n; j < n_keys; j++)
-        p[j] = ds[j] = 0.0f;
-}
-
-/* One head's tensors at its sequence's first token. */
-struct head_view {
-    const float *q, *k, *v, *out, *d_out, *lse;
-    float *dq, *dk, *dv;
-};
-
-/* All tensors of a backward, and where head g (of all batch items) lies in them. */
 struct backward {
-    float *dqkv;
-    const float *d_out, *qkv, *out, *lse;
-    const struct mist_cpu_attention *shape;
-    struct layout at;
+    struct attention at;
+    void *dqkv;
+    const void *d_out, *qkv, *out;
+    const float *lse;
 };
 
-static struct head_view head_of(const struct backward *a, int64_t g)
-{
-    const struct mist_cpu_head at = mist_cpu_head_of(a->shape, g);
+/* What a thread works in; the last five for bf16 alone. */
+struct scratch {
+    float *p, *ds;         /* [block, tile] */
+    float *delta;          /* [block] */
+    float *rooms;          /* [2, d] rows in fp32 */
+    mist_bf16 *p16, *ds16; /* [block, tile] P and dS, rounded */
+    float *dq;             /* [block, d] */
+    float *sums;           /* [s, 2 d] dk and dv */
+};
 
-    return (struct head_view){
-        .q = a->qkv + at.q,
-        .k = a->qkv + at.k,
-        .v = a->qkv + at.v,
-        .out = a->out + at.out,
-        .d_out = a->d_out + at.out,
-        .lse = a->lse + g * a->shape->s,
-        .dq = a->dqkv + at.q,
-        .dk = a->dqkv + at.k,
-        .dv = a->dqkv + at.v,
+static size_t backward_floats(const struct attention *at)
+{
+    int64_t d = at->shape->head_dim, tile = at->block * at->tile;
+    int64_t rounded = tile + 2 * d + at->block * d + 2 * at->shape->s * d;
+
+    return (size_t)(2 * tile + at->block + (at->is_bf16 ? rounded : 0));
+}
+
+static struct scratch scratch_of(const struct attention *at, void *workspace)
+{
+    int64_t d = at->shape->head_dim, tile = at->block * at->tile;
+    float *mine = (float *)workspace + (size_t)omp_get_thread_num() * backward_floats(at);
+    struct scratch to = {.p = mine, .ds = mine + tile, .delta = mine + 2 * tile};
+
+    if (!at->is_bf16)
+        return to;
+    to.p16 = (mist_bf16 *)(to.delta + at->block);
+    to.ds16 = to.p16 + tile;
+    to.dq = to.delta + at->block + tile;
+    to.rooms = to.dq + at->block * d;
+    to.sums = to.rooms + 2 * d;
+    return to;
+}
+
+/* One query head's tensors at its sequence's first token, and the sums of its keys' and
+ * values' gradients from first_key on. */
+struct head_view {
+    const void *q, *k, *v, *out, *d_out;
+    const float *lse;
+    void *dq;
+    float *dk, *dv;
+    int64_t stride; /* of rows of dk and dv */
+    int64_t first_key;
+};
+
+/* Head g of all batch items. */
+static struct head_view head_of(const struct backward *a, int64_t g, int64_t first_key,
+                                const struct scratch *scratch)
+{
+    const struct attention *at = &a->at;
+    const struct mist_cpu_head lies = mist_cpu_head_of(at->shape, g);
+    float *dqkv = a->dqkv;
+    struct head_view head = {
+        .q = element(at, a->qkv, lies.q),
+        .k = element(at, a->qkv, lies.k),
+        .v = element(at, a->qkv, lies.v),
+        .out = element(at, a->out, lies.out),
+        .d_out = element(at, a->d_out, lies.out),
+        .lse = a->lse + g * at->shape->s,
+        .dq = place(at, a->dqkv, lies.q),
+        .first_key = first_key,
     };
+
+    if (at->is_bf16) {
+        head.dk = scratch->sums;
+        head.dv = scratch->sums + lies.d;
+        head.stride = 2 * lies.d;
+    } else {
+        head.dk = dqkv + lies.k + first_key * at->token;
+        head.dv = dqkv + lies.v + first_key * at->token;
+        head.stride = at->token;
+    }
+    return head;
 }
 
-static void zero_keys(const struct head_view *head, const struct backward *a,
-                      int64_t begin, int64_t end)
+static void zero_keys(const struct head_view *head, int64_t n, int64_t d)
 {
-    size_t n_bytes = (size_t)a->shape->head_dim * sizeof *head->dk;
-    for (int64_t j = begin; j < end; j++) {
-        memset(head->dk + j * a->at.token, 0, n_bytes);
-        memset(head->dv + j * a->at.token, 0, n_bytes);
+    for (int64_t j = 0; j < n; j++) {
+        memset(head->dk + j * head->stride, 0, (size_t)d * sizeof *head->dk);
+        memset(head->dv + j * head->stride, 0, (size_t)d * sizeof *head->dv);
     }
 }
 
-/* A block of queries i0 .. i0 + m - 1 of one head: its dS, and a tile for P. */
+/* Of the n keys that were summed: bf16 has its gradients yet to be rounded. */
+static void finish_keys(const struct backward *a, int64_t g, const struct head_view *head,
+                        int64_t n)
+{
+    const struct attention *at = &a->at;
+    const struct mist_cpu_head lies = mist_cpu_head_of(at->shape, g);
+    int64_t first = head->first_key * at->token;
+    mist_bf16 *dqkv = a->dqkv;
+
+    if (!at->is_bf16)
+        return;
+    round_rows(dqkv + lies.k + first, at->token, head->dk, head->stride, n, lies.d);
+    round_rows(dqkv + lies.v + first, at->token, head->dv, head->stride, n, lies.d);
+}
+
+/* A block of queries i0 .. i0 + m - 1 of one head. */
 struct block_view {
+    const struct attention *at;
+    const struct head_view *head;
+    const struct scratch *scratch;
     int64_t i0, m;
-    float *ds; /* [m, i0 + m] */
-    float *p;  /* [m, KEY_TILE] */
 };
 
-static struct block_view block_of(const struct backward *a, int64_t i0, float *ds,
-                                  float *p)
+static struct block_view block_of(const struct attention *at,
+                                  const struct head_view *head,
+                                  const struct scratch *scratch, int64_t i0)
 {
-    return (struct block_view){i0, mist_cpu_min(a->at.block, a->shape->s - i0), ds, p};
+    struct block_view b = {at, head, scratch, i0,
+                           mist_cpu_min(at->block, at->shape->s - i0)};
+    int64_t d = at->shape->head_dim;
+
+    for (int64_t i = 0; i < b.m; i++) {
+        int64_t row = (i0 + i) * at->out_token;
+        scratch->delta[i] = dot_heads(
+            mist_cpu_from(at->is_bf16, scratch->rooms, head->d_out, row, d),
+            mist_cpu_from(at->is_bf16, scratch->rooms + d, head->out, row, d), d);
+    }
+    return b;
 }
 
-/* P and dS of a block's queries against the tile of keys from j0 on. */
-static void score_keys(const struct head_view *head, const struct backward *a,
-                       const struct block_view *b, int64_t j0)
+/* P and dS of a block's queries against the tile of keys from j0 on; the dS to read. */
+static const void *score_keys(const struct block_view *b, int64_t j0)
 {
-    int64_t token = a->at.token, out_token = a->at.out_token, d = a->shape->head_dim;
-    int64_t m = b->m, n_keys = b->i0 + m, n = mist_cpu_min(n_keys - j0, KEY_TILE);
-    const float *out = head->out + b->i0 * out_token;
-    const float *d_out = head->d_out + b->i0 * out_token;
-    float *p = b->p, *ds = b->ds + j0;
-    mist_cpu_sgemm(m, n, d, a->at.scale, plain(head->q + b->i0 * token, token),
-                   transposed(head->k + j0 * token, token), 0.0f, p, n);
-    mist_cpu_sgemm(m, n, d, 1.0f, plain(d_out, out_token),
-                   transposed(head->v + j0 * token, token), 0.0f, ds, n_keys);
-    for (int64_t i = 0; i < m; i++) {
-        int64_t n_seen = b->i0 + i + 1 - j0;
-        backward_scores(p + i * n, ds + i * n_keys, head->lse[b->i0 + i],
-                        dot_heads(d_out + i * out_token, out + i * out_token, d),
-                        n_seen < 0 ? 0 : mist_cpu_min(n_seen, n), n);
-    }
+    const struct attention *at = b->at;
+    const struct head_view *head = b->head;
+    const struct scratch *to = b->scratch;
+    int64_t n = mist_cpu_min(b->i0 + b->m - j0, at->tile);
+
+    multiply(at, SCORES, b->m, n, element(at, head->q, b->i0 * at->token),
+             element(at, head->k, j0 * at->token), to->p, at->tile, false);
+    multiply(at, SLOPES, b->m, n, element(at, head->d_out, b->i0 * at->out_token),
+             element(at, head->v, j0 * at->token), to->ds, at->tile, false);
+    for (int64_t i = 0; i < b->m; i++)
+        backward_scores(to->p + i * at->tile, to->ds + i * at->tile, at->scale,
+                        head->lse[b->i0 + i], to->delta[i],
+                        n_seen_of(b->i0 + i + 1, j0, n), n);
+    return for_product(at, to->ds, to->ds16, b->m, n);
 }
 
 /* dk and dv of the tile += what P and dS give. */
-static void backward_keys(const struct head_view *head, const struct backward *a,
-                          const struct block_view *b, int64_t j0)
+static void backward_keys(const struct block_view *b, const void *ds, int64_t j0)
 {
-    int64_t token = a->at.token, out_token = a->at.out_token, d = a->shape->head_dim;
-    int64_t m = b->m, n_keys = b->i0 + m, n = mist_cpu_min(n_keys - j0, KEY_TILE);
-    mist_cpu_sgemm(n, d, m, 1.0f, transposed(b->p, n),
-                   plain(head->d_out + b->i0 * out_token, out_token), 1.0f,
-                   head->dv + j0 * token, token);
-    mist_cpu_sgemm(n, d, m, a->at.scale, transposed(b->ds + j0, n_keys),
-                   plain(head->q + b->i0 * token, token), 1.0f, head->dk + j0 * token,
-                   token);
+    const struct attention *at = b->at;
+    const struct head_view *head = b->head;
+    int64_t n = mist_cpu_min(b->i0 + b->m - j0, at->tile);
+    int64_t first = (j0 - head->first_key) * head->stride;
+    const void *p = for_product(at, b->scratch->p, b->scratch->p16, b->m, n);
+
+    multiply(at, OF_OUT, b->m, n, p, element(at, head->d_out, b->i0 * at->out_token),
+             head->dv + first, head->stride, true);
+    multiply(at, OF_QUERIES, b->m, n, ds, element(at, head->q, b->i0 * at->token),
+             head->dk + first, head->stride, true);
 }
 
-/* dq of a block's queries from their dS against all keys they see. */
-static void backward_queries(const struct head_view *head, const struct backward *a,
-                             const struct block_view *b)
+/* dq of a block's queries, and the keys it sees: dk and dv, if these are summed here. */
+static void backward_block(const struct block_view *b, bool sums_keys)
 {
-    int64_t n_keys = b->i0 + b->m, token = a->at.token;
-    mist_cpu_sgemm(b->m, a->shape->head_dim, n_keys, a->at.scale, plain(b->ds, n_keys),
-                   plain(head->k, token), 0.0f, head->dq + b->i0 * token, token);
+    const struct attention *at = b->at;
+    int64_t d = at->shape->head_dim, stride = at->is_bf16 ? d : at->token;
+    void *dq = place(at, b->head->dq, b->i0 * at->token);
+    float *sum = at->is_bf16 ? b->scratch->dq : dq;
+
+    if (at->is_bf16)
+        memset(sum, 0, (size_t)(b->m * d) * sizeof *sum);
+    for (int64_t j0 = 0; j0 < b->i0 + b->m; j0 += at->tile) {
+        const void *ds = score_keys(b, j0);
+        if (sums_keys)
+            backward_keys(b, ds, j0);
+        multiply(at, OF_KEYS, b->m, mist_cpu_min(b->i0 + b->m - j0, at->tile), ds,
+                 element(at, b->head->k, j0 * at->token), sum, stride, j0 > 0);
+    }
+    if (at->is_bf16)
+        round_rows(dq, at->token, sum, d, b->m, d);
 }
 
-/* One key-value head by the calling thread; scratch [2, block, s]. */
-static void backward_alone(const struct backward *a, int64_t i_kv_head, float *scratch)
+/* One key-value head by the calling thread. */
+static void backward_alone(const struct backward *a, int64_t i_kv_head,
+                           const struct scratch *scratch)
 {
-    int64_t s = a->shape->s, first = i_kv_head * a->at.group;
-    for (int64_t g = first; g < first + a->at.group; g++) {
-        struct head_view head = head_of(a, g);
-        if (g == first)
-            zero_keys(&head, a, 0, s);
-        for (int64_t i0 = 0; i0 < s; i0 += a->at.block) {
-            struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * s);
-            for (int64_t j = 0; j < i0 + b.m; j += KEY_TILE) {
-                score_keys(&head, a, &b, j);
-                backward_keys(&head, a, &b, j);
-            }
-            backward_queries(&head, a, &b);
+    const struct attention *at = &a->at;
+    int64_t s = at->shape->s, first = i_kv_head * at->group;
+    struct head_view head = head_of(a, first, 0, scratch);
+
+    zero_keys(&head, s, at->shape->head_dim);
+    for (int64_t g = first; g < first + at->group; g++) {
+        head = head_of(a, g, 0, scratch);
+        for (int64_t i0 = 0; i0 < s; i0 += at->block) {
+            struct block_view b = block_of(at, &head, scratch, i0);
+            backward_block(&b, true);
         }
     }
+    finish_keys(a, first, &head, s);
 }
 
-/* dq of one block of queries; scratch [2, block, s]. */
-static void backward_query_block(const struct backward *a, const struct head_view *head,
-                                 int64_t i0, float *scratch)
-{
-    struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * a->shape->s);
-    for (int64_t j = 0; j < i0 + b.m; j += KEY_TILE)
-        score_keys(head, a, &b, j);
-    backward_queries(head, a, &b);
-}
-
-/* dk and dv of one tile of a key-value head's keys; scratch [2, block, s]. */
+/* dk and dv of one tile of a key-value head's keys. */
 static void backward_key_tile(const struct backward *a, int64_t i_kv_head, int64_t j0,
-                              float *scratch)
+                              const struct scratch *scratch)
 {
-    int64_t s = a->shape->s, first = i_kv_head * a->at.group;
-    for (int64_t g = first; g < first + a->at.group; g++) {
-        struct head_view head = head_of(a, g);
-        if (g == first)
-            zero_keys(&head, a, j0, mist_cpu_min(s, j0 + KEY_TILE));
-        for (int64_t i0 = j0 / a->at.block * a->at.block; i0 < s; i0 += a->at.block) {
-            struct block_view b = block_of(a, i0, scratch, scratch + a->at.block * s);
-            score_keys(&head, a, &b, j0);
-            backward_keys(&head, a, &b, j0);
+    const struct attention *at = &a->at;
+    int64_t s = at->shape->s, first = i_kv_head * at->group;
+    int64_t n = mist_cpu_min(s - j0, at->tile);
+    struct head_view head = head_of(a, first, j0, scratch);
+
+    zero_keys(&head, n, at->shape->head_dim);
+    for (int64_t g = first; g < first + at->group; g++) {
+        head = head_of(a, g, j0, scratch);
+        for (int64_t i0 = j0 / at->block * at->block; i0 < s; i0 += at->block) {
+            struct block_view b = block_of(at, &head, scratch, i0);
+            backward_keys(&b, score_keys(&b, j0), j0);
         }
     }
+    finish_keys(a, first, &head, n);
 }
 
 /* The calling thread's share, in tasks that need no other's result; large ones first. */
-static void backward_apart(const struct backward *a, float *scratch)
+static void backward_apart(const struct backward *a, const struct scratch *scratch)
 {
-    int64_t s = a->shape->s, n_heads = a->shape->b * a->shape->heads;
-    int64_t n_kv_heads = a->shape->b * a->shape->kv_heads;
-    int64_t n_tiles = (s + KEY_TILE - 1) / KEY_TILE, n_blocks = a->at.n_query_blocks;
+    const struct attention *at = &a->at;
+    int64_t n_heads = at->shape->b * at->shape->heads;
+    int64_t n_kv_heads = at->shape->b * at->shape->kv_heads;
 #pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t t = 0; t < n_kv_heads * n_tiles; t++)
-        backward_key_tile(a, t % n_kv_heads, t / n_kv_heads * KEY_TILE, scratch);
+    for (int64_t t = 0; t < n_kv_heads * at->n_tiles; t++)
+        backward_key_tile(a, t % n_kv_heads, t / n_kv_heads * at->tile, scratch);
 #pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t t = 0; t < n_heads * n_blocks; t++) {
-        struct head_view head = head_of(a, t % n_heads);
-        backward_query_block(a, &head, (n_blocks - 1 - t / n_heads) * a->at.block,
-                             scratch);
+    for (int64_t t = 0; t < n_heads * at->n_blocks; t++) {
+        struct head_view head = head_of(a, t % n_heads, 0, scratch);
+        struct block_view b =
+            block_of(at, &head, scratch, (at->n_blocks - 1 - t / n_heads) * at->block);
+        backward_block(&b, false);
+    }
+}
+
+static void attend_backward(struct backward *a, void *workspace, int n_threads)
+{
+    const struct mist_cpu_attention *shape = a->at.shape;
+    int64_t n_kv_heads = shape->b * shape->kv_heads;
+    bool are_enough = n_kv_heads % n_threads == 0 || n_kv_heads >= 4 * n_threads;
+
+    if (!find_products(&a->at, true)) {
+        memset(a->dqkv, 0xFF,
+               (size_t)(shape->b * shape->s * a->at.token) * sizeof(mist_bf16)); /* NaN */
+        return;
+    }
+#pragma omp parallel num_threads(n_threads)
+    {
+        struct scratch scratch = scratch_of(&a->at, workspace);
+        omp_set_num_threads(1); /* of this task: oneDNN starts no threads within */
+        if (are_enough) {
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t t = 0; t < n_kv_heads; t++)
+                backward_alone(a, t, &scratch);
+        } else {
+            backward_apart(a, &scratch);
+        }
     }
 }
 
 size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
-                                                   int n_threads)
+                                                   bool is_bf16, int n_threads)
 {
-    return 2 * mist_cpu_attention_forward_workspace_bytes(shape, n_threads);
+    struct attention at = attention_of(shape, is_bf16);
+
+    return (size_t)n_threads * backward_floats(&at) * sizeof(float);
 }
 
 void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *qkv,
@@ -314,86 +617,19 @@ void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *q
                                  const struct mist_cpu_attention *shape, void *workspace,
                                  int n_threads)
 {
-    const struct backward a = {dqkv, d_out, qkv, out, lse, shape, layout_of(shape)};
-    int64_t n_kv_heads = shape->b * shape->kv_heads;
-    bool are_enough = n_kv_heads % n_threads == 0 || n_kv_heads >= 4 * n_threads;
-#pragma omp parallel num_threads(n_threads)
-    {
-        float *scratch =
-            (float *)workspace + omp_get_thread_num() * 2 * a.at.block * shape->s;
-        if (are_enough) {
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t t = 0; t < n_kv_heads; t++)
-                backward_alone(&a, t, scratch);
-        } else {
-            backward_apart(&a, scratch);
-        }
-    }
+    struct backward a = {attention_of(shape, false), dqkv, d_out, qkv, out, lse};
+
+    attend_backward(&a, workspace, n_threads);
 }
 
-/* ------------------------------------------------------------------------------- rope */
-
-void mist_cpu_rope_fill(float *table, int64_t s, const struct mist_model *model)
+void mist_cpu_bf16_attention_backward(struct mist_cpu_bf16 *context, mist_bf16 *dqkv,
+                                      const mist_bf16 *d_out, const mist_bf16 *qkv,
+                                      const mist_bf16 *out, const float *lse,
+                                      const struct mist_cpu_attention *shape,
+                                      void *workspace, int n_threads)
 {
-    int64_t head_dim = model->head_dim, half = head_dim / 2;
-    for (int64_t j = 0; j < half; j++) {
-        double frequency = mist_model_rope_frequency(model, (int32_t)j);
-        for (int64_t i = 0; i < s; i++) {
-            table[i * head_dim + j] = (float)cos((double)i * frequency);
-            table[i * head_dim + half + j] = (float)sin((double)i * frequency);
-        }
-    }
-}
+    struct backward a = {attention_of(shape, true), dqkv, d_out, qkv, out, lse};
 
-/* Turns n_heads consecutive heads of one token; direction -1 turns back. */
-MIST_CPU_CLONES static void rotate_heads(float *x, const float *table, int64_t n_heads,
-                                         int64_t half, float direction)
-{
-    const float *cosine = table, *sine = table + half;
-    for (int64_t i = 0; i < n_heads; i++) {
-        float *lo = x + i * 2 * half, *hi = lo + half;
-#pragma omp simd
-        for (int64_t j = 0; j < half; j++) {
-            float a = lo[j], b = hi[j], c = cosine[j], d = direction * sine[j];
-            lo[j] = a * c - b * d;
-            hi[j] = b * c + a * d;
-        }
-    }
-}
-
-MIST_CPU_CLONES static void rotate_bf16_heads(mist_bf16 *x, const float *table,
-                                              int64_t n_heads, int64_t half,
-                                              float direction)
-{
-    const float *cosine = table, *sine = table + half;
-    for (int64_t i = 0; i < n_heads; i++) {
-        mist_bf16 *lo = x + i * 2 * half, *hi = lo + half;
-#pragma omp simd
-        for (int64_t j = 0; j < half; j++) {
-            float a = mist_bf16_value(lo[j]), b = mist_bf16_value(hi[j]);
-            float c = cosine[j], d = direction * sine[j];
-            lo[j] = mist_bf16_round(a * c - b * d);
-            hi[j] = mist_bf16_round(b * c + a * d);
-        }
-    }
-}
-
-void mist_cpu_rope(bool is_bf16, void *qkv, const float *table,
-                   const struct mist_cpu_attention *shape, bool is_backward,
-                   int n_threads)
-{
-    float direction = is_backward ? -1.0f : 1.0f;
-    struct layout at = layout_of(shape);
-    int64_t n_tokens = shape->b * shape->s, half = shape->head_dim / 2;
-    int64_t n_heads = shape->heads + shape->kv_heads;
-
-#pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n_tokens; i++) {
-        const float *turns = table + i % shape->s * shape->head_dim;
-        if (is_bf16)
-            rotate_bf16_heads((mist_bf16 *)qkv + i * at.token, turns, n_heads, half,
-                              direction);
-        else
-            rotate_heads((float *)qkv + i * at.token, turns, n_heads, half, direction);
-    }
+    a.at.context = context;
+    attend_backward(&a, workspace, n_threads);
 }

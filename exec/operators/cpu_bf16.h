@@ -11,13 +11,12 @@
  *     MIST_CPU_BF16_GRADIENTS.
  *   - Scratch comes from the caller (size from the *_workspace_bytes function beside it,
  *     alignment of float) where a row must be held in fp32.
- *   - Linear layers multiply bf16 by bf16 and accumulate in fp32 in oneDNN, for which
- * they need a context and a processor that can: mist_cpu_has_bf16(). All others run
- *     anywhere.
+ *   - Linear layers and attention multiply bf16 by bf16 and accumulate in fp32 in oneDNN,
+ *     for which they need a context and a processor that can: mist_cpu_has_bf16(). All
+ *     others run anywhere.
+ *   - Attention rounds its probabilities, not yet divided by their sum, and the slopes of
+ *     its scores for the products that read them, as flash attention does on a GPU.
  * The bits of every result are the same for any n_threads.
- *
- * Attention's products are fp32: converting a head costs little beside them, and
- * probabilities keep their digits.
  */
 #ifndef MIST_EXEC_CPU_BF16_H
 #define MIST_EXEC_CPU_BF16_H
@@ -78,20 +77,15 @@ void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *d
 
 /* -------------------------------------------------------------------------- attention */
 
-void mist_cpu_bf16_attention_forward(mist_bf16 *out, float *lse, const mist_bf16 *qkv,
+/* Should oneDNN fail, the output becomes NaN, as above. */
+void mist_cpu_bf16_attention_forward(struct mist_cpu_bf16 *context, mist_bf16 *out,
+                                     float *lse, const mist_bf16 *qkv,
                                      const struct mist_cpu_attention *shape,
                                      void *workspace, int n_threads);
-size_t
-mist_cpu_bf16_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
-                                                int n_threads);
-
-void mist_cpu_bf16_attention_backward(mist_bf16 *dqkv, const mist_bf16 *d_out,
-                                      const mist_bf16 *qkv, const mist_bf16 *out,
-                                      const float *lse,
+void mist_cpu_bf16_attention_backward(struct mist_cpu_bf16 *context, mist_bf16 *dqkv,
+                                      const mist_bf16 *d_out, const mist_bf16 *qkv,
+                                      const mist_bf16 *out, const float *lse,
                                       const struct mist_cpu_attention *shape,
                                       void *workspace, int n_threads);
-size_t
-mist_cpu_bf16_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
-                                                 int n_threads);
 
 #endif

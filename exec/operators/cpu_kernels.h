@@ -128,7 +128,7 @@ void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
                                 const struct mist_cpu_attention *shape, void *workspace,
                                 int n_threads);
 size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
-                                                  int n_threads);
+                                                  bool is_bf16, int n_threads);
 
 /* dqkv (packed like qkv, overwritten) from d_out; recomputes the probabilities from qkv
  * and lse. */
@@ -137,7 +137,7 @@ void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *q
                                  const struct mist_cpu_attention *shape, void *workspace,
                                  int n_threads);
 size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
-                                                   int n_threads);
+                                                   bool is_bf16, int n_threads);
 
 /*
  * Rotary position embedding as in Hugging Face's Llama ("rotate half", Su et al. 2021):

@@ -189,16 +189,16 @@ static void attention(step_args at)
     void *const *x = at->operands;
 
     if (at->step->phase == MIST_PHASE_FORWARD && is_bf16(at))
-        mist_cpu_bf16_attention_forward(x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
-                                        x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
-                                        at->n_threads);
+        mist_cpu_bf16_attention_forward(
+            at->backend, x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
+            x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace, at->n_threads);
     else if (at->step->phase == MIST_PHASE_FORWARD)
         mist_cpu_attention_forward(x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
                                    x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
                                    at->n_threads);
     else if (is_bf16(at))
         mist_cpu_bf16_attention_backward(
-            x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
+            at->backend, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
             x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], &shape, at->workspace,
             at->n_threads);
     else

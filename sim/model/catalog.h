@@ -91,7 +91,8 @@ enum {
     MIST_CATALOG_NORM_GPU_ROWS = 8,     /* the same of a GPU, at least */
     MIST_CATALOG_NORM_GPU_BLOCKS = 512, /* and so many blocks at most: some for each
                                            multiprocessor of a large GPU */
-    MIST_CATALOG_QUERY_BLOCK = 64,
+    MIST_CATALOG_QUERY_BLOCK = 64,      /* of attention on a CPU, and of keys */
+    MIST_CATALOG_KEY_TILE = 256,
     /* linear_cross_entropy has the logits of so many rows at once, on a GPU and on a CPU;
      * its workspace is as large, and tells the kernels. The weight's gradient is read and
      * written each time: 8 bytes against 2 FLOP per row and element. So 4096 rows are

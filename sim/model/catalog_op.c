@@ -225,19 +225,41 @@ static int64_t gpu_attention_workspace(struct mist_op_use *use)
     return sum(use, plans, product(use, 4, n_rows), fast > chunk ? fast : chunk);
 }
 
-/* On a CPU each thread has blocks of scores, in bf16 a head's tensors in fp32, too. */
+/* In floats, of a thread of a CPU: the scores of a block of queries, against all keys in
+ * tiles; in bf16 a tile of them rounded, and the block's out. */
+static int64_t attention_forward_room(struct mist_op_use *use, int64_t rows, int64_t tile)
+{
+    int64_t scores = product(use, rows, tile, mist_divide_up(use->dims[1], tile));
+    int64_t rounded =
+        sum(use, mist_divide_up(rows * tile, 2), product(use, rows, use->dims[4]));
+
+    return sum(use, scores, is_bf16(use) ? rounded : 0);
+}
+
+/* P and dS of a block and a tile, and delta; in bf16 both rounded, two rows in fp32, dq of
+ * the block, dk and dv of a head. */
+static int64_t attention_backward_room(struct mist_op_use *use, int64_t rows,
+                                       int64_t tile)
+{
+    int64_t d = use->dims[4];
+    int64_t sums = product(use, d, sum(use, 2, rows, product(use, 2, use->dims[1])));
+
+    return sum(use, 2 * rows * tile, rows,
+               is_bf16(use) ? sum(use, rows * tile, sums) : 0);
+}
+
 static int64_t attention_workspace(struct mist_op_use *use)
 {
-    bool is_forward = use->phase == MIST_PHASE_FORWARD;
-    int64_t s = use->dims[1], n = is_forward ? 1 : 2;
+    int64_t s = use->dims[1];
     int64_t rows = s < MIST_CATALOG_QUERY_BLOCK ? s : MIST_CATALOG_QUERY_BLOCK;
+    int64_t tile = s < MIST_CATALOG_KEY_TILE ? s : MIST_CATALOG_KEY_TILE;
 
     if (use->threads == 0)
         return gpu_attention_workspace(use);
-    return sum(use, product(use, 4, n, use->threads, rows, s),
-               is_bf16(use)
-                   ? product(use, 4, is_forward ? 4 : 10, use->threads, s, use->dims[4])
-                   : 0);
+    return product(use, 4, use->threads,
+                   use->phase == MIST_PHASE_FORWARD
+                       ? attention_forward_room(use, rows, tile)
+                       : attention_backward_room(use, rows, tile));
 }
 
 /* ------------------------------------------------------------------------------ table */

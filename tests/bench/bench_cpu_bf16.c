@@ -64,7 +64,7 @@ static void tensors_init(struct tensors *t)
     for (int i = 0; i < ROWS; i++)
         t->tokens[i] = i * 31 % VOCAB;
     t->workspace = must_alloc((int64_t)max_of(
-        mist_cpu_bf16_attention_backward_workspace_bytes(&t->attention, 1),
+        mist_cpu_attention_backward_workspace_bytes(&t->attention, true, 1),
         mist_cpu_bf16_norm_backward_workspace_bytes(ROWS, H, 1)));
 }
 
@@ -168,12 +168,12 @@ static void run_bf16(struct tensors *t, const struct row *r)
                                              ROWS, r->n_in, r->n_out, 1, 0);
         break;
     case ATTENTION:
-        mist_cpu_bf16_attention_forward(t->y16, t->lse, t->x16, &t->attention,
+        mist_cpu_bf16_attention_forward(t->context, t->y16, t->lse, t->x16, &t->attention,
                                         t->workspace, 1);
         break;
     case ATTENTION_BACKWARD:
-        mist_cpu_bf16_attention_backward(t->z16, t->w16, t->x16, t->y16, t->lse,
-                                         &t->attention, t->workspace, 1);
+        mist_cpu_bf16_attention_backward(t->context, t->z16, t->w16, t->x16, t->y16,
+                                         t->lse, &t->attention, t->workspace, 1);
         break;
     case NORM:
         mist_cpu_norm_forward(true, MIST_CPU_NORM_LAYER, t->y16, NULL, t->stats, t->x16,

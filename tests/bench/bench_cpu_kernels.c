@@ -90,7 +90,7 @@ static void tensors_init(struct tensors *t, const struct sizes *z)
         t->tokens[i] = (int32_t)(i * 7919 % z->vocab);
     t->workspace = must_alloc(
         (int64_t)(mist_cpu_norm_backward_workspace_bytes(rows, z->h) +
-                  mist_cpu_attention_backward_workspace_bytes(&t->attention, 1)));
+                  mist_cpu_attention_backward_workspace_bytes(&t->attention, false, 1)));
 }
 
 static void tensors_fini(struct tensors *t)

@@ -46,9 +46,9 @@ static struct result run_kernels(struct help *h, const struct mist_cpu_attention
                        help_poisoned(h, a->b * a->heads * a->s),
                        help_poisoned(h, n_qkv_of(a))};
     int64_t n_forward =
-        (int64_t)(mist_cpu_attention_forward_workspace_bytes(a, n_threads) / 4);
+        (int64_t)(mist_cpu_attention_forward_workspace_bytes(a, false, n_threads) / 4);
     int64_t n_backward =
-        (int64_t)(mist_cpu_attention_backward_workspace_bytes(a, n_threads) / 4);
+        (int64_t)(mist_cpu_attention_backward_workspace_bytes(a, false, n_threads) / 4);
     float *forward = help_poisoned(h, n_forward),
           *backward = help_poisoned(h, n_backward);
     mist_cpu_attention_forward(r.out, r.lse, qkv, a, forward, n_threads);

@@ -114,8 +114,8 @@ static void start(struct job *job, const struct mist_cuda_sdpa_shape *s)
     fill(job->qkv, job->cpu_qkv, job->n_qkv, 2.0f);
     fill(job->d_out, job->cpu_d_out, job->n_out, 1.0f);
 
-    void *scratch =
-        guarded((int64_t)mist_cpu_attention_backward_workspace_bytes(&job->cpu_shape, 1));
+    void *scratch = guarded(
+        (int64_t)mist_cpu_attention_backward_workspace_bytes(&job->cpu_shape, false, 1));
     mist_cpu_attention_forward(job->cpu_out, job->cpu_lse, job->cpu_qkv, &job->cpu_shape,
                                scratch, 1);
     mist_cpu_attention_backward(job->cpu_dqkv, job->cpu_d_out, job->cpu_qkv, job->cpu_out,

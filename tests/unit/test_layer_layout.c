@@ -365,13 +365,12 @@ static void test_scratch(void **state)
     for_all(check_scratch);
 }
 
-/* Of the fp32 kernels of the CPU. */
+/* Of the kernels of the CPU. */
 static void check_workspace(const struct mist_model *m,
                             const struct mist_layer_layout *layout)
 {
     (void)m;
-    if (layout->shape.dtype != MIST_DTYPE_FP32)
-        return;
+    bool is_bf16 = layout->shape.dtype == MIST_DTYPE_BF16;
     for (int i = 0; i < layout->n_forward + layout->n_backward; i++) {
         const struct mist_step *step = i < layout->n_forward
                                            ? &layout->forward[i]
@@ -382,9 +381,11 @@ static void check_workspace(const struct mist_model *m,
         int threads = layout->shape.threads;
         size_t need = 0;
         if (step->op == MIST_OP_ATTENTION && is_forward)
-            need = mist_cpu_attention_forward_workspace_bytes(&shape, threads);
+            need = mist_cpu_attention_forward_workspace_bytes(&shape, is_bf16, threads);
         else if (step->op == MIST_OP_ATTENTION)
-            need = mist_cpu_attention_backward_workspace_bytes(&shape, threads);
+            need = mist_cpu_attention_backward_workspace_bytes(&shape, is_bf16, threads);
+        else if (is_bf16)
+            continue; /* others have rows in fp32, too */
         else if ((step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM) &&
                  !is_forward)
             need = mist_cpu_norm_backward_workspace_bytes(d[0], d[1]);
