@@ -338,7 +338,7 @@ static enum mist_status make_space(struct session *at, struct mist_err *err)
                           : (int64_t)cluster->nodes * cluster->devices_per_node;
     unsigned groups = options->space.n > 0                     ? 0
                       : options->target == MIST_FRAMEWORK_OURS ? MIST_SPACE_ALL
-                                                               : 1u << MIST_SPACE_CKPT;
+                                                               : MIST_TARGET_GROUPS;
     enum mist_status status = MIST_OK;
 
     for (int i = 0; i < options->space.n && status == MIST_OK; i++)

@@ -23,7 +23,6 @@ struct target {
     const struct mist_validate_config *config;
     struct mist_space selective_space; /* selective recomputation is of the whole job */
     struct mist_stage_price *selective_price;
-    struct mist_bounds bounds; /* but for the schedule, which is tried last */
     const atomic_int *is_over;
     struct candidate *candidates; /* [n], sorted once they are priced */
     size_t n, capacity;
@@ -81,13 +80,14 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     mist_args_set(&args, MIST_ARG_ATTENTION, job->attention);
     mist_args_set(&args, MIST_ARG_NO_DROPOUT, job->has_no_dropout);
     mist_args_set(&args, MIST_ARG_OVERLAPS, job->overlaps);
-    if (mist_args_make_plan(&args, out, NULL) != MIST_OK ||
+    if (mist_args_make_plan(&args, out, NULL) != MIST_OK)
+        return false;
+    mist_validate_set_allowed_pipeline(space, out);
+    if (!mist_bounds_allow(&space->bounds, out) ||
         mist_args_express(out, space->devices_per_node, &text, &n, &beside, NULL) !=
             MIST_OK)
         return false;
     free(text);
-    if (!mist_bounds_allow(&at->bounds, out))
-        return false;
     out->job.threads = job->threads;
     out->job.computes_on_gpu = job->computes_on_gpu;
     out->device_memory_bytes = at->config->device_memory_bytes;
@@ -298,7 +298,6 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
                                      struct mist_validated *best, struct mist_err *err)
 {
     struct mist_validated other = *best;
-    const struct mist_bounds *bounds = &config->space->bounds;
     struct mist_args_beside beside;
     char *text = NULL;
     size_t n_text = 0;
@@ -309,7 +308,7 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
         return mist_err_memory(err, NULL);
     *other.plan = *best->plan;
     if (mist_validate_set_pipeline(other.plan, pipeline, n) &&
-        mist_bounds_allow(bounds, other.plan) &&
+        mist_bounds_allow(&config->space->bounds, other.plan) &&
         mist_args_express(other.plan, config->space->devices_per_node, &text, &n_text,
                           &beside, NULL) == MIST_OK)
         status = mist_validate_plan(config, NULL, &other, err);
@@ -317,8 +316,7 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
         other.holds = false;
     free(text);
     if (status == MIST_OK && other.holds &&
-        (other.plan->predicted.iteration_s < best->plan->predicted.iteration_s ||
-         !mist_bounds_allow(bounds, best->plan))) {
+        other.plan->predicted.iteration_s < best->plan->predicted.iteration_s) {
         struct mist_plan *slower = best->plan;
         *best = other;
         other.plan = slower;
@@ -356,20 +354,6 @@ static int compare_plans(const void *a_void, const void *b_void)
     return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
 }
 
-/* Drops plans whose schedule is not within the bounds. */
-static void drop_unbound(struct target *at)
-{
-    struct mist_validate_result *result = at->result;
-    size_t n = 0;
-
-    for (size_t i = 0; i < result->n_plans; i++)
-        if (mist_bounds_allow(&at->config->space->bounds, result->plans[i].plan))
-            result->plans[n++] = result->plans[i];
-        else
-            free(result->plans[i].plan);
-    result->n_plans = n;
-}
-
 static enum mist_status validate_all(struct target *at, struct mist_err *err)
 {
     struct mist_validate_result *result = at->result;
@@ -390,7 +374,6 @@ static enum mist_status validate_all(struct target *at, struct mist_err *err)
     }
     for (size_t i = 0; i < result->n_plans && status == MIST_OK; i++)
         status = try_pipelines(at, &result->plans[i], err);
-    drop_unbound(at);
     if (status == MIST_OK && result->n_plans > 0)
         qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
     return status;
@@ -430,14 +413,11 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
 {
     struct target at = {.config = config,
                         .selective_space = *config->space,
-                        .bounds = config->space->bounds,
                         .is_over = is_over,
                         .closest_bytes = INFINITY,
                         .result = result};
 
     *result = (struct mist_validate_result){0};
-    at.bounds.of[MIST_KNOB_SCHEDULE] = mist_bounds_none().of[MIST_KNOB_SCHEDULE];
-    at.bounds.of[MIST_KNOB_CHUNKS] = mist_bounds_none().of[MIST_KNOB_CHUNKS];
     at.selective_space.job.recomputes_attention = true;
     enum mist_status status =
         mist_stage_price_new(config->cost_model, &at.selective_space, config->threads,

@@ -18,6 +18,11 @@
 #include "core/message.h"
 #include "tune/validate.h"
 
+/* The groups of knobs (tune/space.h) that are searched, which bounds may speak of. */
+#define MIST_TARGET_GROUPS                                                               \
+    (1u << MIST_SPACE_ZERO | 1u << MIST_SPACE_CKPT | 1u << MIST_SPACE_SEQUENCE |         \
+     1u << MIST_SPACE_SCHEDULE)
+
 /*
  * Makes a job and a model those of the framework: its name, flash attention, no dropout,
  * overlapping; Megatron-LM pads the vocabulary to a multiple of 128, which is said. Of ours

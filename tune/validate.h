@@ -153,6 +153,10 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
 struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
                                             enum mist_pipeline_schedule pipeline);
 
+/* Gives a plan the first pipeline schedule that the bounds allow, if there is one. */
+void mist_validate_set_allowed_pipeline(const struct mist_space *space,
+                                        struct mist_plan *plan);
+
 /* Gives a plan another pipeline schedule; n_chunks is for those that leave it open. False
  * (the plan is untouched): mist_plan_check() would refuse it. */
 bool mist_validate_set_pipeline(struct mist_plan *plan,

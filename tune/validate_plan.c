@@ -71,8 +71,8 @@ struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
                                     range.min > 4 ? range.min : 4};
 }
 
-/* Gives a plan the first pipeline schedule that the bounds allow. */
-static void set_allowed_pipeline(const struct mist_space *space, struct mist_plan *plan)
+void mist_validate_set_allowed_pipeline(const struct mist_space *space,
+                                        struct mist_plan *plan)
 {
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
         enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
@@ -109,7 +109,7 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
         out->predicted.stable_s[i] = choice->t_s;
         out->predicted.extra_s[i] = choice->d_s;
     }
-    set_allowed_pipeline(space, out);
+    mist_validate_set_allowed_pipeline(space, out);
 }
 
 bool mist_validate_set_pipeline(struct mist_plan *plan,

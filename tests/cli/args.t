@@ -108,6 +108,12 @@ expect_exit 0
 run mist-sim --framework deepspeed --from-args best_ds.json --model gpt3-1.3b --seq-len 1024 --attention flash \
     --no-dropout $cluster
 expect_exit 0
+begin 'within the bounds: of ZeRO, and of the schedule and its chunks'
+run mist-tune --target megatron $tune --fix zero=1,pp=2,chunks=6 --fix schedule=interleaved -o best.json --force
+expect_exit 0
+expect_stdout '^its chunks +6$'
+perl -MJSON::PP -0ne '$s = decode_json($_)->{stages}; exit(@$s != 2 || grep({ $_->{zero} != 1 } @$s))' best.json ||
+    fail "$(cat best.json)"
 begin 'a dry run'
 run mist-tune --target megatron $tune --export no.sh -n
 expect_exit 0
