@@ -1,8 +1,16 @@
 /*
- * Property: the event engine equals a naive simulator that knows no programs, lanes and
- * iterations but only the tasks of all devices, steps from event to event and looks at
- * everything each time; on random programs with groups, interference, zero-length tasks
- * and several iterations. MIST_SEED chooses the graphs.
+ * Properties of the event engine, on random programs with groups, interference,
+ * zero-length tasks and several iterations. MIST_SEED chooses the graphs.
+ *   equal     to a naive simulator that knows no programs, lanes and iterations but only
+ *             the tasks of all devices, steps from event to event and looks at everything
+ *             each time
+ *   bounded   from below by the longest path and by the busiest stream; where nothing
+ *             slows anything down the longest path it is
+ *   scaled    all durations times a factor: all times times the factor
+ *   renamed   devices and groups in another order: the same times
+ *   monotone  faster messages, or faster computation, are never slower where nothing slows
+ *             anything down. (Otherwise they may be: what is over sooner on one device
+ *             begins sooner on another, and disturbs there.)
  */
 #include "tests/unit/test.h"
 
@@ -11,6 +19,7 @@
 #include <math.h>
 
 #define N_GRAPHS     2000
+#define N_MEANING    1000 /* graphs of the other properties */
 #define MAX_PROGRAMS 3
 #define MAX_DEVS     6
 #define MAX_OWN      14 /* tasks of a program */
@@ -423,9 +432,241 @@ static void test_equals_naive_simulator(void **state)
     assert_true(n_rate_changes > N_GRAPHS);
 }
 
+/* ------------------------------------------------------------- what a replay must mean */
+
+/* A replay, kept. */
+struct replayed {
+    struct mist_arena arena;
+    struct mist_event_result result;
+};
+
+static void replay(const struct random_graph *r, struct replayed *out)
+{
+    struct mist_event_engine *engine;
+    struct mist_err err = {0};
+
+    mist_arena_init(&out->arena);
+    must(mist_event_engine_prepare(&engine, &r->g, &out->arena, &err), &err);
+    must(mist_event_engine_run(engine, &out->result, &err), &err);
+}
+
+static double makespan_s(const struct random_graph *r)
+{
+    struct replayed replayed;
+
+    replay(r, &replayed);
+    mist_arena_fini(&replayed.arena);
+    return replayed.result.makespan_s;
+}
+
+/* Whether task k must end before i starts, which stands behind it. */
+static bool is_before(const struct flat_graph *g, int k, int i)
+{
+    if (g->device[k] != g->device[i])
+        return false;
+    for (int d = g->dep_offset[i]; d < g->dep_offset[i + 1]; d++)
+        if (g->dep[d] == k || (g->dep[d] < 0 && k < -1 - g->dep[d]))
+            return true;
+    return g->channel[k] == g->channel[i];
+}
+
+/* The longest path: starts move later until none has to, those who meet together. */
+static double longest_path_s(const struct flat_graph *g)
+{
+    static double start_s[MAX_TASKS], work_s[MAX_TASKS];
+    double end_s = 0;
+
+    for (int i = 0; i < g->n_tasks; i++) {
+        start_s[i] = 0;
+        work_s[i] = 0;
+        for (int k = 0; k < g->n_tasks; k++)
+            if (together(g, i, k))
+                work_s[i] = fmax(work_s[i], g->work_s[k]);
+    }
+    for (bool has_moved = true; has_moved;) {
+        has_moved = false;
+        for (int i = 0; i < g->n_tasks; i++) {
+            double from_s = start_s[i];
+            for (int k = 0; k < g->n_tasks; k++) {
+                if (k < i && is_before(g, k, i))
+                    from_s = fmax(from_s, start_s[k] + work_s[k]);
+                if (together(g, i, k))
+                    from_s = fmax(from_s, start_s[k]);
+            }
+            has_moved = has_moved || from_s > start_s[i];
+            start_s[i] = from_s;
+            end_s = fmax(end_s, from_s + work_s[i]);
+        }
+    }
+    return end_s;
+}
+
+static double busiest_stream_s(const struct flat_graph *g)
+{
+    double sum_s[MAX_DEVS][MIST_N_STREAMS] = {{0}}, most_s = 0;
+
+    for (int i = 0; i < g->n_tasks; i++) {
+        double *sum = &sum_s[g->device[i]][g->channel[i]];
+        *sum += g->work_s[i];
+        most_s = fmax(most_s, *sum);
+    }
+    return most_s;
+}
+
+static void calm(struct random_graph *r)
+{
+    for (int d = 0; d < r->g.n_devices; d++)
+        r->device[d].interference = NULL;
+}
+
+static void test_makespans_are_bounded(void **state)
+{
+    uint64_t seed = test_seed(20260102), rng = seed;
+    static struct random_graph r;
+    static struct flat_graph flat;
+
+    for (int i = 0; i < N_MEANING; i++) {
+        make_graph(&r, &rng);
+        flatten(&r, &flat);
+        double path_s = longest_path_s(&flat), disturbed_s = makespan_s(&r);
+        if (disturbed_s < path_s * (1 - 1e-9) ||
+            disturbed_s < busiest_stream_s(&flat) * (1 - 1e-9))
+            fail_msg("seed %llu graph %d: %.17g s, the longest path is %.17g",
+                     (unsigned long long)seed, i, disturbed_s, path_s);
+        calm(&r);
+        if (!(difference(makespan_s(&r), path_s) <= 1e-9))
+            fail_msg("seed %llu graph %d: undisturbed %.17g s, the longest path is %.17g",
+                     (unsigned long long)seed, i, makespan_s(&r), path_s);
+    }
+}
+
+/* Work of the tasks that meet others, or of those that don't, times a factor. Devices may
+ * have one array in common. */
+static void scale_work(struct random_graph *r, double factor, bool of_messages,
+                       bool of_others)
+{
+    for (int d = 0; d < r->g.n_devices; d++) {
+        const struct random_program *p = &r->own[r->device[d].program];
+        for (int i = 0; i < p->n_tasks; i++)
+            r->work_s[d][i] = r->device[d].work_s[i];
+    }
+    for (int d = 0; d < r->g.n_devices; d++) {
+        const struct random_program *p = &r->own[r->device[d].program];
+        r->device[d].work_s = r->work_s[d];
+        for (int i = 0; i < p->n_tasks; i++)
+            if (p->lane[i] >= 0 ? of_messages : of_others)
+                r->work_s[d][i] *= factor;
+    }
+}
+
+static void test_faster_is_never_slower(void **state)
+{
+    uint64_t seed = test_seed(20260103), rng = seed;
+    static struct random_graph r;
+    int n_faster = 0;
+
+    for (int i = 0; i < N_MEANING; i++) {
+        double before_s, after_s;
+        bool of_messages = below(&rng, 2);
+        make_graph(&r, &rng);
+        calm(&r);
+        before_s = makespan_s(&r);
+        scale_work(&r, 0.1 + 0.9 * uniform(&rng), of_messages, !of_messages);
+        after_s = makespan_s(&r);
+        if (after_s > before_s * (1 + 1e-12))
+            fail_msg("seed %llu graph %d: %.17g s, %.17g with faster %s",
+                     (unsigned long long)seed, i, before_s, after_s,
+                     of_messages ? "messages" : "computation");
+        n_faster += after_s < before_s;
+    }
+    assert_true(n_faster > N_MEANING / 4);
+}
+
+static void test_times_scale(void **state)
+{
+    uint64_t seed = test_seed(20260104), rng = seed;
+    static struct random_graph r;
+
+    for (int i = 0; i < N_MEANING; i++) {
+        bool is_power = below(&rng, 2);
+        double by = is_power ? 4 : 0.1 + 5 * uniform(&rng);
+        make_graph(&r, &rng);
+        double before_s = makespan_s(&r);
+        scale_work(&r, by, true, true);
+        double after_s = makespan_s(&r);
+        if (!(fabs(after_s - by * before_s) <= (is_power ? 0 : 1e-9) * by * before_s))
+            fail_msg("seed %llu graph %d: %.17g s times %g is not %.17g s",
+                     (unsigned long long)seed, i, before_s, by, after_s);
+    }
+}
+
+/* A random order of n numbers. */
+static void shuffle(int *order, int n, uint64_t *rng)
+{
+    for (int i = 0; i < n; i++) {
+        int k = below(rng, i + 1);
+        order[i] = order[k];
+        order[k] = i;
+    }
+}
+
+/* The last iteration of a device among the tasks of all. */
+static const double *ends_of(const struct random_graph *r,
+                             const struct replayed *replayed, int device)
+{
+    const double *end_s = replayed->result.end_s;
+
+    for (int d = 0; d < device; d++)
+        end_s += r->program[r->device[d].program].n_tasks;
+    return end_s;
+}
+
+static void test_names_do_not_matter(void **state)
+{
+    uint64_t seed = test_seed(20260105), rng = seed;
+    static struct random_graph r, renamed;
+
+    for (int i = 0; i < N_MEANING; i++) {
+        struct replayed was, is;
+        int place[MAX_DEVS], number[3 * MAX_LANES];
+        make_graph(&r, &rng);
+        r.g.factor = NULL; /* it knows devices by their numbers */
+        renamed = r;
+        renamed.g.device = renamed.device;
+        shuffle(place, r.g.n_devices, &rng);
+        shuffle(number, r.g.n_groups, &rng);
+        for (int d = 0; d < r.g.n_devices; d++) {
+            struct mist_event_device *to = &renamed.device[place[d]];
+            *to = r.device[d];
+            to->group = renamed.group[place[d]];
+            for (int k = 0; k < MAX_LANES; k++)
+                renamed.group[place[d]][k] = number[r.group[d][k]];
+        }
+        replay(&r, &was);
+        replay(&renamed, &is);
+        for (int d = 0; d < r.g.n_devices; d++) {
+            const double *a = ends_of(&r, &was, d);
+            const double *b = ends_of(&renamed, &is, place[d]);
+            for (int k = 0; k < r.program[r.device[d].program].n_tasks; k++)
+                if (a[k] != b[k])
+                    fail_msg("seed %llu graph %d: task %d of device %d ends at %.17g s, "
+                             "as device %d at %.17g s",
+                             (unsigned long long)seed, i, k, d, a[k], place[d], b[k]);
+        }
+        mist_arena_fini(&was.arena);
+        mist_arena_fini(&is.arena);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equals_naive_simulator)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_naive_simulator),
+        cmocka_unit_test(test_makespans_are_bounded),
+        cmocka_unit_test(test_faster_is_never_slower),
+        cmocka_unit_test(test_times_scale),
+        cmocka_unit_test(test_names_do_not_matter),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
