@@ -90,7 +90,8 @@ static const struct mist_tool TOOL = {
     .positional_name = "KIND FILE",
     .positional_help =
         "timeline, memory (timelines, one above the other), breakdown, compare, errors, "
-        "ablation, pareto, links (a table), chrome (a timeline as Chrome trace)",
+        "ablation, sweep, sensitivity, pareto, links (a table), chrome (a timeline as "
+        "Chrome trace)",
     .positional_min = 2,
     .positional_max = 1 + MAX_INPUTS,
 };
@@ -117,6 +118,8 @@ static const struct kind {
     {"compare", NULL, mist_plot_write_compare},
     {"errors", NULL, mist_plot_write_errors},
     {"ablation", NULL, mist_plot_write_ablation},
+    {"sweep", NULL, mist_plot_write_sweep},
+    {"sensitivity", NULL, mist_plot_write_sensitivity},
     {"pareto", NULL, mist_plot_write_pareto},
     {"links", NULL, mist_plot_write_links},
     {"chrome", NULL, NULL},
@@ -227,7 +230,7 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "'%s' is no kind of picture, expected timeline, memory, breakdown, compare, "
-            "errors, ablation, pareto, links or chrome",
+            "errors, ablation, sweep, sensitivity, pareto, links or chrome",
             files.items[0]);
     if (!kind->write_timelines && n_files != 1)
         return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", kind->name,

@@ -24,4 +24,6 @@ EMBED(breakdown);
 EMBED(compare);
 EMBED(errors);
 EMBED(pareto);
+EMBED(sensitivity);
+EMBED(sweep);
 EMBED(links);

@@ -13,6 +13,8 @@ extern const char mist_script_breakdown[];
 extern const char mist_script_compare[];
 extern const char mist_script_errors[];
 extern const char mist_script_pareto[];
+extern const char mist_script_sensitivity[];
+extern const char mist_script_sweep[];
 extern const char mist_script_links[];
 
 #endif

@@ -1,6 +1,7 @@
 /* The words of trace sets. See sim_list.h; traces/README.md has the same tables. */
 #include "sim/sim_list.h"
 
+#include "sim/what_if.h"
 #include "traces/trace_set.h"
 
 #include <stdio.h>
@@ -134,6 +135,8 @@ static void emit_op(struct mist_emit *emit, enum mist_op op, enum mist_phase pha
 
 void mist_sim_list_add(struct mist_emit *emit)
 {
+    const char *name, *takes, *meaning;
+
     mist_emit_list_begin(emit, "operators", "Operators, of kernels.csv");
     for (int op = 0; op < MIST_N_OPS; op++)
         for (int phase = 0; phase < MIST_N_PHASES; phase++)
@@ -148,6 +151,16 @@ void mist_sim_list_add(struct mist_emit *emit)
         mist_emit_text(emit, "group", NULL, "nodes;ranks_per_node;concurrent_groups");
         mist_emit_text(emit, "bytes", NULL, links[i].bytes);
         mist_emit_text(emit, "includes", "time includes", links[i].includes);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+    mist_emit_list_begin(emit, "what_if",
+                         "Names of --what-if, of which 2x is twice as fast, or as much");
+    for (int i = 0; mist_what_if_name(i, &name, &takes, &meaning); i++) {
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "name", NULL, name);
+        mist_emit_text(emit, "takes", NULL, takes);
+        mist_emit_text(emit, "meaning", NULL, meaning);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);

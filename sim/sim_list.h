@@ -1,7 +1,7 @@
 /*
- * What mist-sim --list prints: the words of a trace set. Operators with their phases, the
- * dimensions of their shapes and what a row's time includes; operations of links with
- * theirs.
+ * What mist-sim --list prints: the words of a trace set, and those of --what-if. Operators
+ * with their phases, the dimensions of their shapes and what a row's time includes;
+ * operations of links with theirs; what edits can be of.
  */
 #ifndef MIST_SIM_SIM_LIST_H
 #define MIST_SIM_SIM_LIST_H
@@ -12,7 +12,7 @@
 /* What the time of an operator includes in a phase; NULL: it is never run in it. */
 const char *mist_sim_list_includes(enum mist_op op, enum mist_phase phase);
 
-/* Two lists, "operators" and "links". */
+/* Three lists, "operators", "links" and "what_if". */
 void mist_sim_list_add(struct mist_emit *emit);
 
 #endif

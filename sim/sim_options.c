@@ -42,11 +42,17 @@ static const struct mist_option option_table[] = {
                            "in all stages; selective: attention, as other frameworks do",
                            "plan", recompute_choices, recompute),
     ROW("what-if", MIST_OPTION_LIST, "Input", "NAME=VALUE",
-        "edit the cluster: kernel.OP=0.7x, link.NAME=2x, launch=, interference=none, "
-        "cluster.nodes=, straggler.rankN=1.3x; repeatable",
+        "with another cluster, 2x is twice as fast, or as much: kernel.NAME=2x, "
+        "link.nic=400Gb/s, device=h200, launch=none, rank.N=0.8x; --list has all names; "
+        "repeatable",
         NULL, 0, 0, what_if),
-    ROW("sweep", MIST_OPTION_STRING, "Input", "NAME=V1:V2:..",
-        "replay once per value of one what-if", NULL, 0, 0, sweep),
+    ROW("sweep", MIST_OPTION_LIST, "Input", "NAME=V1:V2:..",
+        "replay once per value of a what-if; of several, with every combination", NULL, 0,
+        0, sweep),
+    ROW("sensitivity", MIST_OPTION_FLAG, "Input", NULL,
+        "rank what would help most: each kind of kernel and link, memory and launches "
+        "10 % faster, and slower",
+        NULL, 0, 0, finds_sensitivity),
     ROW("model", MIST_OPTION_STRING, "Job without a plan", "NAME",
         "preset, or a Hugging Face config.json", NULL, 0, 0, job.model),
     ROW("from-args", MIST_OPTION_STRING, "Job without a plan", "FILE",
@@ -113,7 +119,9 @@ static const struct mist_option option_table[] = {
 static const char *const examples[] = {
     "mist-sim plan.json",
     "mist-sim plan.json --explain",
-    "mist-sim plan.json --what-if link.all=2x,kernel.attention=0.7x",
+    "mist-sim plan.json --what-if link.all=2x,kernel.attention=1.5x",
+    "mist-sim plan.json --sweep link.node=0.5x:1x:2x --csv",
+    "mist-sim plan.json --sensitivity",
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
     "mist-sim plan.json --framework megatron --recompute selective",

@@ -147,12 +147,19 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
     mist_emit_list_end(emit);
 }
 
+int64_t mist_sim_report_needed_bytes(const struct mist_plan *plan,
+                                     const struct mist_cluster *cluster,
+                                     const struct mist_replay_result *result)
+{
+    return mist_sim_report_device_bytes(plan, cluster, fullest_bytes(result));
+}
+
 /* Of the device that needs most, beside what it has. */
 static void emit_needed_memory(struct mist_emit *emit, const struct mist_plan *plan,
                                const struct mist_cluster *cluster,
                                const struct mist_replay_result *result)
 {
-    int64_t bytes = mist_sim_report_device_bytes(plan, cluster, fullest_bytes(result));
+    int64_t bytes = mist_sim_report_needed_bytes(plan, cluster, result);
 
     mist_emit_int64(emit, "device_bytes", "memory of a device", bytes, MIST_HUMAN_BYTES);
     mist_emit_int64(emit, "device_memory_bytes", "it has", cluster->device_memory_bytes,

@@ -25,6 +25,11 @@ int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
                                      const struct mist_cluster *cluster,
                                      int64_t arena_bytes);
 
+/* The same of the fullest stage. */
+int64_t mist_sim_report_needed_bytes(const struct mist_plan *plan,
+                                     const struct mist_cluster *cluster,
+                                     const struct mist_replay_result *result);
+
 /* error_s: half width of the error bar of the predicted iteration. */
 void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_plan *plan,
                                     const struct mist_compare_side *predicted,

@@ -1,8 +1,12 @@
-/* Edits of the inputs of a prediction, by name. See what_if.h. */
+/* Edits of what a prediction rests on, by name. See what_if.h. */
 #include "sim/what_if.h"
 
 #include "core/parse.h"
+#include "sim/explain/explain.h" /* classes of operators */
+#include "sim/model/framework.h"
+#include "traces/preset.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,75 +44,223 @@ static enum mist_status beyond(const struct edit *at)
     return bad(at, "an edit that leaves every time within 1e-9 .. 1e15 us");
 }
 
-/* --------------------------------------------------------------------- kernels, links */
+/* ----------------------------------------------------------------------------- values */
 
-static enum mist_status edit_kernels(const struct edit *at, const char *op,
-                                     struct mist_trace_set *traces)
+enum unit { NO_UNIT, SIZE, RATE };
+
+/* How many times as fast, or as much as now: a factor, or what it is to be. */
+static enum mist_status read_factor(const struct edit *at, enum unit unit, double now,
+                                    double *out)
 {
-    double factor;
-    int64_t n_found = 0;
-    bool is_all = strcmp(op, "all") == 0;
+    static const char *const expected[] = {
+        [NO_UNIT] = "a factor such as 2x, twice as fast",
+        [SIZE] = "a factor such as 2x, twice as much, or a size such as 160GiB",
+        [RATE] = "a factor such as 2x, twice as fast, or a rate such as 400Gb/s",
+    };
+    int64_t bytes;
+    double rate;
 
-    for (size_t i = 0; i < traces->n_kernels; i++)
-        n_found += is_all || strcmp(traces->kernels[i].op, op) == 0;
-    if (n_found == 0)
-        return mist_err_set(at->err, MIST_ERR_USAGE,
-                            "what-if %s: the trace set has no operator %s (see the "
-                            "column op of kernels.csv, or use kernel.all)",
-                            at->name, op);
-    if (!is_factor(at->value, &factor))
-        return bad(at, "a factor of its time such as 0.7x");
-    for (size_t i = 0; i < traces->n_kernels; i++) {
-        const struct mist_kernel_row *row = &traces->kernels[i];
-        if ((is_all || strcmp(row->op, op) == 0) &&
-            (!is_time(row->time_us * factor) ||
-             !is_deviation(row->deviation_us * factor)))
-            return beyond(at);
-    }
-    for (size_t i = 0; i < traces->n_kernels; i++)
-        if (is_all || strcmp(traces->kernels[i].op, op) == 0) {
-            traces->kernels[i].time_us *= factor;
-            traces->kernels[i].deviation_us *= factor;
-        }
+    if (is_factor(at->value, out))
+        return *out >= 1e-6 && *out <= 1e6
+                   ? MIST_OK
+                   : bad(at, "a factor from 0.000001x to 1000000x");
+    if (unit == SIZE && mist_parse_bytes(at->value, &bytes, NULL) == MIST_OK && bytes > 0)
+        *out = (double)bytes / now;
+    else if (unit == RATE &&
+             mist_parse_rate_bytes_per_s(at->value, &rate, NULL) == MIST_OK && rate > 0)
+        *out = rate / now;
+    else
+        return bad(at, expected[unit]);
+    if (fabs(*out - 1) < 1e-12) /* rounding of an amount that is the same */
+        *out = 1;
     return MIST_OK;
 }
 
-static bool is_link(const struct mist_link_row *row, const char *name)
+/* A speed, 1 without edits. */
+static enum mist_status edit_speed(const struct edit *at, enum unit unit, double now,
+                                   double *speed)
+{
+    double factor = 1;
+    enum mist_status status = read_factor(at, unit, now, &factor);
+
+    if (status != MIST_OK)
+        return status;
+    if (!(*speed * factor >= 1e-9 && *speed * factor <= 1e9))
+        return beyond(at);
+    *speed *= factor;
+    return MIST_OK;
+}
+
+static enum mist_status edit_size(const struct edit *at, int64_t *bytes)
+{
+    double factor = 1;
+    enum mist_status status = read_factor(at, SIZE, (double)*bytes, &factor);
+
+    if (status != MIST_OK)
+        return status;
+    if (!((double)*bytes * factor >= 1 && (double)*bytes * factor < 0x1p62))
+        return bad(at, "a size from 1 byte to 4 EiB");
+    *bytes = llround((double)*bytes * factor);
+    return MIST_OK;
+}
+
+/* A cost: what makes it faster makes it less. */
+static enum mist_status edit_cost(const struct edit *at, double *cost_us)
+{
+    double factor, time_s, edited_us;
+
+    if (strcmp(at->value, "none") == 0)
+        edited_us = 0;
+    else if (is_factor(at->value, &factor))
+        edited_us = *cost_us / factor;
+    else if (mist_parse_time_s(at->value, &time_s, NULL) == MIST_OK)
+        edited_us = time_s * 1e6;
+    else
+        return bad(at, "a factor such as 2x, twice as fast, a time such as 2us, or none");
+    if (!is_deviation(edited_us))
+        return beyond(at);
+    *cost_us = edited_us;
+    return MIST_OK;
+}
+
+static enum mist_status edit_count(const struct edit *at, int *count)
+{
+    int64_t value;
+
+    if (mist_parse_int64(at->value, &value, NULL) != MIST_OK || value < 1 ||
+        value > 1000000)
+        return bad(at, "a whole number from 1 to 1000000");
+    *count = (int)value;
+    return MIST_OK;
+}
+
+/* ---------------------------------------------------------------------------- kernels */
+
+static bool is_kernel(enum mist_op op, const char *name)
+{
+    static const char *const classes[MIST_N_TIME_CLASSES] = {
+        [MIST_TIME_PRODUCTS] = "products",       [MIST_TIME_ATTENTION] = "attention",
+        [MIST_TIME_ELEMENTWISE] = "elementwise", [MIST_TIME_LOSS] = "loss",
+        [MIST_TIME_OPTIMIZER] = "optimizer",
+    };
+
+    return !mist_op_is_communication(op) &&
+           (strcmp(name, "all") == 0 || strcmp(name, mist_op_name(op)) == 0 ||
+            strcmp(name, classes[mist_time_class_of_op(op)]) == 0);
+}
+
+static enum mist_status edit_kernels(const struct edit *at, const char *name,
+                                     double speeds[MIST_N_OPS])
+{
+    double edited[MIST_N_OPS];
+    bool is_found = false;
+
+    memcpy(edited, speeds, sizeof edited);
+    for (int op = 0; op < MIST_N_OPS; op++) {
+        if (!is_kernel((enum mist_op)op, name))
+            continue;
+        enum mist_status status = edit_speed(at, NO_UNIT, 1, &edited[op]);
+        if (status != MIST_OK)
+            return status;
+        is_found = true;
+    }
+    if (!is_found)
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "what-if %s: there is no operator %s; there are those of "
+                            "mist-sim --list, and products, attention, elementwise, "
+                            "loss, optimizer and all",
+                            at->name, name);
+    memcpy(speeds, edited, sizeof edited);
+    return MIST_OK;
+}
+
+/* ------------------------------------------------------------------------------ links */
+
+/* What is declared of ways: between devices of a node, between nodes, to the host. */
+enum way { DEVICE, NODE, HOST, N_WAYS };
+static const char *const way_names[N_WAYS] = {"device", "node", "host"};
+
+static enum way way_of(const struct mist_link_row *row)
 {
     bool is_copy = row->operation == MIST_LINK_HOST_TO_DEVICE ||
                    row->operation == MIST_LINK_DEVICE_TO_HOST;
 
-    if (strcmp(name, "all") == 0)
-        return true;
-    if (strcmp(name, "inter_node") == 0)
-        return row->nodes > 1;
-    if (strcmp(name, "intra_node") == 0)
-        return row->nodes == 1 && !is_copy;
-    return strcmp(mist_link_operation_name(row->operation), name) == 0;
+    return is_copy ? HOST : row->nodes > 1 ? NODE : DEVICE;
 }
 
-/* What is declared of a link of this name, to be edited as rows are; NULL: nothing. */
-static struct mist_declared_link *declared_link(struct mist_trace_declared *declared,
-                                                int i, const char *name)
+static bool is_link(const struct mist_link_row *row, const char *name)
 {
-    static const char *const names[] = {"intra_node", "inter_node", "host"};
+    return strcmp(name, "all") == 0 || strcmp(name, way_names[way_of(row)]) == 0 ||
+           strcmp(name, mist_link_operation_name(row->operation)) == 0;
+}
+
+/* What is declared of a way of this name, to be edited as rows are; NULL: nothing. */
+static struct mist_declared_link *declared_link(struct mist_trace_declared *declared,
+                                                enum way way, const char *name)
+{
     struct mist_declared_link *const links[] = {&declared->device, &declared->node,
                                                 &declared->host};
     bool is_copy =
         strcmp(name, mist_link_operation_name(MIST_LINK_HOST_TO_DEVICE)) == 0 ||
         strcmp(name, mist_link_operation_name(MIST_LINK_DEVICE_TO_HOST)) == 0;
-    bool is_meant =
-        strcmp(name, "all") == 0 || strcmp(name, names[i]) == 0 || (i == 2 && is_copy);
+    bool is_meant = strcmp(name, "all") == 0 || strcmp(name, way_names[way]) == 0 ||
+                    (way == HOST && is_copy);
 
-    return is_meant && links[i]->bytes_per_s > 0 ? links[i] : NULL;
+    return is_meant && links[way]->bytes_per_s > 0 ? links[way] : NULL;
+}
+
+/* Bytes per second that pass along a row's way: in a ring of n ranks (n-1)/n of a message
+ * leave each node, or device, and twice that where it is summed. */
+static double row_rate(const struct mist_link_row *row)
+{
+    double n = (double)row->nodes * row->ranks_per_node;
+    double passed = row->operation == MIST_LINK_ALL_REDUCE ? 2 * (n - 1) / n
+                    : row->operation == MIST_LINK_ALL_GATHER ||
+                            row->operation == MIST_LINK_REDUCE_SCATTER
+                        ? (n - 1) / n
+                        : 1;
+    double groups = row->nodes > 1 ? row->concurrent_groups : 1;
+
+    return passed * groups * (double)row->bytes / (row->time_us * 1e-6);
+}
+
+/* What is reached of the rate in a preset's data sheet; 1 of what is no preset's. */
+static double reached_frac(const struct mist_cluster *cluster, enum way way)
+{
+    const struct mist_preset *preset;
+    int i = 0;
+
+    if (cluster->backend != MIST_TRACE_DATASHEET)
+        return 1;
+    while ((preset = mist_preset_get(i)) && strcmp(preset->name, cluster->name) != 0)
+        i++;
+    return !preset         ? 1
+           : way == DEVICE ? mist_preset_wirings[preset->wiring].link_frac
+           : way == NODE   ? mist_preset_shares.adapter_frac
+                           : mist_preset_shares.host_frac;
+}
+
+/* The rate that a way has now, 0: it has none. */
+static double way_rate(struct mist_trace_set *traces, enum way way)
+{
+    const struct mist_declared_link *declared =
+        declared_link(&traces->cluster.declared, way, way_names[way]);
+    double best = 0;
+
+    for (size_t i = 0; i < traces->n_links; i++)
+        if (way_of(&traces->links[i]) == way)
+            best = fmax(best, row_rate(&traces->links[i]));
+    return best > 0   ? best
+           : declared ? declared->bytes_per_s / reached_frac(&traces->cluster, way)
+                      : 0;
 }
 
 /* Rates of declared links times a factor, within what can be computed with. */
 static bool scale_declared(struct mist_trace_declared *declared, const char *name,
                            double factor, bool is_done)
 {
-    for (int i = 0; i < 3; i++) {
-        struct mist_declared_link *link = declared_link(declared, i, name);
+    for (enum way way = 0; way < N_WAYS; way++) {
+        struct mist_declared_link *link = declared_link(declared, way, name);
         if (!link)
             continue;
         if (!is_time(link->bytes_per_s * factor * 1e-3) ||
@@ -118,53 +270,38 @@ static bool scale_declared(struct mist_trace_declared *declared, const char *nam
             continue;
         link->bytes_per_s *= factor;
         link->latency_us /= factor;
-        if (i == 0) {
+        if (way == DEVICE) {
             declared->ring_bytes_per_s *= factor;
             declared->switch_bytes_per_s *= factor;
         }
-        if (i == 2)
+        if (way == HOST)
             declared->host_node_bytes_per_s *= factor;
     }
     return true;
 }
 
-static enum mist_status edit_links(const struct edit *at, const char *name,
-                                   struct mist_trace_set *traces)
+static enum mist_status scale_links(const struct edit *at, const char *name,
+                                    double factor, struct mist_trace_set *traces)
 {
     struct mist_trace_declared *declared = &traces->cluster.declared;
-    double factor, rate, best = 0;
-    int64_t n_found = 0;
+    bool is_found = false;
 
+    for (enum way way = 0; way < N_WAYS; way++)
+        is_found = is_found || declared_link(declared, way, name);
     for (size_t i = 0; i < traces->n_links; i++) {
         const struct mist_link_row *row = &traces->links[i];
-        double row_rate = (double)row->bytes / (row->time_us * 1e-6);
         if (!is_link(row, name))
             continue;
-        n_found++;
-        best = row_rate > best ? row_rate : best;
-    }
-    for (int i = 0; i < 3; i++) {
-        const struct mist_declared_link *link = declared_link(declared, i, name);
-        n_found += link != NULL;
-        best = link && link->bytes_per_s > best ? link->bytes_per_s : best;
-    }
-    if (n_found == 0)
-        return mist_err_set(at->err, MIST_ERR_USAGE,
-                            "what-if %s: the trace set has no link %s (expected "
-                            "inter_node, intra_node, all or an operation of links.csv "
-                            "that was measured)",
-                            at->name, name);
-    if (!is_factor(at->value, &factor)) {
-        if (mist_parse_rate_bytes_per_s(at->value, &rate, NULL) != MIST_OK || rate <= 0)
-            return bad(at, "a factor of its rate such as 2x, or a rate such as 400Gb/s");
-        factor = rate / best;
-    }
-    for (size_t i = 0; i < traces->n_links; i++) {
-        const struct mist_link_row *row = &traces->links[i];
-        if (is_link(row, name) && (!is_time(row->time_us / factor) ||
-                                   !is_deviation(row->deviation_us / factor)))
+        is_found = true;
+        if (!is_time(row->time_us / factor) || !is_deviation(row->deviation_us / factor))
             return beyond(at);
     }
+    if (!is_found)
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "what-if %s: the trace set has no link %s; there are device, "
+                            "node, nic, host, all and the operations of links.csv, as "
+                            "far as they were measured or declared",
+                            at->name, name);
     if (!scale_declared(declared, name, factor, false))
         return beyond(at);
     (void)scale_declared(declared, name, factor, true);
@@ -176,18 +313,84 @@ static enum mist_status edit_links(const struct edit *at, const char *name,
     return MIST_OK;
 }
 
-/* --------------------------------------------------------------------------- the rest */
-
-static enum mist_status edit_launch(const struct edit *at, struct mist_trace_set *traces)
+static enum mist_status edit_links(const struct edit *at, const char *name,
+                                   struct mist_trace_set *traces)
 {
-    double factor;
+    int adapters = traces->cluster.declared.adapters;
+    bool is_nic = strcmp(name, "nic") == 0;
+    double factor = 1, now = 0;
+    enum way way = 0;
 
-    if (!is_factor(at->value, &factor))
-        return bad(at, "a factor such as 0.5x");
-    if (!is_deviation(traces->cluster.launch_us * factor)) /* may be 0 */
-        return beyond(at);
-    traces->cluster.launch_us *= factor;
+    name = is_nic ? "node" : name;
+    while (way < N_WAYS && strcmp(way_names[way], name) != 0)
+        way++;
+    if (is_nic && adapters < 1 && !is_factor(at->value, &factor))
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "what-if %s: the trace set does not say how many adapters a "
+                            "node has; link.node is the rate of all of them",
+                            at->name);
+    if (way < N_WAYS)
+        now = way_rate(traces, way) / (is_nic && adapters > 0 ? adapters : 1);
+    enum mist_status status = read_factor(at, now > 0 ? RATE : NO_UNIT, now, &factor);
+    return status == MIST_OK ? scale_links(at, name, factor, traces) : status;
+}
+
+/* ---------------------------------------------------------------------------- devices */
+
+static enum mist_status edit_host_memory(const struct edit *at, int64_t *bytes)
+{
+    if (*bytes <= 0)
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "what-if %s: the trace set knows no host memory", at->name);
+    return edit_size(at, bytes);
+}
+
+/* The set of a preset's device in the nodes that there are; what was measured between
+ * these stays. */
+static enum mist_status edit_device(const struct edit *at, struct mist_trace_set *traces)
+{
+    const struct mist_cluster *was = &traces->cluster;
+    struct mist_trace_set edited;
+    struct mist_err why = {0};
+
+    if (!at->value[0] || strpbrk(at->value, ":,=/"))
+        return bad(at, "the name of a preset, such as h200 (mist-sim --presets)");
+    enum mist_status status = mist_preset_parse(&edited, at->value, &why);
+    if (status != MIST_OK)
+        return mist_err_set(at->err, MIST_ERR_USAGE, "what-if %s=%.60s: %.300s", at->name,
+                            at->value, why.message);
+    struct mist_cluster *cluster = &edited.cluster;
+    cluster->nodes = was->nodes;
+    cluster->devices_per_node = was->devices_per_node;
+    cluster->host_memory_bytes_per_node = was->host_memory_bytes_per_node;
+    cluster->declared.node = was->declared.node;
+    cluster->declared.adapters = was->declared.adapters;
+    for (size_t i = 0; i < traces->n_links && status == MIST_OK; i++)
+        if (way_of(&traces->links[i]) == NODE)
+            status = mist_trace_set_add_link(&edited, &traces->links[i], at->err);
+    if (status != MIST_OK) {
+        mist_trace_set_fini(&edited);
+        return status;
+    }
+    mist_trace_set_fini(traces);
+    *traces = edited;
     return MIST_OK;
+}
+
+static enum mist_status edit_dispatch(const struct edit *at, struct mist_what_if *what_if)
+{
+    double was_us = mist_framework_get(what_if->framework)->dispatch_us;
+    double cost_us = was_us / what_if->speeds.dispatch;
+
+    if (was_us <= 0)
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "what-if %s: the plan is of no other framework; launch is "
+                            "what a task of ours costs",
+                            at->name);
+    enum mist_status status = edit_cost(at, &cost_us);
+    if (status == MIST_OK)
+        what_if->speeds.dispatch = cost_us > 0 ? was_us / cost_us : INFINITY;
+    return status;
 }
 
 static enum mist_status edit_interference(const struct edit *at,
@@ -207,37 +410,130 @@ static enum mist_status edit_interference(const struct edit *at,
     return MIST_OK;
 }
 
-static enum mist_status edit_count(const struct edit *at, int *count)
-{
-    int64_t value;
-
-    if (mist_parse_int64(at->value, &value, NULL) != MIST_OK || value < 1 ||
-        value > 1000000)
-        return bad(at, "a whole number from 1 to 1000000");
-    *count = (int)value;
-    return MIST_OK;
-}
-
-static enum mist_status edit_straggler(const struct edit *at, const char *rank,
-                                       double *rank_factor, int n_ranks)
+static enum mist_status edit_rank(const struct edit *at, const char *rank,
+                                  struct mist_what_if *what_if)
 {
     int64_t i;
-    double factor;
 
-    if (mist_parse_int64(rank, &i, NULL) != MIST_OK || i < 0 || i >= n_ranks)
+    if (mist_parse_int64(rank, &i, NULL) != MIST_OK || i < 0 || i >= what_if->n_ranks)
         return mist_err_set(at->err, MIST_ERR_USAGE,
                             "what-if %s: no such rank; the plan has ranks 0 to %d",
-                            at->name, n_ranks - 1);
-    if (!is_factor(at->value, &factor))
-        return bad(at, "a factor such as 1.3x");
-    if (!is_time(rank_factor[i] * factor))
-        return beyond(at);
-    rank_factor[i] *= factor;
-    return MIST_OK;
+                            at->name, what_if->n_ranks - 1);
+    double speed = 1 / what_if->rank_factor[i];
+    enum mist_status status = edit_speed(at, NO_UNIT, 1, &speed);
+    if (status == MIST_OK)
+        what_if->rank_factor[i] = 1 / speed;
+    return status;
 }
 
-enum mist_status mist_what_if_apply(const char *edit, struct mist_trace_set *traces,
-                                    double *rank_factor, int n_ranks,
+/* ------------------------------------------------------------------------------ names */
+
+static const struct {
+    const char *name, *takes, *meaning;
+} names[] = {
+    {"kernel.NAME", "factor",
+     "an operator, or products, attention, elementwise, loss, optimizer, all"},
+    {"link.device", "factor or rate", "from a device to others of its node"},
+    {"link.node", "factor or rate", "from a node to others, all its adapters together"},
+    {"link.nic", "factor or rate", "the same, said of one adapter"},
+    {"link.host", "factor or rate", "between a device and its host, each way"},
+    {"link.NAME", "factor", "an operation of links.csv, or all"},
+    {"device", "preset", "other devices, and their links, in as many nodes"},
+    {"device.peak", "factor", "FLOP/s of a device, in all formats"},
+    {"device.memory", "factor or size", "what a device has"},
+    {"device.memory_rate", "factor or rate", "of a device's own memory"},
+    {"node.host_memory", "factor or size", "what all devices of a node share"},
+    {"launch", "factor, time or none", "launching a task"},
+    {"framework.dispatch", "factor, time or none",
+     "launching a kernel, by the host of another framework"},
+    {"interference", "none", "nothing slows down what runs beside it"},
+    {"cluster.nodes", "number", "nodes that there are"},
+    {"cluster.devices_per_node", "number", "devices of a node"},
+    {"rank.N", "factor", "computation of one rank"},
+};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+bool mist_what_if_name(int i, const char **name, const char **takes, const char **meaning)
+{
+    if (i >= N_NAMES)
+        return false;
+    *name = names[i].name;
+    *takes = names[i].takes;
+    *meaning = names[i].meaning;
+    return true;
+}
+
+static enum mist_status refuse_name(const struct edit *at)
+{
+    char list[400] = "";
+
+    for (int i = 0; i < N_NAMES; i++) {
+        strcat(list, i == 0 ? "" : i == N_NAMES - 1 ? " and " : ", ");
+        strcat(list, names[i].name);
+    }
+    return mist_err_set(at->err, MIST_ERR_USAGE, "what-if %s: unknown name; there are %s",
+                        at->name, list);
+}
+
+static bool begins(const char *text, const char *with, const char **rest)
+{
+    size_t n = strlen(with);
+
+    *rest = text + n;
+    return strncmp(text, with, n) == 0;
+}
+
+static enum mist_status apply(const struct edit *at, struct mist_what_if *what_if)
+{
+    struct mist_trace_set *traces = what_if->traces;
+    struct mist_cluster *cluster = &traces->cluster;
+    const char *name = at->name, *rest;
+
+    if (begins(name, "kernel.", &rest))
+        return edit_kernels(at, rest, what_if->speeds.kernel);
+    if (begins(name, "link.", &rest))
+        return edit_links(at, rest, traces);
+    if (begins(name, "rank.", &rest))
+        return edit_rank(at, rest, what_if);
+    if (strcmp(name, "device") == 0)
+        return edit_device(at, traces);
+    if (strcmp(name, "device.peak") == 0)
+        return edit_speed(at, NO_UNIT, 1, &what_if->speeds.peak);
+    if (strcmp(name, "device.memory") == 0)
+        return edit_size(at, &cluster->device_memory_bytes);
+    if (strcmp(name, "device.memory_rate") == 0)
+        return edit_speed(at, RATE,
+                          cluster->memory_bytes_per_s * what_if->speeds.memory_rate,
+                          &what_if->speeds.memory_rate);
+    if (strcmp(name, "node.host_memory") == 0)
+        return edit_host_memory(at, &cluster->host_memory_bytes_per_node);
+    if (strcmp(name, "launch") == 0)
+        return edit_cost(at, &cluster->launch_us);
+    if (strcmp(name, "framework.dispatch") == 0)
+        return edit_dispatch(at, what_if);
+    if (strcmp(name, "interference") == 0)
+        return edit_interference(at, traces);
+    if (strcmp(name, "cluster.nodes") == 0)
+        return edit_count(at, &cluster->nodes);
+    if (strcmp(name, "cluster.devices_per_node") == 0)
+        return edit_count(at, &cluster->devices_per_node);
+    return refuse_name(at);
+}
+
+void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *traces,
+                       enum mist_framework_name framework, double *rank_factor,
+                       int n_ranks)
+{
+    *what_if = (struct mist_what_if){.traces = traces,
+                                     .framework = framework,
+                                     .rank_factor = rank_factor,
+                                     .n_ranks = n_ranks};
+    mist_cost_speeds_init(&what_if->speeds);
+    for (int i = 0; i < n_ranks; i++)
+        rank_factor[i] = 1;
+}
+
+enum mist_status mist_what_if_apply(struct mist_what_if *what_if, const char *edit,
                                     struct mist_err *err)
 {
     const char *equals = strchr(edit, '=');
@@ -246,27 +542,34 @@ enum mist_status mist_what_if_apply(const char *edit, struct mist_trace_set *tra
     if (!equals || equals == edit || (size_t)(equals - edit) >= sizeof at.name)
         return mist_err_set(
             err, MIST_ERR_USAGE,
-            "what-if %s: expected NAME=VALUE, such as kernel.attention=0.7x", edit);
+            "what-if %s: expected NAME=VALUE, such as kernel.attention=2x", edit);
     memcpy(at.name, edit, (size_t)(equals - edit));
     at.value = equals + 1;
-    if (strncmp(at.name, "kernel.", 7) == 0)
-        return edit_kernels(&at, at.name + 7, traces);
-    if (strncmp(at.name, "link.", 5) == 0)
-        return edit_links(&at, at.name + 5, traces);
-    if (strncmp(at.name, "straggler.rank", 14) == 0)
-        return edit_straggler(&at, at.name + 14, rank_factor, n_ranks);
-    if (strcmp(at.name, "launch") == 0)
-        return edit_launch(&at, traces);
-    if (strcmp(at.name, "interference") == 0)
-        return edit_interference(&at, traces);
-    if (strcmp(at.name, "cluster.nodes") == 0)
-        return edit_count(&at, &traces->cluster.nodes);
-    if (strcmp(at.name, "cluster.devices_per_node") == 0)
-        return edit_count(&at, &traces->cluster.devices_per_node);
-    return mist_err_set(
-        err, MIST_ERR_USAGE,
-        "what-if %s: unknown name; there are kernel.OP, link.NAME, launch, "
-        "interference, cluster.nodes, cluster.devices_per_node and "
-        "straggler.rankN",
-        at.name);
+    return apply(&at, what_if);
+}
+
+const char *mist_what_if_why_nothing(const char *edit)
+{
+    static const struct {
+        const char *prefix, *why;
+    } reasons[] = {
+        {"kernel.", "the plan runs no such operator"},
+        {"link.", "the plan sends nothing that way"},
+        {"device=", "the cluster has these devices"},
+        {"device.peak=", "no price of the plan rests on the peak"},
+        {"device.memory_rate=", "no price of the plan rests on the rate of memory"},
+        {"launch=", "launches cost nothing here"},
+        {"interference=", "nothing of the plan slows anything else down"},
+        {"cluster.", "the plan keeps its ranks and where they are; mist-tune plans for "
+                     "other nodes, --cluster has them"},
+    };
+    const char *value = strchr(edit, '='), *rest;
+    double factor;
+
+    if (value && is_factor(value + 1, &factor) && factor == 1)
+        return "1x is as fast, or as much, as it is";
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (begins(edit, reasons[i].prefix, &rest))
+            return reasons[i].why;
+    return "it is so already";
 }

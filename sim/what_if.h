@@ -1,33 +1,48 @@
 /*
- * What-if: edits of the inputs of a prediction, by name.
+ * What-if: edits of what a prediction rests on, by name.
  *
- *   kernel.NAME=0.7x      operator NAME (or all) takes 0.7 times its time
- *   link.NAME=2x          links NAME carry twice the bytes per second; NAME is an
- *                         operation of links.csv, inter_node, intra_node or all
- *   link.NAME=400Gb/s     their largest measured rate becomes this (times scale by one
- *                         factor)
- *   launch=0.5x           cost of launching a task
- *   interference=none     channels no longer slow one another down
- *   cluster.nodes=4       nodes; cluster.devices_per_node=8 likewise
- *   straggler.rank5=1.3x  rank 5 takes 1.3 times as long for every computation
+ * A factor says how many times as fast, or as much, everywhere: 2x is twice as fast, 0.5x
+ * half as fast. Whose rate or size it is, a NIC's, a node's or a device's, is part of the
+ * name; in place of a factor these take an amount. mist_what_if_name() has all names.
  *
- * Times scale as a whole, latency included: an edit says "as if every measurement had
- * been so".
+ * Links scale as a whole, latency included, as if every measurement had been so. Of a
+ * preset's links a rate is that of the data sheet, as in --cluster; else it is what the
+ * fastest measurement reaches on its way (of rings, the bytes that pass), or is declared.
  */
 #ifndef MIST_SIM_WHAT_IF_H
 #define MIST_SIM_WHAT_IF_H
 
 #include "core/status.h"
+#include "sim/cost/cost_model.h"
+#include "sim/plan/plan.h"
 #include "traces/trace_set.h"
 
+/* What is edited: the trace set in place, and what it can't say. */
+struct mist_what_if {
+    struct mist_trace_set *traces; /* borrowed */
+    enum mist_framework_name framework;
+    struct mist_cost_speeds speeds;
+    double *rank_factor; /* [n_ranks] of the time of computation; borrowed */
+    int n_ranks;
+};
+
+/* Without edits; sets rank_factor to 1. */
+void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *traces,
+                       enum mist_framework_name framework, double *rank_factor,
+                       int n_ranks);
+
 /*
- * Applies one edit "NAME=VALUE". traces is changed in place; rank_factor [n_ranks] holds
- * the stragglers, starts at 1. MIST_OK or MIST_ERR_USAGE (unknown name, value out of
- * range: the message lists what there is); then nothing was changed.
+ * Applies one edit "NAME=VALUE". MIST_OK; MIST_ERR_USAGE (unknown name, value out of
+ * range: the message lists what there is) or MIST_ERR_MEMORY; then nothing was changed.
  */
-MIST_MUST_CHECK enum mist_status mist_what_if_apply(const char *edit,
-                                                    struct mist_trace_set *traces,
-                                                    double *rank_factor, int n_ranks,
-                                                    struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_what_if_apply(struct mist_what_if *what_if, const char *edit, struct mist_err *err);
+
+/* Number i = 0, 1, .. of the names, what they take and mean; false: there are no more. */
+bool mist_what_if_name(int i, const char **name, const char **takes,
+                       const char **meaning);
+
+/* Why an edit that can be applied may change nothing of a plan. */
+const char *mist_what_if_why_nothing(const char *edit);
 
 #endif

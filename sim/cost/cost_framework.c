@@ -53,8 +53,8 @@ static void add_product(struct pricing *at, enum mist_phase phase, const int64_t
 
     if (at->status == MIST_OK)
         add(at, &cost,
-            mist_cost_op(at->model, MIST_OP_LINEAR, phase, at->job->dtype, all,
-                         (double)work.flop, (double)work.bytes, &cost, at->err));
+            mist_cost_op_part(at->model, MIST_OP_LINEAR, phase, at->job->dtype, all,
+                              (double)work.flop, (double)work.bytes, &cost, at->err));
 }
 
 /* By the data sheet alone: a kernel with a product (NULL: none) beside which it moves so
@@ -68,7 +68,7 @@ static void add_kernel(struct pricing *at, const int64_t *product, double bytes)
 
     if (at->status == MIST_OK)
         add(at, &cost,
-            mist_cost_datasheet(&at->model->traces->cluster,
+            mist_cost_datasheet(&at->model->cluster,
                                 product ? MIST_OP_LINEAR : MIST_OP_RESIDUAL,
                                 MIST_PHASE_FORWARD, mist_cost_trace_dtype(at->job->dtype),
                                 product ? product : none, flop, bytes, &cost, at->err));
@@ -151,14 +151,13 @@ static void add_ours(struct pricing *at, const struct mist_step *step)
 {
     struct mist_cost cost = {0};
     enum mist_status status =
-        mist_cost_op(at->model, step->op, step->phase, at->job->dtype, step->dims,
-                     (double)step->flop, (double)step->bytes, &cost, at->err);
+        mist_cost_op_part(at->model, step->op, step->phase, at->job->dtype, step->dims,
+                          (double)step->flop, (double)step->bytes, &cost, at->err);
 
     if (step->op == MIST_OP_ATTENTION)
-        mist_cost_scale(&cost,
-                        mist_cost_attention_factor(
-                            &at->model->traces->cluster, at->job->attention, step->phase,
-                            mist_cost_trace_dtype(at->job->dtype), step->dims));
+        mist_cost_scale(&cost, mist_cost_attention_factor(
+                                   &at->model->cluster, at->job->attention, step->phase,
+                                   mist_cost_trace_dtype(at->job->dtype), step->dims));
     add(at, &cost, status);
 }
 
@@ -182,12 +181,11 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
                    at->framework->accumulate_bytes * n_weights);
 }
 
-static void add_step(struct pricing *at, const struct mist_step *step)
+/* A step at the speed of the trace set. */
+static void add_plain_step(struct pricing *at, const struct mist_step *step)
 {
     const struct mist_framework_op *op = &at->framework->ops[step->op][step->phase];
 
-    if (at->status != MIST_OK)
-        return;
     if (mist_op_is_communication(step->op)) {
         at->launches += COLLECTIVE_LAUNCHES;
     } else if (step->op == MIST_OP_ATTENTION && try_attention(at, step)) {
@@ -197,6 +195,21 @@ static void add_step(struct pricing *at, const struct mist_step *step)
     } else {
         add_ours(at, step);
         at->launches++;
+    }
+}
+
+static void add_step(struct pricing *at, const struct mist_step *step)
+{
+    double speed = at->model->speeds.kernel[step->op];
+    struct mist_cost before = at->cost;
+
+    if (at->status == MIST_OK && speed == 1) {
+        add_plain_step(at, step);
+    } else if (at->status == MIST_OK) {
+        at->cost = (struct mist_cost){0};
+        add_plain_step(at, step);
+        mist_cost_scale(&at->cost, 1 / speed);
+        mist_cost_add(&at->cost, &before);
     }
 }
 
@@ -249,7 +262,8 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
             part = at.cost;
     }
     double whole_s = device_s + repeated_s(&at, layout, program);
-    double host_s = at.launches * at.framework->dispatch_us * 1e-6;
+    double host_s =
+        at.launches * at.framework->dispatch_us / model->speeds.dispatch * 1e-6;
     if (at.status == MIST_OK && device_s > 0)
         mist_cost_scale(&part, (host_s > whole_s ? host_s : whole_s) / device_s);
     part.doubt_s = fmax(part.doubt_s, at.framework->residual_frac * part.time_s);

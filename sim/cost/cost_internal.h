@@ -49,6 +49,10 @@ struct mist_link_table {
 
 struct mist_cost_model {
     const struct mist_trace_set *traces; /* borrowed */
+    struct mist_cost_speeds speeds;
+    struct mist_cluster
+        cluster; /* the trace set's, with these speeds: what data sheets are
+                                    read of; rows are judged by the trace set's own */
     double launch_s;
     struct mist_interference interference;
     double interference_residual_frac; /* mean over the mixtures measured */
@@ -107,6 +111,13 @@ mist_cost_framework_split(const struct mist_cost_model *model, const struct mist
 /* Parameters that an optimizer step of ours would read and write as many bytes for. */
 int64_t mist_cost_framework_update_elements(const struct mist_job *job,
                                             int64_t n_elements);
+
+/* mist_cost_op() for what is a part of another operator: without that one's speed. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_op_part(const struct mist_cost_model *model, enum mist_op op,
+                  enum mist_phase phase, enum mist_dtype dtype,
+                  const int64_t dims[MIST_MAX_DIMS], double flop, double bytes,
+                  struct mist_cost *out, struct mist_err *err);
 
 /* The least time that the data sheet allows; a peak that is not known bounds nothing. */
 double mist_cost_roofline_s(const struct mist_cluster *cluster,

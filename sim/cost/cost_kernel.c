@@ -391,8 +391,8 @@ static enum mist_status price_parts(const struct mist_cost_model *model, enum mi
         struct mist_work work =
             mist_op_work(parts[i].op, parts[i].phase, parts[i].dims, dtype);
         enum mist_status status =
-            mist_cost_op(model, parts[i].op, parts[i].phase, dtype, parts[i].dims,
-                         (double)work.flop, (double)work.bytes, &cost, err);
+            mist_cost_op_part(model, parts[i].op, parts[i].phase, dtype, parts[i].dims,
+                              (double)work.flop, (double)work.bytes, &cost, err);
         if (status != MIST_OK)
             return status;
         mist_cost_add(&sum, &cost);
@@ -439,6 +439,23 @@ static bool price_row(const struct mist_cost_model *model,
     return true;
 }
 
+/* What another peak and rate of memory make of a measured time: as much as of its bound. */
+static double device_factor(const struct mist_cost_model *model, enum mist_op op,
+                            enum mist_phase phase, enum mist_dtype dtype,
+                            const int64_t dims[MIST_MAX_DIMS], double flop, double bytes)
+{
+    enum mist_trace_dtype word = mist_cost_trace_dtype(dtype);
+    bool is_as_measured = model->speeds.peak == 1 && model->speeds.memory_rate == 1;
+
+    if (is_as_measured || op == MIST_OP_ADAMW_HOST)
+        return 1;
+    double measured_s = mist_cost_bound_s(&model->traces->cluster, &model->curve, op,
+                                          phase, word, dims, flop, bytes);
+    double edited_s = mist_cost_bound_s(&model->cluster, &model->curve, op, phase, word,
+                                        dims, flop, bytes);
+    return measured_s > 0 ? edited_s / measured_s : 1;
+}
+
 /* By the operator's own rows, if there are any. */
 static bool price_measured(const struct mist_cost_model *model, enum mist_op op,
                            enum mist_phase phase, enum mist_dtype dtype,
@@ -459,13 +476,15 @@ static bool price_measured(const struct mist_cost_model *model, enum mist_op op,
     }
     if (stands_in)
         out->extrapolated_s = out->borrowed_s = out->time_s;
+    mist_cost_scale(out, device_factor(model, op, phase, dtype, dims, flop, bytes));
     return true;
 }
 
-enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op op,
-                              enum mist_phase phase, enum mist_dtype dtype,
-                              const int64_t dims[MIST_MAX_DIMS], double flop,
-                              double bytes, struct mist_cost *out, struct mist_err *err)
+enum mist_status mist_cost_op_part(const struct mist_cost_model *model, enum mist_op op,
+                                   enum mist_phase phase, enum mist_dtype dtype,
+                                   const int64_t dims[MIST_MAX_DIMS], double flop,
+                                   double bytes, struct mist_cost *out,
+                                   struct mist_err *err)
 {
     int64_t at[MIST_MAX_DIMS];
     enum mist_status status = take_dims(op, dims, at, err);
@@ -479,8 +498,21 @@ enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op 
         return MIST_OK;
     if (op == MIST_OP_LINEAR_CROSS_ENTROPY) /* no one product */
         return price_parts(model, op, phase, dtype, dims, out, err);
-    return mist_cost_datasheet(&model->traces->cluster, op, phase,
-                               mist_cost_trace_dtype(dtype), at, flop, bytes, out, err);
+    return mist_cost_datasheet(&model->cluster, op, phase, mist_cost_trace_dtype(dtype),
+                               at, flop, bytes, out, err);
+}
+
+enum mist_status mist_cost_op(const struct mist_cost_model *model, enum mist_op op,
+                              enum mist_phase phase, enum mist_dtype dtype,
+                              const int64_t dims[MIST_MAX_DIMS], double flop,
+                              double bytes, struct mist_cost *out, struct mist_err *err)
+{
+    enum mist_status status =
+        mist_cost_op_part(model, op, phase, dtype, dims, flop, bytes, out, err);
+
+    if (status == MIST_OK)
+        mist_cost_scale(out, 1 / model->speeds.kernel[op]);
+    return status;
 }
 
 /* ----------------------------------------------------------------------- construction */

@@ -98,6 +98,8 @@ enum mist_status mist_cost_model_new(const struct mist_trace_set *traces,
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     model->traces = traces;
     model->launch_s = traces->cluster.launch_us * 1e-6;
+    model->cluster = traces->cluster;
+    mist_cost_speeds_init(&model->speeds);
     status = mist_cost_kernels_init(model, err);
     if (status == MIST_OK)
         status = mist_cost_link_init(model, err);
@@ -119,6 +121,28 @@ void mist_cost_model_free(struct mist_cost_model *model)
     free(model->kernels);
     mist_cost_link_fini(model);
     free(model);
+}
+
+void mist_cost_speeds_init(struct mist_cost_speeds *speeds)
+{
+    *speeds = (struct mist_cost_speeds){.peak = 1, .memory_rate = 1, .dispatch = 1};
+    for (int op = 0; op < MIST_N_OPS; op++)
+        speeds->kernel[op] = 1;
+}
+
+void mist_cost_model_set_speeds(struct mist_cost_model *model,
+                                const struct mist_cost_speeds *speeds)
+{
+    model->speeds = *speeds;
+    model->cluster = model->traces->cluster;
+    model->cluster.memory_bytes_per_s *= speeds->memory_rate;
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        model->cluster.peak_flop_per_s[i] *= speeds->peak;
+}
+
+const struct mist_cluster *mist_cost_model_cluster(const struct mist_cost_model *model)
+{
+    return &model->cluster;
 }
 
 const struct mist_interference *

@@ -57,6 +57,27 @@ MIST_MUST_CHECK enum mist_status mist_cost_model_new(const struct mist_trace_set
                                                      struct mist_err *err);
 void mist_cost_model_free(struct mist_cost_model *model);
 
+/*
+ * How many times as fast as its trace set says a cluster is, for what-if; each > 0. An
+ * operator counts as the plan runs it, whatever its price is made of. Times that were
+ * measured follow peak and memory_rate as the data sheet's would.
+ */
+struct mist_cost_speeds {
+    double kernel[MIST_N_OPS];
+    double peak, memory_rate; /* of a device */
+    double dispatch; /* of another framework's host; INFINITY: launches take no time */
+};
+
+/* All 1. */
+void mist_cost_speeds_init(struct mist_cost_speeds *speeds);
+
+/* Of a model that was just made. */
+void mist_cost_model_set_speeds(struct mist_cost_model *model,
+                                const struct mist_cost_speeds *speeds);
+
+/* The trace set's cluster with these speeds. */
+const struct mist_cluster *mist_cost_model_cluster(const struct mist_cost_model *model);
+
 const struct mist_interference *
 mist_cost_model_interference(const struct mist_cost_model *model);
 /* How well these factors fit: mean residual of the mixtures measured, relative;

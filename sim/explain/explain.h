@@ -58,6 +58,9 @@ enum mist_time_class {
 /* "matrix products"; static. */
 const char *mist_time_class_label(enum mist_time_class time_class);
 
+/* Of an operator that is no communication. */
+enum mist_time_class mist_time_class_of_op(enum mist_op op);
+
 /* Classes of one sort, for comparisons of plans. */
 enum mist_time_group {
     MIST_TIME_GROUP_COMPUTATION,

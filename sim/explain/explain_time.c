@@ -58,7 +58,7 @@ void mist_explanation_groups(const struct mist_explanation *explanation,
 
 /* ----------------------------------------------------------------------------- classes */
 
-static enum mist_time_class class_of_op(enum mist_op op)
+enum mist_time_class mist_time_class_of_op(enum mist_op op)
 {
     switch (op) {
     case MIST_OP_LINEAR:
@@ -154,8 +154,8 @@ static enum mist_status find_shares(const struct splitter *at,
         const struct mist_part *part = &layout->programs[task->program].parts[task->part];
         const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
         for (int32_t i = part->first_step; i < part->first_step + part->n_steps; i++)
-            out->of[is_again ? MIST_TIME_RECOMPUTATION : class_of_op(steps[i].op)] +=
-                split.step_s[i];
+            out->of[is_again ? MIST_TIME_RECOMPUTATION
+                             : mist_time_class_of_op(steps[i].op)] += split.step_s[i];
     }
     double sum = 0;
     for (int c = 0; c < MIST_N_TIME_CLASSES; c++)

@@ -42,7 +42,7 @@ sim=$MIST_BUILD/mist-sim tune=$MIST_BUILD/mist-tune plot=$MIST_BUILD/mist-plot e
 same 'mist-sim: table, timeline, Chrome trace' 'out.csv out.json' \
     "$sim" small.json -o out.csv --chrome out.json --jitter 0.01
 same 'mist-sim: JSON and edits with decimals' '' \
-    "$sim" plan2.json --json --what-if kernel.all=0.75x,link.all=1.5x --what-if straggler.rank1=1.25x
+    "$sim" plan2.json --json --what-if kernel.all=0.75x,link.all=1.5x --what-if rank.1=1.25x
 same 'mist-sim: CSV of a sweep' '' "$sim" plan2.json --csv --sweep kernel.attention=0.5x:1.5x
 run mist-sim plan2.json -q -o whole.csv
 same 'mist-sim: a comparison' '' "$sim" plan2.json --compare whole.csv

@@ -69,7 +69,7 @@ begin 'Llama-3-8B on 64 H100: between what others measured and the peak'
 awk -v t="$(field llama.out tokens_per_s)" 'BEGIN { exit !(t / 64 > 6000 && t / 64 < 15000) }' ||
     fail "$(field llama.out tokens_per_s) tokens/s"
 begin 'what if: a declared link a tenth as fast'
-run mist-sim llama.json -q --json --what-if link.inter_node=0.1x
+run mist-sim llama.json -q --json --what-if link.node=0.1x
 expect_exit 0
 awk -v i="$(field llama.out iteration_s)" -v w="$(field "$out" iteration_s)" 'BEGIN { exit !(w > 1.05 * i) }' ||
     fail "$(field "$out" iteration_s) instead of $(field llama.out iteration_s)"

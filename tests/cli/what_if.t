@@ -1,5 +1,5 @@
 #!/bin/sh
-# mist-sim: edits by name, sweeps, the replay's options.
+# mist-sim: edits by name, studies of them, the replay's options.
 . tests/cli/lib.sh
 
 # bad NAME EDIT REASON
@@ -7,29 +7,45 @@ bad() { refuse "what-if: $1" 2 "^mist-sim: what-if .*$3" mist-sim plan.json --wh
 
 bad 'no value' 'kernel.attention' 'expected NAME=VALUE'
 bad 'no name' '=2x' 'expected NAME=VALUE'
-bad 'an unknown name' 'kernels.attention=2x' 'kernels\.attention: unknown name; there are kernel\.OP'
+bad 'an unknown name' 'kernels.attention=2x' 'kernels\.attention: unknown name; there are kernel\.NAME'
 bad 'an unknown operator' 'kernel.atention=2x' 'no operator atention'
 bad 'an unknown link' 'link.nvlink=2x' 'no link nvlink'
-bad 'a link that was not measured' 'link.inter_node=2x' 'no link inter_node'
+bad 'a link that was not measured' 'link.node=2x' 'no link node'
+bad 'adapters of which nobody knows how many there are' 'link.nic=400Gb/s' 'how many adapters a node has'
+bad 'the rate of an operation' 'link.all_reduce=1GB/s' 'a factor such as 2x, twice as fast'
 bad 'a factor without x' 'kernel.attention=0.7' 'expected a factor'
 bad 'a factor of 0' 'kernel.attention=0x' 'expected a factor'
 bad 'a negative factor' 'kernel.all=-2x' 'expected a factor'
 bad 'a factor that is no number' 'kernel.all=nanx' 'expected a factor'
 bad 'a hexadecimal factor' 'kernel.all=0x2x' 'expected a factor'
 bad 'an infinite factor' 'kernel.all=1e999x' 'expected a factor'
-bad 'another unit for a rate' 'link.all_reduce=40ms' 'a rate such as 400Gb/s'
-bad 'a negative rate' 'link.all_reduce=-4Gb/s' 'a rate such as 400Gb/s'
+bad 'another unit for a rate' 'link.device=40ms' 'a rate such as 400Gb/s'
+bad 'a negative rate' 'link.device=-4Gb/s' 'a rate such as 400Gb/s'
+bad 'a size of no bytes' 'device.memory=0GiB' 'a size such as 160GiB'
+bad 'another unit for a size' 'device.memory=3ms' 'a size such as 160GiB'
+bad 'another unit for a cost' 'launch=3GiB' 'a time such as 2us, or none'
+bad 'a device that is not there' 'device=h2000' 'no preset of that name; presets, the nearest first: h200'
+bad 'a device with nodes' 'device=h200:8x8' 'the name of a preset'
+bad 'the host of another framework' 'framework.dispatch=2x' 'of no other framework'
 bad 'half an interference' 'interference=half' 'expected none'
 bad 'no nodes' 'cluster.nodes=0' 'a whole number from 1'
 bad 'half a node' 'cluster.nodes=1.5' 'a whole number from 1'
-bad 'a straggler that is not there' 'straggler.rank1=2x' 'ranks 0 to 0'
-bad 'a straggler without a number' 'straggler.rankx=2x' 'no such rank'
-bad 'a straggler without a factor' 'straggler.rank0=2' 'expected a factor'
-for edit in kernel.all link.all launch straggler.rank0; do
-    bad "$edit beyond all reason" "$edit=1e300x" 'an edit that leaves every time within 1e-9 \.\. 1e15 us'
+bad 'a rank that is not there' 'rank.1=2x' 'ranks 0 to 0'
+bad 'a rank without a number' 'rank.x=2x' 'no such rank'
+bad 'a rank without a factor' 'rank.0=2' 'expected a factor'
+for edit in kernel.all link.all device.memory rank.0; do
+    bad "$edit beyond all reason" "$edit=1e300x" 'a factor from 0\.000001x to 1000000x'
 done
+bad 'a launch beyond all reason' 'launch=1e-300x' 'an edit that leaves every time within 1e-9 \.\. 1e15 us'
 bad 'trailing text' 'launch=2x ' 'expected a factor'
 refuse 'what-if: an empty item' 2 '^mist-sim: --what-if: ' mist-sim plan.json --what-if 'launch=2x,'
+nothing() { bad "changes nothing: $1" "$2" "changes nothing: $3"; }
+nothing 'a factor of 1' kernel.all=1x '1x is as fast, or as much, as it is'
+nothing 'an operator of other models' kernel.swiglu=2x 'the plan runs no such operator'
+nothing 'a message of other plans' link.all_gather=2x 'the plan sends nothing that way'
+nothing 'what there is' device.memory=4GiB 'it is so already'
+nothing 'nodes that the plan does not use' cluster.nodes=4 'the plan keeps its ranks'
+nothing 'one of two' launch=2x,link.all_gather=2x 'the plan sends nothing that way'
 refuse 'what-if: checked by a dry run' 2 '^mist-sim: what-if ' mist-sim plan.json --dry-run --what-if nothing=1
 
 sweep() { refuse "sweep: $1" 2 "^mist-sim: $3" mist-sim plan.json --sweep "$2"; }
@@ -38,9 +54,15 @@ sweep 'nothing behind =' 'link.all=' '--sweep link\.all=: expected NAME=V1:V2'
 sweep 'no name' '=1x:2x' '--sweep =1x:2x: expected NAME=V1:V2'
 sweep 'an empty value' 'link.all=1x::2x' '--sweep .*: expected NAME=V1:V2'
 sweep 'an unknown name' 'link=1x:2x' 'what-if link: unknown name'
+sweep 'one of two that changes nothing' 'launch=1x:2x,link.all_gather=1x:2x' 'what-if link\.all_gather=2x changes nothing'
 sweep 'a wrong value behind a good one' 'link.all=1x:2y' 'what-if link\.all=2y: expected'
 refuse 'sweep: of several timelines none is written' 2 '^mist-sim: --sweep: ' \
     mist-sim plan.json --sweep link.all=1x:2x -o out.csv
+for study in --sweep=launch=2x:3x --sensitivity; do
+    refuse "$study explains no one timeline" 2 '^mist-sim: --s[a-z]*: has no one timeline' mist-sim plan.json $study --explain
+done
+refuse 'two studies' 2 '^mist-sim: --sensitivity and --sweep are two studies' \
+    mist-sim plan.json --sensitivity --sweep launch=2x:3x
 refuse 'sweep: checked by a dry run' 2 '^mist-sim: (what-if|--sweep)' \
     mist-sim plan.json --dry-run --sweep link.all=oops
 
@@ -133,25 +155,17 @@ value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
 begin 'slower operators take longer, in proportion'
 run mist-sim plan.json --json
 base=$(value iteration_s)
-run mist-sim plan.json --json --what-if kernel.all=2x
+run mist-sim plan.json --json --what-if kernel.all=0.5x
 expect_exit 0
 awk -v a="$base" -v b="$(value iteration_s)" 'BEGIN { exit !(b > 1.9 * a && b < 2.1 * a) }' ||
     fail "$base s became $(value iteration_s) s with operators twice as slow"
 
-begin 'a factor of 1 changes nothing'
-run mist-sim plan.json --json
-cp "$out" a.json
-run mist-sim plan.json --json --what-if kernel.all=1x,link.all=1x,launch=1x --what-if straggler.rank0=1x
-expect_exit 0
-expect_same "$out" a.json
-rm a.json
-
 begin 'a rate is that of the fastest row, wherever it stands'
-run mist-sim plan2.json --json --what-if link.all_reduce=1GB/s
+run mist-sim plan2.json --json --what-if link.device=1GB/s
 first=$(value iteration_s)
 cp -R traces turned
 { head -n 1 traces/links.csv; tail -n +2 traces/links.csv | tac; } > turned/links.csv
-run mist-sim plan2.json --json --cluster turned --what-if link.all_reduce=1GB/s
+run mist-sim plan2.json --json --cluster turned --what-if link.device=1GB/s
 expect_exit 0
 [ "$(value iteration_s)" = "$first" ] || fail "the same rows in another order: $(value iteration_s) s, not $first s"
 rm -r turned
@@ -182,7 +196,7 @@ run mist-sim offloads.json --json
 base=$(value iteration_s)
 run mist-sim offloads.json --json --cluster alone
 by_hand=$(value iteration_s)
-run mist-sim offloads.json --json --what-if link.intra_node=4x
+run mist-sim offloads.json --json --what-if link.device=4x
 expect_exit 0
 [ "$(value iteration_s)" = "$by_hand" ] || fail "$(value iteration_s) s, by hand $by_hand s"
 [ "$by_hand" != "$base" ] || fail "$base s with slower links, too"
@@ -194,13 +208,84 @@ one=$(value iteration_s)
 run mist-sim plan2.json --json --sweep link.all=0.25x:0.5x:1x
 expect_exit 0
 expect_json
-[ "$(grep -c '"iteration_s"' "$out")" -eq 3 ] || fail 'not three rows'
-[ "$(sed -n 's/^ *"iteration_s": \([^,]*\),*$/\1/p' "$out" | sed -n 2p)" = "$one" ] || fail "the row of 0.5x is not $one"
+[ "$(grep -c '"iteration_s"' "$out")" -eq 4 ] || fail 'not three rows and the baseline'
+[ "$(sed -n 's/^ *"iteration_s": \([^,]*\),*$/\1/p' "$out" | sed -n 3p)" = "$one" ] || fail "the row of 0.5x is not $one"
 
-begin 'a straggler in a pipeline delays it'
+# column NAME: its number in the CSV of $out.
+column() { head -n 1 "$out" | tr , '\n' | grep -n "^$1\$" | cut -d: -f1; }
+
+begin 'several sweeps: every combination, the last one fastest'
+run mist-sim plan2.json --csv --sweep launch=1x:2x --sweep kernel.products=0.5x:1x:2x
+expect_exit 0
+[ "$(sed -n 's/^"\(launch[^"]*\)".*/\1/p' "$out" | tr '\n' ' ')" = 'launch=1x,kernel.products=0.5x launch=1x,kernel.products=1x launch=1x,kernel.products=2x launch=2x,kernel.products=0.5x launch=2x,kernel.products=1x launch=2x,kernel.products=2x ' ] ||
+    fail "$(cat "$out")"
+cp "$out" sweep.csv
+begin 'it is drawn'
+run mist-plot sweep sweep.csv
+expect_exit 0
+expect_stdout 'kernel.products=0.5x'
+rm sweep.csv
+
+begin 'a what-if: the baseline, each edit alone, all of them; differences of time, tokens/s and memory'
 run mist-sim plan2.json --json
 base=$(value iteration_s)
-run mist-sim plan2.json --json --what-if straggler.rank1=2x
+run mist-sim plan2.json --csv --what-if kernel.products=2x,device.memory=8GiB
+expect_exit 0
+expect_stderr_empty
+awk -F, -v OFS='|' -v base="$base" -v iteration="$(column iteration_s)" -v change="$(column iteration_change_s)" \
+    -v tokens="$(column tokens_per_s_change_frac)" -v has="$(column device_memory_bytes)" '
+    { sub(/^"[^"]*"/, "all") } # has a comma
+    NR > 1 { at = NR - 1; t[at] = $iteration; d[at] = $change; f[at] = $tokens; m[at] = $has }
+    function same(a, b) { return a - b < 1e-9 && b - a < 1e-9 }
+    END { exit !(NR == 5 && t[1] == base && d[1] == 0 && t[2] < base && t[3] == base && t[4] == t[2] &&
+        same(d[4], t[4] - base) && same(f[4], base / t[4] - 1) && m[1] == 2 ^ 32 && m[2] == 2 ^ 32 && m[3] == 2 ^ 33 && m[4] == 2 ^ 33) }' \
+    "$out" || fail "$(cat "$out")"
+run mist-sim plan2.json --what-if kernel.products=2x
+expect_stdout '^what if  *iteration  *\+-  *difference'
+expect_stdout '^baseline '
+expect_stdout '^kernel\.products=2x '
+
+begin 'sensitivity: what helps most comes first, as each what-if says'
+run mist-sim plan2.json --csv --sensitivity
+expect_exit 0
+expect_stderr_empty
+awk -F, -v t="$(column more_iteration_s)" 'NR > 1 { if ($t < before) bad = 1; before = $t } END { exit bad || NR < 6 }' "$out" ||
+    fail "$(cat "$out")"
+products=$(awk -F, -v t="$(column more_iteration_s)" -v c="$(column change)" '$c == "kernel.products" { print $t }' "$out")
+cp "$out" sensitivity.csv
+run mist-sim plan2.json --json --what-if kernel.products=1.1x
+[ "$(value iteration_s)" = "$products" ] || fail "$(value iteration_s) s, not $products s"
+begin 'it is drawn'
+run mist-plot sensitivity sensitivity.csv
+expect_exit 0
+expect_stdout 'kernel.products'
+rm sensitivity.csv
+
+begin 'a class of operators is its operators'
+run mist-sim plan.json --json --what-if kernel.products=2x
+one=$(value iteration_s)
+run mist-sim plan.json --json --what-if kernel.linear_bias=2x,kernel.linear_gelu=2x,kernel.linear_residual=2x
+expect_exit 0
+[ "$(value iteration_s)" = "$one" ] || fail "$(value iteration_s) s, not $one s"
+
+begin 'a preset: adapters of the rate of the data sheet, and other devices'
+cp plan2.json preset.json
+refuse 'an adapter of the rate that it has' 2 'link\.nic=400Gb/s changes nothing: ' \
+    mist-sim preset.json --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.nic=400Gb/s
+run mist-sim preset.json --json --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.nic=200Gb/s
+half=$(value iteration_s)
+run mist-sim preset.json --json --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.node=0.5x
+[ "$(value iteration_s)" = "$half" ] || fail "$(value iteration_s) s, not $half s"
+run mist-sim preset.json --json --cluster h200:1x2
+other=$(value iteration_s)
+run mist-sim preset.json --json --cluster h100-sxm:1x2 --what-if device=h200
+expect_exit 0
+[ "$(value iteration_s)" = "$other" ] || fail "$(value iteration_s) s, not $other s"
+rm preset.json
+begin 'a slow rank in a pipeline delays it'
+run mist-sim plan2.json --json
+base=$(value iteration_s)
+run mist-sim plan2.json --json --what-if rank.1=0.5x
 expect_exit 0
 awk -v a="$base" -v b="$(value iteration_s)" 'BEGIN { exit !(b > 1.2 * a) }' ||
     fail "$base s became $(value iteration_s) s with one rank twice as slow"

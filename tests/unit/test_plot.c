@@ -427,6 +427,38 @@ static void test_tables(void **state)
     assert_non_null(strstr(text, "$points << END\n2 2 0.5\n-9 0 0\nEND\n"));
     free(text);
 
+    text = table_program(mist_plot_write_sweep,
+                         "change,iteration_s,error_s\nbaseline,2,0\n"
+                         "\"launch=1x,device=a\",2,0.5\n\"launch=2x,device=a\",1,0\n"
+                         "\"launch=2x,device=b\",3,0\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "baseline = 2\n"));
+    assert_non_null(strstr(text, "set xlabel 'launch'\nset xtics ('1x' 1, '2x' 2)"));
+    assert_non_null(strstr(text, "curve_names[2] = 'device=b'\n$points << END\n"
+                                 "1 2 0.5\n2 1 0\n\n\n2 3 0\n\n\nEND\n"));
+    free(text);
+
+    text = table_program(mist_plot_write_sweep,
+                         "change,iteration_s,error_s\nbaseline,,\nlaunch=2x,2,0\n"
+                         "device=a,1,0\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "has_baseline = 0\n"));
+    assert_non_null(strstr(text, "set xtics ('launch=2x' 1, 'device=a' 2)"));
+    free(text);
+
+    text = table_program(mist_plot_write_sensitivity,
+                         "change,more_change_frac,less_change_frac\na,-0.25,0.5\n"
+                         "b,0,0\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "set ytics ('a' 1, 'b' 2)"));
+    assert_non_null(strstr(text, "set label '-25.0 %' at -25, 1 right"));
+    assert_non_null(strstr(text, "set label '+50.0 %' at 50, 1 left"));
+    assert_non_null(strstr(text, "$points << END\n1 -25 50\n2 0 0\nEND\n"));
+    free(text);
+
     text = table_program(mist_plot_write_pareto,
                          "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
                          &status, &err);
@@ -469,6 +501,16 @@ static void test_bad_tables(void **state)
         {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n", 0},
         {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n512,time,a,1,\n", 2},
         {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n0,time,a,-1,\n", 2},
+        {mist_plot_write_sweep, "change,iteration_s,error_s\n", 0},
+        {mist_plot_write_sweep, "change,iteration_s,error_s\nbaseline,1,0\n", 0},
+        {mist_plot_write_sweep, "change,iteration_s,error_s\na=2x,0,0\n", 2},
+        {mist_plot_write_sweep, "change,iteration_s,error_s\na=2x,,0\n", 2},
+        {mist_plot_write_sweep, "change,iteration_s,error_s\na=2x,1,0\n,1,0\n", 3},
+        {mist_plot_write_sensitivity, "change,more_change_frac,less_change_frac\n", 0},
+        {mist_plot_write_sensitivity, "change,more_change_frac,less_change_frac\n,0,0\n",
+         2},
+        {mist_plot_write_sensitivity,
+         "change,more_change_frac,less_change_frac\na,-2,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
         {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},

@@ -1,0 +1,162 @@
+/* One replay of mist-sim. See sim_run.h. */
+#include "sim/sim_run.h"
+
+#include "sim/cost/trace_use.h"
+#include "sim/what_if.h"
+#include "traces/preset.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What of the trace set the plan can't use; the replays of a study say it once. */
+static void warn_of_traces(struct mist_sim_run *run, const struct mist_trace_set *traces)
+{
+    if (!run->has_warned) {
+        mist_trace_use_warn(traces, run->plan.job.dtype, &run->messages);
+        mist_trace_use_warn_plan(traces, &run->plan, run->plan_path, &run->messages);
+    }
+    run->has_warned = true;
+}
+
+/* A plan for more devices than there are would be priced, but by extrapolation alone; one
+ * of no whole nodes by groups that are spread otherwise. */
+static enum mist_status check_devices(const struct mist_sim_run *run,
+                                      const struct mist_cluster *cluster,
+                                      struct mist_err *err)
+{
+    int n_ranks = mist_plan_n_ranks(&run->plan), per_node = cluster->devices_per_node;
+
+    if (n_ranks > per_node && n_ranks % per_node != 0)
+        return mist_err_at(
+            err, MIST_ERR_INPUT, run->plan_path, 0, 0,
+            "the plan's %d ranks are no whole nodes of %d devices, as %.120s has; %d and "
+            "%d are, or other nodes: --what-if cluster.devices_per_node=N",
+            n_ranks, per_node, run->cluster_path, n_ranks - n_ranks % per_node,
+            n_ranks - n_ranks % per_node + per_node);
+    if (n_ranks <= (int64_t)cluster->nodes * per_node)
+        return MIST_OK;
+    return mist_err_at(
+        err, MIST_ERR_INPUT, run->plan_path, 0, 0,
+        "the plan needs %d ranks, %.120s has %d x %d devices; edit it with "
+        "--what-if cluster.nodes=N or cluster.devices_per_node=N",
+        n_ranks, run->cluster_path, cluster->nodes, cluster->devices_per_node);
+}
+
+/* All of a replay but the replay. */
+static enum mist_status check_replay(const struct mist_sim_run *run,
+                                     const struct mist_cost_model *model,
+                                     const struct mist_replay_options *options,
+                                     struct mist_err *err)
+{
+    enum mist_status status = mist_replay_check_memory(&run->plan, options, err);
+
+    return status == MIST_OK ? mist_replay_check_prices(&run->plan, model, options, err)
+                             : status;
+}
+
+static enum mist_status
+replay_plan(struct mist_sim_run *run, const struct mist_cost_model *model,
+            const struct mist_replay_options *options, struct mist_replay_result *out,
+            struct mist_explanation *explanation, struct mist_err *err)
+{
+    if (!out)
+        return check_replay(run, model, options, err);
+    enum mist_status status = mist_replay_run(&run->plan, model, options, out, err);
+    if (status != MIST_OK || !explanation)
+        return status;
+    status = mist_explain(&run->plan, model, options->threads, out, explanation, err);
+    if (status != MIST_OK)
+        mist_replay_result_fini(out);
+    return status;
+}
+
+static struct mist_replay_options replay_options(const struct mist_sim_run *run,
+                                                 const double *rank_factor, bool is_study,
+                                                 bool explains)
+{
+    const struct mist_sim_options *options = &run->options;
+    bool has_timeline =
+        !is_study && (options->common.output || options->chrome || options->compare);
+    struct mist_replay_options out = {
+        .n_iterations = (int32_t)options->n_iterations,
+        .folding = options->is_unfolded ? MIST_REPLAY_FOLD_NEVER : MIST_REPLAY_FOLD_AUTO,
+        .threads = (int32_t)options->n_threads,
+        .jitter_frac = options->jitter_frac,
+        .seed = (uint64_t)options->common.seed,
+        .skips_timeline = !has_timeline && !explains,
+        .only_stages = !has_timeline,
+    };
+
+    for (int32_t i = 0; i < mist_plan_n_ranks(&run->plan); i++)
+        if (rank_factor[i] != 1)
+            out.rank_factor = rank_factor;
+    return out;
+}
+
+/* Other devices come first, so that further edits are of them. */
+static bool is_device(const char *edit)
+{
+    return strncmp(edit, "device=", 7) == 0;
+}
+
+/* Once the trace set is loaded. */
+static enum mist_status
+replay_edited(struct mist_sim_run *run, struct mist_what_if *what_if,
+              struct mist_sim_edits edits, bool is_study, struct mist_cluster *cluster,
+              struct mist_replay_result *out, struct mist_explanation *explanation,
+              struct mist_err *err)
+{
+    struct mist_cost_model *model = NULL;
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < edits.n && status == MIST_OK; i++)
+        if (is_device(edits.items[i]))
+            status = mist_what_if_apply(what_if, edits.items[i], err);
+    for (int i = 0; i < edits.n && status == MIST_OK; i++)
+        if (!is_device(edits.items[i]))
+            status = mist_what_if_apply(what_if, edits.items[i], err);
+    if (status == MIST_OK)
+        status = check_devices(run, &what_if->traces->cluster, err);
+    if (status == MIST_OK && !run->has_warned_of_links) {
+        mist_trace_use_warn_links(what_if->traces, mist_plan_n_ranks(&run->plan),
+                                  &run->messages);
+        run->has_warned_of_links = true;
+    }
+    if (status == MIST_OK)
+        status = mist_cost_model_new(what_if->traces, &model, err);
+    if (status == MIST_OK) {
+        struct mist_replay_options options =
+            replay_options(run, what_if->rank_factor, is_study, explanation != NULL);
+        mist_cost_model_set_speeds(model, &what_if->speeds);
+        *cluster = *mist_cost_model_cluster(model);
+        status = replay_plan(run, model, &options, out, explanation, err);
+    }
+    mist_cost_model_free(model);
+    return status;
+}
+
+enum mist_status mist_sim_replay(struct mist_sim_run *run, struct mist_sim_edits edits,
+                                 bool is_study, struct mist_cluster *cluster,
+                                 struct mist_replay_result *out,
+                                 struct mist_explanation *explanation,
+                                 struct mist_err *err)
+{
+    int n_ranks = mist_plan_n_ranks(&run->plan);
+    double *rank_factor = malloc((size_t)n_ranks * sizeof *rank_factor);
+    struct mist_trace_set traces;
+    struct mist_what_if what_if;
+    enum mist_status status = mist_trace_set_open(&traces, run->cluster_path, err);
+
+    if (!rank_factor)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK) {
+        warn_of_traces(run, &traces);
+        mist_what_if_init(&what_if, &traces, run->plan.job.framework, rank_factor,
+                          n_ranks);
+        status =
+            replay_edited(run, &what_if, edits, is_study, cluster, out, explanation, err);
+    }
+    mist_trace_set_fini(&traces);
+    free(rank_factor);
+    return status;
+}

@@ -1,0 +1,47 @@
+/*
+ * What mist-sim is asked, and one replay of it.
+ */
+#ifndef MIST_SIM_SIM_RUN_H
+#define MIST_SIM_SIM_RUN_H
+
+#include "core/emit.h"
+#include "core/message.h"
+#include "sim/explain/explain.h"
+#include "sim/plan/plan.h"
+#include "sim/replay/replay.h"
+#include "sim/sim_options.h"
+
+struct mist_sim_run {
+    struct mist_sim_options options;
+    struct mist_messages messages;
+    enum mist_emit_kind kind;
+    struct mist_plan plan;
+    const char *plan_path;
+    const char *cluster_path;
+    bool has_warned;          /* of what of the trace set is of no use */
+    bool has_warned_of_links; /* as edited */
+};
+
+/* Edits of one replay (what_if.h), one after the other, but device= first. Borrowed. */
+struct mist_sim_edits {
+    int n;
+    const char *const *items;
+};
+
+/*
+ * Loads the trace set, edits it, and replays the plan on it.
+ *
+ * cluster      filled on MIST_OK, as edited.
+ * out          filled on MIST_OK, to be freed with mist_replay_result_fini; NULL: all but
+ *              the replay is done. With a timeline where the options ask for one and
+ *              is_study is false.
+ * explanation  filled, if not NULL, to be freed with mist_explanation_fini.
+ * MIST_ERR_USAGE: an edit; else as mist_trace_set_open(), mist_replay_run(), and
+ * MIST_ERR_INPUT: the cluster has too few devices.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_sim_replay(struct mist_sim_run *run, struct mist_sim_edits edits, bool is_study,
+                struct mist_cluster *cluster, struct mist_replay_result *out,
+                struct mist_explanation *explanation, struct mist_err *err);
+
+#endif

@@ -1,0 +1,473 @@
+/* Studies of mist-sim. See sim_study.h. */
+#include "sim/sim_study.h"
+
+#include "core/memory.h"
+#include "sim/sim_report.h"
+#include "sim/what_if.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_DIMENSIONS = 8,
+    MAX_POINTS = 10000, /* of a sweep */
+};
+
+/* A replay of a study: its edits, and what came out. */
+struct point {
+    const char *change; /* in words of what_if.h */
+    struct mist_sim_edits edits;
+    bool is_known; /* false: it can't be replayed */
+    double iteration_s, error_s, tokens_per_s, model_frac;
+    int64_t device_bytes, device_memory_bytes, host_memory_bytes;
+    double prices_s[MIST_N_TASK_KINDS];
+    bool has_slow_rank;
+};
+
+static bool edits_ranks(struct mist_sim_edits edits)
+{
+    bool is_found = false;
+
+    for (int i = 0; i < edits.n; i++)
+        is_found = is_found || (strncmp(edits.items[i], "rank.", 5) == 0 &&
+                                !strstr(edits.items[i], "=1x"));
+    return is_found;
+}
+
+static enum mist_status take_result(const struct mist_sim_run *run,
+                                    const struct mist_cluster *cluster,
+                                    const struct mist_replay_result *result,
+                                    struct point *out, struct mist_err *err)
+{
+    struct mist_speed speed;
+    enum mist_status status =
+        mist_speed_find(&run->plan, cluster, result->iteration_s, &speed, err);
+
+    if (status != MIST_OK)
+        return status;
+    out->is_known = true;
+    out->iteration_s = result->iteration_s;
+    out->error_s = result->error_s;
+    out->tokens_per_s = speed.tokens_per_s;
+    out->model_frac = speed.model_frac;
+    out->device_bytes = mist_sim_report_needed_bytes(&run->plan, cluster, result);
+    out->device_memory_bytes = cluster->device_memory_bytes;
+    out->host_memory_bytes = cluster->host_memory_bytes_per_node;
+    out->has_slow_rank = edits_ranks(out->edits);
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        out->prices_s[i] = result->prices[i].time_s;
+    return MIST_OK;
+}
+
+static enum mist_status replay_point(struct mist_sim_run *run, struct point *point,
+                                     struct mist_err *err)
+{
+    struct mist_cluster cluster;
+    struct mist_replay_result result;
+    enum mist_status status =
+        mist_sim_replay(run, point->edits, true, &cluster, &result, NULL, err);
+
+    if (status != MIST_OK)
+        return status;
+    status = take_result(run, &cluster, &result, point, err);
+    mist_replay_result_fini(&result);
+    return status;
+}
+
+/* One that may be impossible where the others are not, as on too few nodes. */
+static enum mist_status try_point(struct mist_sim_run *run, struct point *point,
+                                  struct mist_err *err)
+{
+    enum mist_status status = replay_point(run, point, err);
+
+    return status == MIST_ERR_INPUT ? MIST_OK : status;
+}
+
+/* Whether anything that the plan meets is another; unknown points are. */
+static bool differ(const struct point *a, const struct point *b)
+{
+    return !a->is_known || !b->is_known || a->iteration_s != b->iteration_s ||
+           a->error_s != b->error_s || a->device_bytes != b->device_bytes ||
+           a->device_memory_bytes != b->device_memory_bytes ||
+           a->host_memory_bytes != b->host_memory_bytes ||
+           a->has_slow_rank != b->has_slow_rank ||
+           memcmp(a->prices_s, b->prices_s, sizeof a->prices_s) != 0;
+}
+
+static enum mist_status refuse_nothing(const char *edit, struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_USAGE, "what-if %.200s changes nothing: %s", edit,
+                        mist_what_if_why_nothing(edit));
+}
+
+/* ----------------------------------------------------------------------------- output */
+
+static void emit_bytes(struct mist_emit *emit, const char *key, const char *label,
+                       bool is_known, int64_t bytes)
+{
+    if (is_known)
+        mist_emit_int64(emit, key, label, bytes, MIST_HUMAN_BYTES);
+    else
+        mist_emit_text(emit, key, label, NULL);
+}
+
+static double change_frac(double value, double of)
+{
+    return of > 0 ? value / of - 1 : NAN;
+}
+
+static void emit_point(struct mist_emit *emit, const struct point *at,
+                       const struct point *baseline)
+{
+    bool is_known = at->is_known, has_both = is_known && baseline->is_known;
+
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "change", "what if", at->change);
+    mist_emit_double(emit, "iteration_s", "iteration", is_known ? at->iteration_s : NAN,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "error_s", "+-", is_known ? at->error_s : NAN,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "iteration_change_s", "difference",
+                     has_both ? at->iteration_s - baseline->iteration_s : NAN,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "iteration_change_frac", "of it",
+                     has_both ? change_frac(at->iteration_s, baseline->iteration_s) : NAN,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "tokens_per_s", "tokens/s", is_known ? at->tokens_per_s : NAN,
+                     MIST_HUMAN_COUNT);
+    mist_emit_double(emit, "tokens_per_s_change_frac", "difference",
+                     has_both ? change_frac(at->tokens_per_s, baseline->tokens_per_s)
+                              : NAN,
+                     MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "model_flop_utilisation_frac", "MFU",
+                     is_known ? at->model_frac : NAN, MIST_HUMAN_FRAC);
+    emit_bytes(emit, "device_bytes", "memory of a device", is_known, at->device_bytes);
+    emit_bytes(emit, "device_bytes_change", "difference", has_both,
+               at->device_bytes - baseline->device_bytes);
+    emit_bytes(emit, "device_memory_bytes", "it has", is_known, at->device_memory_bytes);
+    mist_emit_object_end(emit);
+}
+
+/* points[0] is the baseline. */
+static void emit_points(struct mist_emit *emit, const char *key, const char *title,
+                        const struct point *points, size_t n)
+{
+    mist_emit_list_begin(emit, key, title);
+    for (size_t i = 0; i < n; i++)
+        emit_point(emit, &points[i], &points[0]);
+    mist_emit_list_end(emit);
+}
+
+/* ---------------------------------------------------------------------------- what if */
+
+/* "a=2x,b=3x" of edits first .. n - 1; NULL: out of memory. */
+static char *join(struct mist_sim_edits edits, int first, struct mist_arena *arena)
+{
+    size_t size = 1;
+
+    for (int i = first; i < edits.n; i++)
+        size += strlen(edits.items[i]) + 1;
+    char *text = mist_arena_alloc(arena, size);
+    if (!text)
+        return NULL;
+    text[0] = '\0';
+    for (int i = first; i < edits.n; i++) {
+        strcat(text, i > first ? "," : "");
+        strcat(text, edits.items[i]);
+    }
+    return text;
+}
+
+enum mist_status mist_sim_study_what_if(struct mist_sim_run *run,
+                                        const struct mist_cluster *cluster,
+                                        const struct mist_replay_result *result,
+                                        struct mist_emit *emit, struct mist_err *err)
+{
+    const struct mist_sim_edits all = {run->options.what_if.n,
+                                       run->options.what_if.items};
+    struct point points[MIST_OPTION_LIST_MAX + 2] = {{.change = "baseline"}};
+    struct mist_arena arena;
+    size_t n = 1;
+    enum mist_status status = try_point(run, &points[0], err);
+
+    mist_arena_init(&arena);
+    for (int i = 0; i < all.n && all.n > 1 && status == MIST_OK; i++) {
+        points[n] = (struct point){.change = all.items[i], .edits = {1, &all.items[i]}};
+        status = try_point(run, &points[n++], err);
+    }
+    points[n] = (struct point){.change = join(all, 0, &arena), .edits = all};
+    if (status == MIST_OK && !points[n].change)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status == MIST_OK)
+        status = take_result(run, cluster, result, &points[n++], err);
+    for (int i = 0; i < all.n && status == MIST_OK; i++)
+        if (!differ(&points[1 + i], &points[0]))
+            status = refuse_nothing(all.items[i], err);
+    if (status == MIST_OK)
+        emit_points(emit, "what_if", "What if", points, n);
+    mist_arena_fini(&arena);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------ sweep */
+
+/* The values of one edit, "NAME=VALUE" each. */
+struct dimension {
+    const char **edits;
+    size_t n;
+    size_t stride; /* of points, from one value to the next */
+};
+
+struct sweep {
+    struct dimension dimensions[MAX_DIMENSIONS];
+    int n_dimensions;
+    struct point *points; /* [n]; 0: the baseline; then the last dimension fastest */
+    size_t n;
+    struct mist_arena arena;
+};
+
+static enum mist_status refuse_sweep(const char *text, struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_USAGE,
+                        "--sweep %.100s: expected NAME=V1:V2:.., such as "
+                        "link.all=0.5x:1x:2x",
+                        text);
+}
+
+/* "NAME=V1:V2" */
+static enum mist_status read_dimension(struct sweep *at, const char *text,
+                                       struct dimension *out, struct mist_err *err)
+{
+    const char *equals = strchr(text, '='), *value;
+    size_t n_text = strlen(text), n_values = 1;
+
+    if (!equals || equals == text || !equals[1] || equals[1] == ':' ||
+        strstr(equals, "::") || text[n_text - 1] == ':')
+        return refuse_sweep(text, err);
+    for (value = equals; *value; value++)
+        n_values += *value == ':';
+    out->n = 0;
+    out->edits = mist_arena_alloc(&at->arena, n_values * sizeof *out->edits);
+    for (value = equals + 1; out->edits && out->n < n_values; value++) {
+        int n_name = (int)(equals + 1 - text), n_value = (int)strcspn(value, ":");
+        size_t size = (size_t)n_name + (size_t)n_value + 1;
+        char *edit = mist_arena_alloc(&at->arena, size);
+        if (!edit)
+            break;
+        snprintf(edit, size, "%.*s%.*s", n_name, text, n_value, value);
+        out->edits[out->n++] = edit;
+        value += n_value;
+    }
+    return out->n == n_values ? MIST_OK
+                              : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
+/* The edits of point i: those of all, then one value of each dimension. */
+static enum mist_status make_point(struct sweep *at, struct mist_sim_edits base, size_t i,
+                                   struct mist_err *err)
+{
+    const char **items =
+        mist_arena_alloc(&at->arena, (size_t)(base.n + at->n_dimensions) * sizeof *items);
+    struct point *point = &at->points[i];
+
+    if (!items)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    memcpy(items, base.items, (size_t)base.n * sizeof *items);
+    for (int d = 0; d < at->n_dimensions; d++) {
+        const struct dimension *of = &at->dimensions[d];
+        items[base.n + d] = of->edits[(i - 1) / of->stride % of->n];
+    }
+    point->edits = (struct mist_sim_edits){base.n + at->n_dimensions, items};
+    point->change = join(point->edits, base.n, &at->arena);
+    return point->change ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
+static enum mist_status read_sweeps(struct sweep *at,
+                                    const struct mist_sim_options *options,
+                                    struct mist_err *err)
+{
+    const struct mist_sim_edits base = {options->what_if.n, options->what_if.items};
+    enum mist_status status = MIST_OK;
+    size_t n = 1;
+
+    if (options->sweep.n > MAX_DIMENSIONS)
+        return mist_err_set(err, MIST_ERR_USAGE, "--sweep: %d of them, at most %d",
+                            options->sweep.n, MAX_DIMENSIONS);
+    for (; at->n_dimensions < options->sweep.n && status == MIST_OK; at->n_dimensions++)
+        status = read_dimension(at, options->sweep.items[at->n_dimensions],
+                                &at->dimensions[at->n_dimensions], err);
+    for (int d = at->n_dimensions - 1; d >= 0 && status == MIST_OK; d--) {
+        at->dimensions[d].stride = n;
+        n *= at->dimensions[d].n;
+        if (n > MAX_POINTS)
+            status = mist_err_set(err, MIST_ERR_USAGE,
+                                  "--sweep: more than %d combinations", MAX_POINTS);
+    }
+    if (status != MIST_OK)
+        return status;
+    at->n = n + 1;
+    at->points = calloc(at->n, sizeof *at->points);
+    if (!at->points)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    at->points[0] = (struct point){.change = "baseline", .edits = base};
+    for (size_t i = 1; i < at->n && status == MIST_OK; i++)
+        status = make_point(at, base, i, err);
+    return status;
+}
+
+/* Every dimension makes a difference somewhere. */
+static enum mist_status check_differences(const struct sweep *at, struct mist_err *err)
+{
+    for (int d = 0; d < at->n_dimensions; d++) {
+        const struct dimension *of = &at->dimensions[d];
+        bool makes_one = false;
+        for (size_t i = 1; i < at->n; i++) {
+            size_t i_value = (i - 1) / of->stride % of->n;
+            makes_one = makes_one ||
+                        differ(&at->points[i], &at->points[i - i_value * of->stride]);
+        }
+        /* of a single value: against the baseline */
+        if (!makes_one && (of->n > 1 || !differ(&at->points[1], &at->points[0])))
+            return refuse_nothing(of->edits[of->n - 1], err);
+    }
+    return MIST_OK;
+}
+
+/* A replay of every point, or the check of it. */
+static enum mist_status visit_points(struct mist_sim_run *run, struct sweep *at,
+                                     bool is_check, struct mist_err *err)
+{
+    enum mist_status status = is_check ? MIST_OK : try_point(run, &at->points[0], err);
+
+    for (size_t i = 1; i < at->n && status == MIST_OK; i++) {
+        struct mist_cluster cluster;
+        status = is_check ? mist_sim_replay(run, at->points[i].edits, true, &cluster,
+                                            NULL, NULL, err)
+                          : replay_point(run, &at->points[i], err);
+    }
+    return status;
+}
+
+enum mist_status mist_sim_study_sweep(struct mist_sim_run *run, struct mist_emit *emit,
+                                      struct mist_err *err)
+{
+    struct sweep at = {0};
+
+    mist_arena_init(&at.arena);
+    enum mist_status status = read_sweeps(&at, &run->options, err);
+    if (status == MIST_OK)
+        status = visit_points(run, &at, !emit, err);
+    if (status == MIST_OK && emit)
+        status = check_differences(&at, err);
+    if (status == MIST_OK && emit)
+        emit_points(emit, "sweep", NULL, at.points, at.n);
+    free(at.points);
+    mist_arena_fini(&at.arena);
+    return status;
+}
+
+/* ------------------------------------------------------------------------ sensitivity */
+
+static const char *const levers[] = {
+    "kernel.products",  "kernel.attention",   "kernel.elementwise", "kernel.loss",
+    "kernel.optimizer", "link.device",        "link.node",          "link.host",
+    "device.peak",      "device.memory_rate", "device.memory",      "node.host_memory",
+    "launch",           "framework.dispatch",
+};
+enum { N_LEVERS = sizeof levers / sizeof *levers };
+
+/* What a lever does, pulled each way. */
+struct pull {
+    int i_lever;
+    struct point more, less;
+};
+
+static int compare_pulls(const void *a_, const void *b_)
+{
+    const struct pull *a = a_, *b = b_;
+
+    if (a->more.iteration_s != b->more.iteration_s)
+        return a->more.iteration_s < b->more.iteration_s ? -1 : 1;
+    if (a->less.iteration_s != b->less.iteration_s)
+        return a->less.iteration_s > b->less.iteration_s ? -1 : 1;
+    return a->i_lever - b->i_lever;
+}
+
+/* One way; *is_there: the cluster has such a lever. */
+static enum mist_status pull_lever(struct mist_sim_run *run, int i_lever,
+                                   const char *factor, struct point *out, bool *is_there,
+                                   struct mist_err *err)
+{
+    const struct mist_option_list *base = &run->options.what_if;
+    const char *items[MIST_OPTION_LIST_MAX + 1];
+    char edit[64];
+
+    snprintf(edit, sizeof edit, "%s=%s", levers[i_lever], factor);
+    memcpy(items, base->items, (size_t)base->n * sizeof *items);
+    items[base->n] = edit;
+    *out = (struct point){.change = levers[i_lever], .edits = {base->n + 1, items}};
+    enum mist_status status = replay_point(run, out, err);
+    out->edits = (struct mist_sim_edits){0};
+    *is_there = status == MIST_OK;
+    return status == MIST_ERR_USAGE ? MIST_OK : status;
+}
+
+static void emit_pull(struct mist_emit *emit, const struct pull *at,
+                      const struct point *baseline)
+{
+    double base_s = baseline->iteration_s;
+
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "change", "10 % faster, or more", at->more.change);
+    mist_emit_double(emit, "more_iteration_s", "iteration", at->more.iteration_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "more_change_s", "difference", at->more.iteration_s - base_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "more_change_frac", "of it",
+                     change_frac(at->more.iteration_s, base_s), MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "less_iteration_s", "10 % slower, or less",
+                     at->less.iteration_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "less_change_s", "difference", at->less.iteration_s - base_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "less_change_frac", "of it",
+                     change_frac(at->less.iteration_s, base_s), MIST_HUMAN_FRAC);
+    mist_emit_object_end(emit);
+}
+
+enum mist_status mist_sim_study_sensitivity(struct mist_sim_run *run,
+                                            struct mist_emit *emit, struct mist_err *err)
+{
+    struct point baseline = {
+        .change = "baseline",
+        .edits = {run->options.what_if.n, run->options.what_if.items}};
+    struct pull pulls[N_LEVERS];
+    int n = 0;
+    enum mist_status status = replay_point(run, &baseline, err);
+
+    for (int i = 0; i < N_LEVERS && status == MIST_OK; i++) {
+        struct pull *pull = &pulls[n];
+        bool is_there = false;
+        pull->i_lever = i;
+        status = pull_lever(run, i, "1.1x", &pull->more, &is_there, err);
+        if (status == MIST_OK && is_there)
+            status = pull_lever(run, i, "0.9x", &pull->less, &is_there, err);
+        n += is_there &&
+             (differ(&pull->more, &baseline) || differ(&pull->less, &baseline));
+    }
+    if (status != MIST_OK)
+        return status;
+    qsort(pulls, (size_t)n, sizeof *pulls, compare_pulls);
+    mist_emit_double(emit, "iteration_s", "iteration", baseline.iteration_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "error_s", "error bar, +-", baseline.error_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "tokens_per_s", "tokens/s", baseline.tokens_per_s,
+                     MIST_HUMAN_COUNT);
+    mist_emit_list_begin(emit, "sensitivity", "What would help most");
+    for (int i = 0; i < n; i++)
+        emit_pull(emit, &pulls[i], &baseline);
+    mist_emit_list_end(emit);
+    return MIST_OK;
+}
