@@ -127,7 +127,7 @@ static const char *const examples[] = {
     "mist-sim plan.json --framework megatron --recompute selective",
     "mist-sim --model gpt3-7b --seq-len 2048 --tp 8 --micro-batch 2 --cluster l4:4x8",
     "mist-sim --framework torchtitan --from-args train.toml --cluster h100-sxm:8x8",
-    "mist-sim --replay operations.csv.gz --what-if launch=0x",
+    "mist-sim --replay operations.csv.gz --what-if launch=none",
     NULL};
 
 const struct mist_tool mist_sim_tool = {

@@ -193,10 +193,16 @@ enum mist_status mist_recorded_study(const struct mist_recorded_job *job,
 
 /* ------------------------------------------------------------------------------- edits */
 
-static bool read_factor(const char *value, bool may_be_zero, double *out)
+/* What a factor of speed makes of times. */
+static bool read_factor(const char *value, bool may_be_none, double *out)
 {
-    return mist_parse_factor(value, out, NULL) == MIST_OK && *out <= 1e6 &&
-           (may_be_zero || *out > 0);
+    double speed = 0;
+    bool is_none = may_be_none && strcmp(value, "none") == 0;
+    bool is_speed = mist_parse_factor(value, &speed, NULL) == MIST_OK && speed >= 1e-6 &&
+                    speed <= 1e6;
+
+    *out = is_none ? 0 : 1 / speed;
+    return is_none || is_speed;
 }
 
 static bool begins(const char *text, const char *with, const char **rest)
@@ -253,13 +259,13 @@ enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *e
     if (!equals || !read_factor(equals + 1, begins(edit, "launch=", &name), &factor))
         return mist_err_set(err, MIST_ERR_USAGE,
                             "what-if %.200s: expected NAME=FACTOR such as "
-                            "kernel.forward-compute=0.7x",
+                            "kernel.forward-compute=2x",
                             edit);
     if (begins(edit, "kernel.", &name))
         n = scale_kind(job, name, (size_t)(equals - name), false, factor);
     else if (begins(edit, "link.", &name))
-        n = scale_kind(job, name, (size_t)(equals - name), true, 1 / factor);
-    else if (begins(edit, "straggler.rank", &name))
+        n = scale_kind(job, name, (size_t)(equals - name), true, factor);
+    else if (begins(edit, "rank.", &name))
         n = scale_worker(job, name, factor);
     else if (begins(edit, "launch=", &name))
         for (; n < job->n_ops; n++)
@@ -269,6 +275,6 @@ enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *e
     return mist_err_set(err, MIST_ERR_USAGE,
                         "what-if %.200s changes nothing: of a recording there are "
                         "kernel.KIND (computations), link.KIND (messages), launch and "
-                        "straggler.rankN, N up to %lld",
+                        "rank.N, N up to %lld",
                         edit, (long long)job->n_replicas * job->n_stages - 1);
 }

@@ -40,12 +40,12 @@ enum mist_status mist_recorded_study(const struct mist_recorded_job *job,
                                      struct mist_err *err) MIST_MUST_CHECK;
 
 /*
- * Applies one edit "NAME=VALUE" to what a job did:
- *   kernel.KIND=0.7x      computations of a kind (or all) take 0.7 times their time
- *   link.KIND=2x          messages of a kind (or all) pass twice as fast
- *   launch=0.5x           gaps times a factor, which may be 0
- *   straggler.rankN=1.3x  worker N, replica * stages + stage, computes for 1.3 times as
- *                         long
+ * Applies one edit "NAME=VALUE" to what a job did. As in sim/what_if.h a factor is one of
+ * speed, 2x is twice as fast:
+ *   kernel.KIND=2x  computations of a kind (or all)
+ *   link.KIND=2x    messages of a kind (or all)
+ *   launch=2x       gaps; launch=none: there are none
+ *   rank.N=0.8x     computations of worker N, replica * stages + stage
  * MIST_ERR_USAGE: an unknown name or no factor; then nothing was changed.
  */
 enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *edit,

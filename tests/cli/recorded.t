@@ -30,12 +30,12 @@ expect_value without_gaps_s 9e-05
 expect_value even_s 9e-05
 
 begin 'as edited: a message lasts from when all are there'
-run mist-sim --replay ops.csv --json --what-if kernel.backward-compute=0.5x,launch=0x,link.forward-send=0.5x
+run mist-sim --replay ops.csv --json --what-if kernel.backward-compute=2x,launch=none,link.forward-send=0.5x
 expect_exit 0
 expect_value edited_s 6.5e-05
 run mist-sim --replay ops.csv --json --what-if link.forward-send=0.5x,link.forward-recv=0.5x
 expect_value edited_s 9.7e-05
-run mist-sim --replay ops.csv --json --what-if straggler.rank1=2x
+run mist-sim --replay ops.csv --json --what-if rank.1=0.5x
 expect_value edited_s 0.000152
 
 begin 'packed, for people'

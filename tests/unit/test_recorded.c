@@ -299,12 +299,12 @@ static void test_random_jobs(void **state)
         draw(&jobs[0], &random);
         expected_s[0] = simulate(&jobs[0]);
         write_table(jobs, 1, path);
-        expect_edit(&jobs[0], path, "kernel.backward-compute=0.5x", B, -1, 0.5);
+        expect_edit(&jobs[0], path, "kernel.backward-compute=2x", B, -1, 0.5);
         expect_edit(&jobs[0], path, "link.grads-reduce-scatter=0.25x", REDUCE, -1, 4);
         int worker =
             (int)mist_random_below(&random, jobs[0].n_replicas * jobs[0].n_stages);
-        snprintf(edit, sizeof edit, "straggler.rank%d=3x", worker);
-        expect_edit(&jobs[0], path, edit, -1, worker, 3);
+        snprintf(edit, sizeof edit, "rank.%d=0.25x", worker);
+        expect_edit(&jobs[0], path, edit, -1, worker, 4);
 
         jobs[1] = jobs[0]; /* another step, slower */
         for (int m = 0; m < MOST_MICRO; m++)
@@ -394,13 +394,9 @@ static void test_refusals(void **state)
         {"step,dp_rank\n1,0\n", "stage", 1},
         {"\x1f\x8b\b", "damaged or cut off", 0},
     };
-    static const char *const edits[] = {"launch=2",
-                                        "launch",
-                                        "kernel.forward-send=2x",
-                                        "link.forward-send=0x",
-                                        "straggler.rank1=2x",
-                                        "straggler.rank=2x",
-                                        "kernel.all=-1x"};
+    static const char *const edits[] = {
+        "launch=2",  "launch",   "kernel.forward-send=2x", "link.forward-send=0x",
+        "rank.1=2x", "rank.=2x", "kernel.all=-1x"};
     struct scratch scratch;
     struct mist_recorded_job job;
     struct mist_arena arena;
