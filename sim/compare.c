@@ -194,21 +194,12 @@ static enum mist_status check_ends(const struct mist_plan *plan, const int *n_en
 {
     int32_t n_ranks = mist_plan_n_ranks(plan);
 
-    for (int32_t i = 0, rank = 0; i < plan->n_stages; i++) {
-        int n_seen = 0;
-        for (; rank < n_ranks && mist_plan_stage_of(plan, rank) == i; rank++) {
-            n_seen += n_ends[rank] >= 0;
-            if (n_ends[rank] >= 0 && n_ends[rank] != n_iterations)
-                return mist_err_set(err, MIST_ERR_INPUT,
-                                    "the timeline has the end of %d of %d iterations on "
-                                    "rank %d: was the file cut?",
-                                    n_ends[rank], n_iterations, (int)rank);
-        }
-        if (n_seen == 0)
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        if (n_ends[rank] >= 0 && n_ends[rank] != n_iterations)
             return mist_err_set(err, MIST_ERR_INPUT,
-                                "the timeline has no rank of stage %d: was the file cut?",
-                                (int)i);
-    }
+                                "the timeline has the end of %d of %d iterations on "
+                                "rank %d: was the file cut?",
+                                n_ends[rank], n_iterations, (int)rank);
     return MIST_OK;
 }
 

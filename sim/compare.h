@@ -1,6 +1,6 @@
 /*
- * Predicted beside measured: two timelines of the same plan, compared stage by stage and
- * by kind of task.
+ * Predicted beside measured: two timelines of the same plan, compared stage by stage, by
+ * kind of task, and task by task.
  */
 #ifndef MIST_SIM_COMPARE_H
 #define MIST_SIM_COMPARE_H
@@ -43,14 +43,34 @@ MIST_MUST_CHECK enum mist_status mist_compare_reduce(const struct mist_plan *pla
                                                      struct mist_err *err);
 
 /*
- * Whether a measured timeline lost rows: every stage has a rank, and each of these has in
- * each iteration the last task that the stage has in predicted, a timeline of the same
- * plan. (Updates at a run's begin leave holes in front of it.) MIST_OK, MIST_ERR_INPUT
- * naming rank or stage, or MIST_ERR_MEMORY. Both are checked and of the plan's ranks.
+ * Whether a measured timeline lost rows: each of its ranks has in each iteration the last
+ * task that the stage has in predicted, a timeline of the same plan. (Updates at a run's
+ * begin leave holes in front of it.) MIST_OK, MIST_ERR_INPUT naming the rank, or
+ * MIST_ERR_MEMORY. Both are checked and of the plan's ranks.
  */
 MIST_MUST_CHECK enum mist_status
 mist_compare_check_whole(const struct mist_plan *plan,
                          const struct mist_timeline *predicted,
                          const struct mist_timeline *measured, struct mist_err *err);
+
+/* What tasks of one kind on one rank took, per iteration. */
+struct mist_compare_difference {
+    int32_t stage, rank;
+    enum mist_task_kind kind;
+    int64_t n_tasks;                /* measured, in all iterations */
+    double predicted_s, measured_s; /* the same tasks; where predicted lacks the rank, of
+                                        the one of its stage that it has */
+};
+
+/*
+ * Compares a measured timeline with predicted, a replay of the plan: both checked and of
+ * the plan's ranks. out [n] is to be freed; the largest difference comes first.
+ * MIST_ERR_INPUT: it is of another plan, number of ranks, model or job, with the first
+ * task that says so; MIST_ERR_MEMORY. O(n log n).
+ */
+MIST_MUST_CHECK enum mist_status
+mist_compare_tasks(const struct mist_plan *plan, const struct mist_timeline *predicted,
+                   const struct mist_timeline *measured, int n_iterations,
+                   struct mist_compare_difference **out, size_t *n, struct mist_err *err);
 
 #endif

@@ -79,12 +79,17 @@ static enum mist_status add_comparison(struct mist_emit *emit,
 {
     struct mist_timeline measured;
     struct mist_compare_side *sides = calloc(2, sizeof *sides);
+    struct mist_compare_difference *differences = NULL;
+    size_t n = 0;
     enum mist_status status = mist_timeline_load(&measured, at->options.compare, err);
 
     if (!sides)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK)
         status = mist_compare_reduce(&at->plan, &measured, &sides[1], err);
+    if (status == MIST_OK)
+        status = mist_compare_tasks(&at->plan, &result->timeline, &measured,
+                                    sides[1].n_iterations, &differences, &n, err);
     if (status == MIST_OK)
         status = mist_compare_check_whole(&at->plan, &result->timeline, &measured, err);
     mist_err_locate(err, at->options.compare, 0);
@@ -94,8 +99,10 @@ static enum mist_status add_comparison(struct mist_emit *emit,
         sides[0].iteration_s = result->iteration_s;
         mist_sim_report_add_comparison(emit, &at->plan, &sides[0], &sides[1],
                                        result->error_s);
+        mist_sim_report_add_differences(emit, differences, n, at->kind);
     }
     mist_timeline_fini(&measured);
+    free(differences);
     free(sides);
     return status;
 }

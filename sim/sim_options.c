@@ -98,7 +98,10 @@ static const struct mist_option option_table[] = {
     ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
         "where the time goes, and what is in memory at its peak", NULL, 0, 0, explains),
     ROW("compare", MIST_OPTION_STRING, "Results", "FILE",
-        "measured timeline.csv to put beside the prediction", NULL, 0, 0, compare),
+        "measured timeline.csv of this plan to put beside the prediction; where they "
+        "differ "
+        "most, by kind of task and rank",
+        NULL, 0, 0, compare),
     ROW("chrome", MIST_OPTION_STRING, "Results", "FILE",
         "write the timeline as Chrome trace JSON (Perfetto)", NULL, 0, 0, chrome),
     ROW("save-plan", MIST_OPTION_STRING, "Results", "FILE",

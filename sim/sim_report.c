@@ -245,6 +245,30 @@ void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_pl
     mist_emit_list_end(emit);
 }
 
+void mist_sim_report_add_differences(struct mist_emit *emit,
+                                     const struct mist_compare_difference *differences,
+                                     size_t n, enum mist_emit_kind kind)
+{
+    enum { MOST_FOR_PEOPLE = 10 };
+
+    mist_emit_list_begin(emit, "differences", "Where they differ most, by kind and rank");
+    for (size_t i = 0; i < n && (kind != MIST_EMIT_TABLE || i < MOST_FOR_PEOPLE); i++) {
+        const struct mist_compare_difference *at = &differences[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "task", "tasks", mist_task_kind_name(at->kind));
+        mist_emit_int64(emit, "stage", NULL, at->stage, MIST_HUMAN_NUMBER);
+        mist_emit_int64(emit, "rank", NULL, at->rank, MIST_HUMAN_NUMBER);
+        mist_emit_double(emit, "predicted_s", "predicted", at->predicted_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "measured_s", "measured", at->measured_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(emit, "difference_s", "difference",
+                         at->predicted_s - at->measured_s, MIST_HUMAN_TIME_S);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
 /* What a preset was made from, as a row of its own: what, how much, source. */
 static void emit_figure(struct mist_emit *emit, const struct mist_preset *preset,
                         const char *figure, double value, enum mist_human_format format,

@@ -36,6 +36,11 @@ void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_pl
                                     const struct mist_compare_side *measured,
                                     double error_s);
 
+/* Tasks by kind and rank, as sorted; for people the first of them. */
+void mist_sim_report_add_differences(struct mist_emit *emit,
+                                     const struct mist_compare_difference *differences,
+                                     size_t n, enum mist_emit_kind kind);
+
 /* All presets with the figures they consist of and where these are from. */
 void mist_sim_report_add_presets(struct mist_emit *emit);
 

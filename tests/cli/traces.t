@@ -228,7 +228,28 @@ refuse 'mist-sim --compare: a timeline without its last row' 3 \
     mist-sim plan2.json --compare bad.csv
 grep -v '^1,' whole.csv > bad.csv
 refuse 'mist-sim --compare: a timeline cut between two ranks' 3 \
-    '^mist-sim: bad\.csv: the timeline has no rank of stage 1: was the file cut' mist-sim plan2.json --compare bad.csv
-rm whole.csv
+    "^mist-sim: bad\.csv: the timeline has 1 of the plan's 2 ranks: is it of another plan, or was the file cut" mist-sim plan2.json --compare bad.csv
+awk -F, -v OFS=, 'NR == 1 || $7 != 3 { print; next } { $4 += 1; print }' whole.csv > bad.csv
+refuse 'mist-sim --compare: a task of another layer' 3 \
+    '^mist-sim: bad\.csv: task 3 of rank 0 is [a-z_]* of layer [0-9]*, .* in the plan it is .*: the timeline is of another plan' \
+    mist-sim plan2.json --compare bad.csv
+edit plan2.json 's/"hidden": 256/"hidden": 128/; s/"head_dim": 64/"head_dim": 32/' > other.json
+run mist-sim other.json -q -o other.csv
+refuse 'mist-sim --compare: a timeline of another model' 3 \
+    '^mist-sim: other\.csv: task [0-9]* of rank 0, .* bytes, in the plan [0-9]*: the timeline is of another model or job' \
+    mist-sim plan2.json --compare other.csv
+edit plan2.json 's/"global_batch": 4/"global_batch": 8/; s/"dp": 1/"dp": 2/; s/"mesh_devices": 1/"mesh_devices": 2/' > wide.json
+run mist-sim wide.json -q --unfolded --what-if cluster.nodes=2 -o wide.csv
+grep -v '^1,' wide.csv > bad.csv
+refuse 'mist-sim --compare: another number of ranks' 3 "^mist-sim: bad\.csv: the timeline has 3 of the plan's 4 ranks" \
+    mist-sim wide.json -q --what-if cluster.nodes=2 --compare bad.csv
+begin 'mist-sim --compare: one rank of each stage, with all kinds of tasks of each, the largest difference first'
+run mist-sim wide.json -q --what-if cluster.nodes=2 -o folded.csv
+awk -F, -v OFS=, -v CONVFMT=%.12f '$1 == 2 { $8 *= 1.5; $9 *= 1.5 } { print }' folded.csv > slow.csv
+run mist-sim wide.json -q --what-if cluster.nodes=2,launch=1.5x --compare slow.csv
+expect_exit 0
+expect_stdout '^tasks  *stage  *rank  *predicted  *measured  *difference'
+grep -A 2 '^Where they differ' "$out" | tail -n 1 | grep -Eq '^backward  *1  *2 ' || fail "$(grep -A 3 '^Where' "$out")"
+rm whole.csv other.json other.csv wide.json wide.csv folded.csv slow.csv
 refuse 'mist-sim --compare: a timeline of another plan' 3 '^mist-sim: timeline\.csv' mist-sim plan.json --compare timeline.csv
 finish
