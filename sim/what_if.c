@@ -3,7 +3,6 @@
 
 #include "core/parse.h"
 #include "sim/explain/explain.h" /* classes of operators */
-#include "sim/model/framework.h"
 #include "traces/preset.h"
 
 #include <math.h>
@@ -44,9 +43,63 @@ static enum mist_status beyond(const struct edit *at)
     return bad(at, "an edit that leaves every time within 1e-9 .. 1e15 us");
 }
 
+/* ------------------------------------------------------------------------------ names */
+
+static const struct {
+    const char *name, *takes, *meaning;
+} names[] = {
+    {"kernel.NAME", "factor",
+     "an operator, or products, attention, elementwise, loss, optimizer, all"},
+    {"link.device", "factor or rate", "from a device to others of its node"},
+    {"link.node", "factor or rate", "from a node to others, all its adapters together"},
+    {"link.nic", "factor or rate", "the same, said of one adapter"},
+    {"link.host", "factor or rate", "between a device and its host, each way"},
+    {"link.NAME", "factor", "an operation of links.csv, or all"},
+    {"device", "preset", "other devices, and their links, in as many nodes"},
+    {"device.peak", "factor", "FLOP/s of a device, in all formats"},
+    {"device.memory", "factor or size", "what a device has"},
+    {"device.memory_rate", "factor or rate", "of a device's own memory"},
+    {"node.host_memory", "factor or size", "what all devices of a node share"},
+    {"launch", "factor, time or none", "launching a task"},
+    {"framework.dispatch", "factor, time or none",
+     "launching a kernel, by the host of another framework"},
+    {"framework.optimizer", "factor, bytes or none",
+     "its optimizer step: moved for a parameter"},
+    {"framework.gradient", "factor, bytes or none",
+     "its gradient of a micro-batch: moved for a parameter"},
+    {"framework.loss", "factor, bytes or none", "its loss: moved for a logit"},
+    {"interference", "none", "nothing slows down what runs beside it"},
+    {"cluster.nodes", "number", "nodes that there are"},
+    {"cluster.devices_per_node", "number", "devices of a node"},
+    {"rank.N", "factor", "computation of one rank"},
+};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+bool mist_what_if_name(int i, const char **name, const char **takes, const char **meaning)
+{
+    if (i >= N_NAMES)
+        return false;
+    *name = names[i].name;
+    *takes = names[i].takes;
+    *meaning = names[i].meaning;
+    return true;
+}
+
+static enum mist_status refuse_name(const struct edit *at)
+{
+    char list[400] = "";
+
+    for (int i = 0; i < N_NAMES; i++) {
+        strcat(list, i == 0 ? "" : i == N_NAMES - 1 ? " and " : ", ");
+        strcat(list, names[i].name);
+    }
+    return mist_err_set(at->err, MIST_ERR_USAGE, "what-if %s: unknown name; there are %s",
+                        at->name, list);
+}
+
 /* ----------------------------------------------------------------------------- values */
 
-enum unit { NO_UNIT, SIZE, RATE };
+enum unit { NO_UNIT, SIZE, RATE, TIME };
 
 /* How many times as fast, or as much as now: a factor, or what it is to be. */
 static enum mist_status read_factor(const struct edit *at, enum unit unit, double now,
@@ -104,22 +157,29 @@ static enum mist_status edit_size(const struct edit *at, int64_t *bytes)
     return MIST_OK;
 }
 
-/* A cost: what makes it faster makes it less. */
-static enum mist_status edit_cost(const struct edit *at, double *cost_us)
+/* A cost, in us or in bytes that are moved: what makes it faster makes it less. */
+static enum mist_status edit_cost(const struct edit *at, enum unit unit, double *cost)
 {
-    double factor, time_s, edited_us;
+    double factor, time_s, edited;
+    int64_t bytes;
 
     if (strcmp(at->value, "none") == 0)
-        edited_us = 0;
+        edited = 0;
     else if (is_factor(at->value, &factor))
-        edited_us = *cost_us / factor;
-    else if (mist_parse_time_s(at->value, &time_s, NULL) == MIST_OK)
-        edited_us = time_s * 1e6;
+        edited = *cost / factor;
+    else if (unit == TIME && mist_parse_time_s(at->value, &time_s, NULL) == MIST_OK)
+        edited = time_s * 1e6;
+    else if (unit == SIZE && mist_parse_bytes(at->value, &bytes, NULL) == MIST_OK)
+        edited = (double)bytes;
     else
-        return bad(at, "a factor such as 2x, twice as fast, a time such as 2us, or none");
-    if (!is_deviation(edited_us))
+        return bad(at, unit == TIME
+                           ? "a factor such as 2x, twice as fast, a time such as 2us, or "
+                             "none"
+                           : "a factor such as 2x, twice as fast, bytes such as 28, or "
+                             "none");
+    if (!is_deviation(edited))
         return beyond(at);
-    *cost_us = edited_us;
+    *cost = edited;
     return MIST_OK;
 }
 
@@ -377,20 +437,30 @@ static enum mist_status edit_device(const struct edit *at, struct mist_trace_set
     return MIST_OK;
 }
 
-static enum mist_status edit_dispatch(const struct edit *at, struct mist_what_if *what_if)
+/* What another framework adds (sim/model/framework.h). */
+static enum mist_status edit_framework(const struct edit *at, const char *name,
+                                       struct mist_framework *framework)
 {
-    double was_us = mist_framework_get(what_if->framework)->dispatch_us;
-    double cost_us = was_us / what_if->speeds.dispatch;
+    const struct {
+        const char *name;
+        enum unit unit;
+        double *cost;
+    } costs[] = {
+        {"dispatch", TIME, &framework->dispatch_us},
+        {"optimizer", SIZE, &framework->optimizer_bytes},
+        {"gradient", SIZE, &framework->accumulate_bytes},
+        {"loss", SIZE, &framework->logit_bytes},
+    };
 
-    if (was_us <= 0)
+    if (!framework->ops)
         return mist_err_set(at->err, MIST_ERR_USAGE,
                             "what-if %s: the plan is of no other framework; launch is "
                             "what a task of ours costs",
                             at->name);
-    enum mist_status status = edit_cost(at, &cost_us);
-    if (status == MIST_OK)
-        what_if->speeds.dispatch = cost_us > 0 ? was_us / cost_us : INFINITY;
-    return status;
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        if (strcmp(name, costs[i].name) == 0)
+            return edit_cost(at, costs[i].unit, costs[i].cost);
+    return refuse_name(at);
 }
 
 static enum mist_status edit_interference(const struct edit *at,
@@ -426,54 +496,7 @@ static enum mist_status edit_rank(const struct edit *at, const char *rank,
     return status;
 }
 
-/* ------------------------------------------------------------------------------ names */
-
-static const struct {
-    const char *name, *takes, *meaning;
-} names[] = {
-    {"kernel.NAME", "factor",
-     "an operator, or products, attention, elementwise, loss, optimizer, all"},
-    {"link.device", "factor or rate", "from a device to others of its node"},
-    {"link.node", "factor or rate", "from a node to others, all its adapters together"},
-    {"link.nic", "factor or rate", "the same, said of one adapter"},
-    {"link.host", "factor or rate", "between a device and its host, each way"},
-    {"link.NAME", "factor", "an operation of links.csv, or all"},
-    {"device", "preset", "other devices, and their links, in as many nodes"},
-    {"device.peak", "factor", "FLOP/s of a device, in all formats"},
-    {"device.memory", "factor or size", "what a device has"},
-    {"device.memory_rate", "factor or rate", "of a device's own memory"},
-    {"node.host_memory", "factor or size", "what all devices of a node share"},
-    {"launch", "factor, time or none", "launching a task"},
-    {"framework.dispatch", "factor, time or none",
-     "launching a kernel, by the host of another framework"},
-    {"interference", "none", "nothing slows down what runs beside it"},
-    {"cluster.nodes", "number", "nodes that there are"},
-    {"cluster.devices_per_node", "number", "devices of a node"},
-    {"rank.N", "factor", "computation of one rank"},
-};
-enum { N_NAMES = sizeof names / sizeof *names };
-
-bool mist_what_if_name(int i, const char **name, const char **takes, const char **meaning)
-{
-    if (i >= N_NAMES)
-        return false;
-    *name = names[i].name;
-    *takes = names[i].takes;
-    *meaning = names[i].meaning;
-    return true;
-}
-
-static enum mist_status refuse_name(const struct edit *at)
-{
-    char list[400] = "";
-
-    for (int i = 0; i < N_NAMES; i++) {
-        strcat(list, i == 0 ? "" : i == N_NAMES - 1 ? " and " : ", ");
-        strcat(list, names[i].name);
-    }
-    return mist_err_set(at->err, MIST_ERR_USAGE, "what-if %s: unknown name; there are %s",
-                        at->name, list);
-}
+/* ------------------------------------------------------------------------------- edits */
 
 static bool begins(const char *text, const char *with, const char **rest)
 {
@@ -508,9 +531,9 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
     if (strcmp(name, "node.host_memory") == 0)
         return edit_host_memory(at, &cluster->host_memory_bytes_per_node);
     if (strcmp(name, "launch") == 0)
-        return edit_cost(at, &cluster->launch_us);
-    if (strcmp(name, "framework.dispatch") == 0)
-        return edit_dispatch(at, what_if);
+        return edit_cost(at, TIME, &cluster->launch_us);
+    if (begins(name, "framework.", &rest))
+        return edit_framework(at, rest, &what_if->framework);
     if (strcmp(name, "interference") == 0)
         return edit_interference(at, traces);
     if (strcmp(name, "cluster.nodes") == 0)
@@ -525,10 +548,11 @@ void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *trac
                        int n_ranks)
 {
     *what_if = (struct mist_what_if){.traces = traces,
-                                     .framework = framework,
+                                     .framework = *mist_framework_get(framework),
                                      .rank_factor = rank_factor,
                                      .n_ranks = n_ranks};
     mist_cost_speeds_init(&what_if->speeds);
+    what_if->speeds.framework = &what_if->framework;
     for (int i = 0; i < n_ranks; i++)
         rank_factor[i] = 1;
 }
@@ -559,6 +583,7 @@ const char *mist_what_if_why_nothing(const char *edit)
         {"device.peak=", "no price of the plan rests on the peak"},
         {"device.memory_rate=", "no price of the plan rests on the rate of memory"},
         {"launch=", "launches cost nothing here"},
+        {"framework.", "the host is not what the plan waits for, or no such work is"},
         {"interference=", "nothing of the plan slows anything else down"},
         {"cluster.", "the plan keeps its ranks and where they are; mist-tune plans for "
                      "other nodes, --cluster has them"},

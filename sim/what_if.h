@@ -14,15 +14,16 @@
 
 #include "core/status.h"
 #include "sim/cost/cost_model.h"
+#include "sim/model/framework.h"
 #include "sim/plan/plan.h"
 #include "traces/trace_set.h"
 
 /* What is edited: the trace set in place, and what it can't say. */
 struct mist_what_if {
     struct mist_trace_set *traces; /* borrowed */
-    enum mist_framework_name framework;
-    struct mist_cost_speeds speeds;
-    double *rank_factor; /* [n_ranks] of the time of computation; borrowed */
+    struct mist_framework framework;
+    struct mist_cost_speeds speeds; /* points to it: don't copy or move */
+    double *rank_factor;            /* [n_ranks] of the time of computation; borrowed */
     int n_ranks;
 };
 

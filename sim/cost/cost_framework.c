@@ -37,6 +37,13 @@ struct pricing {
     enum mist_status status;
 };
 
+static const struct mist_framework *framework_of(const struct mist_cost_model *model,
+                                                 const struct mist_job *job)
+{
+    return model->speeds.framework ? model->speeds.framework
+                                   : mist_framework_get(job->framework);
+}
+
 static void add(struct pricing *at, const struct mist_cost *cost, enum mist_status status)
 {
     at->status = status;
@@ -246,10 +253,8 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
 {
     const struct mist_program *parts = &layout->programs[program];
     const struct mist_step *steps = mist_layer_layout_steps(layout, program);
-    struct pricing at = {.model = model,
-                         .job = job,
-                         .framework = mist_framework_get(job->framework),
-                         .err = err};
+    struct pricing at = {
+        .model = model, .job = job, .framework = framework_of(model, job), .err = err};
     struct mist_cost part = {0};
     double device_s = 0;
 
@@ -262,8 +267,7 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
             part = at.cost;
     }
     double whole_s = device_s + repeated_s(&at, layout, program);
-    double host_s =
-        at.launches * at.framework->dispatch_us / model->speeds.dispatch * 1e-6;
+    double host_s = at.launches * at.framework->dispatch_us * 1e-6;
     if (at.status == MIST_OK && device_s > 0)
         mist_cost_scale(&part, (host_s > whole_s ? host_s : whole_s) / device_s);
     part.doubt_s = fmax(part.doubt_s, at.framework->residual_frac * part.time_s);
@@ -289,7 +293,7 @@ enum mist_status mist_cost_framework_split(const struct mist_cost_model *model,
 {
     const struct mist_program *parts = &layout->programs[program];
     const struct mist_step *steps = mist_layer_layout_steps(layout, program);
-    const struct mist_framework *framework = mist_framework_get(job->framework);
+    const struct mist_framework *framework = framework_of(model, job);
     struct mist_job once = *job;
     struct pricing at = {
         .model = model, .job = &once, .framework = framework, .err = err};
@@ -314,10 +318,11 @@ enum mist_status mist_cost_framework_split(const struct mist_cost_model *model,
     return at.status == MIST_OK ? twice.status : at.status;
 }
 
-int64_t mist_cost_framework_update_elements(const struct mist_job *job,
+int64_t mist_cost_framework_update_elements(const struct mist_cost_model *model,
+                                            const struct mist_job *job,
                                             int64_t n_elements)
 {
-    const struct mist_framework *framework = mist_framework_get(job->framework);
+    const struct mist_framework *framework = framework_of(model, job);
     double ours_bytes = (double)mist_op_gradient_work(MIST_OP_ADAMW, 1).bytes;
 
     return framework->ops

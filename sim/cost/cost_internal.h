@@ -109,7 +109,8 @@ mist_cost_framework_split(const struct mist_cost_model *model, const struct mist
                           struct mist_cost_split *out, struct mist_err *err);
 
 /* Parameters that an optimizer step of ours would read and write as many bytes for. */
-int64_t mist_cost_framework_update_elements(const struct mist_job *job,
+int64_t mist_cost_framework_update_elements(const struct mist_cost_model *model,
+                                            const struct mist_job *job,
                                             int64_t n_elements);
 
 /* mist_cost_op() for what is a part of another operator: without that one's speed. */

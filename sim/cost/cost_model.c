@@ -125,7 +125,7 @@ void mist_cost_model_free(struct mist_cost_model *model)
 
 void mist_cost_speeds_init(struct mist_cost_speeds *speeds)
 {
-    *speeds = (struct mist_cost_speeds){.peak = 1, .memory_rate = 1, .dispatch = 1};
+    *speeds = (struct mist_cost_speeds){.peak = 1, .memory_rate = 1};
     for (int op = 0; op < MIST_N_OPS; op++)
         speeds->kernel[op] = 1;
 }

@@ -57,6 +57,8 @@ MIST_MUST_CHECK enum mist_status mist_cost_model_new(const struct mist_trace_set
                                                      struct mist_err *err);
 void mist_cost_model_free(struct mist_cost_model *model);
 
+struct mist_framework; /* sim/model/framework.h */
+
 /*
  * How many times as fast as its trace set says a cluster is, for what-if; each > 0. An
  * operator counts as the plan runs it, whatever its price is made of. Times that were
@@ -64,8 +66,9 @@ void mist_cost_model_free(struct mist_cost_model *model);
  */
 struct mist_cost_speeds {
     double kernel[MIST_N_OPS];
-    double peak, memory_rate; /* of a device */
-    double dispatch; /* of another framework's host; INFINITY: launches take no time */
+    double peak, memory_rate;               /* of a device */
+    const struct mist_framework *framework; /* in place of the job's; borrowed for the
+                                               model's life; NULL: as it is */
 };
 
 /* All 1. */

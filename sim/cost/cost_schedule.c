@@ -131,10 +131,10 @@ static enum mist_status price_computation(const struct place *at,
                                           struct mist_cost *out, struct mist_err *err)
 {
     enum mist_op op = mist_cost_gradient_op(task->kind);
-    int64_t n_elements =
-        op == MIST_OP_ADAMW
-            ? mist_cost_framework_update_elements(&at->plan->job, task->n_elements)
-            : task->n_elements;
+    int64_t n_elements = op == MIST_OP_ADAMW
+                             ? mist_cost_framework_update_elements(
+                                   at->model, &at->plan->job, task->n_elements)
+                             : task->n_elements;
     enum mist_status status = MIST_OK;
 
     *out = (struct mist_cost){0};

@@ -49,8 +49,10 @@ static void check_rows(const struct mist_trace_set *set,
     for (int op = 0; op < MIST_N_OPS; op++)
         FUZZ_CHECK(is_time(speeds->kernel[op]), "%s: %g", edit, speeds->kernel[op]);
     FUZZ_CHECK(is_time(speeds->peak) && is_time(speeds->memory_rate) &&
-                   speeds->dispatch > 0,
-               "%s: %g %g %g", edit, speeds->peak, speeds->memory_rate, speeds->dispatch);
+                   what_if->framework.dispatch_us >= 0 &&
+                   what_if->framework.logit_bytes >= 0,
+               "%s: %g %g %g", edit, speeds->peak, speeds->memory_rate,
+               what_if->framework.dispatch_us);
     FUZZ_CHECK(set->cluster.device_memory_bytes > 0, "%s", edit);
     for (size_t i = 0; i < set->n_kernels; i++)
         FUZZ_CHECK(is_time(set->kernels[i].time_us) &&
@@ -125,7 +127,7 @@ void fuzz_write_seeds(void)
                               "link.inter_node=1.5x\nlaunch=0.5x");
     fuzz_seed_text("rates", "link.device=400Gb/s\nlink.host=8GiB/s\nlink.nic=2x\n"
                             "device.memory_rate=2TB/s\ndevice.memory=80GiB\n"
-                            "launch=none\nframework.dispatch=5us");
+                            "launch=none\nframework.dispatch=5us\nframework.loss=60");
     fuzz_seed_text("others", "interference=none\ncluster.nodes=4\n"
                              "cluster.devices_per_node=8\nrank.3=1.3x\n"
                              "device=h200\ndevice.peak=2x");

@@ -234,6 +234,27 @@ static void check_frameworks_parts(const struct mist_plan *plan)
     near_to(sum_s, base_s, 1e-6, "all but the copy of a batch");
 }
 
+/* Bytes that other frameworks move, of Megatron's profile: by factor and by number. */
+static void test_costs_of_frameworks(void **state)
+{
+    static const char *const cases[][2] = {
+        {"framework.optimizer=2x", "framework.optimizer=19"},
+        {"framework.gradient=2x", "framework.gradient=3"},
+        {"framework.loss=2x", "framework.loss=30"}};
+    const char *edits[] = {"framework.dispatch=none", NULL, NULL};
+    struct mist_plan plan;
+
+    make_plan(&plan, 1, 1, 1, MIST_FRAMEWORK_MEGATRON);
+    double base_s = iteration_s(&plan, "h100-sxm:1x1", edits);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        edits[1] = cases[i][0];
+        double twice_s = iteration_s(&plan, "h100-sxm:1x1", edits);
+        edits[1] = cases[i][1];
+        assert_true(twice_s < base_s * (1 - 1e-6));
+        near_to(iteration_s(&plan, "h100-sxm:1x1", edits), twice_s, 1e-12, edits[1]);
+    }
+}
+
 /* Small kernels of another framework wait for its host, then for themselves. */
 static void test_hosts_of_frameworks(void **state)
 {
@@ -259,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_edits_reach_the_plan),
         cmocka_unit_test(test_one_rank_is_a_sum),
         cmocka_unit_test(test_devices_scale_their_kernels),
+        cmocka_unit_test(test_costs_of_frameworks),
         cmocka_unit_test(test_hosts_of_frameworks),
     };
 
