@@ -6,6 +6,7 @@ BUILD   ?= build
 CC      := $(if $(filter default,$(origin CC)),gcc,$(CC))
 CFLAGS  ?= -O2 -g
 VERSION := 0.1.0
+DATE    := 2026-11-23
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
@@ -14,14 +15,15 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev zlib1g-dev libglpk-dev libdnnl-dev \
             libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl locales
 # Only for `make test`, `make lint`, `make format`, `make fuzz` and `make sanitize`.
-LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 clang-tidy-14 cppcheck shellcheck
+LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 clang-tidy-14 cppcheck shellcheck \
+                 mandoc zsh fish
 
 # ---------------------------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wformat=2 $(if $(CI),-Werror)
 # Contraction off: one result whatever the compiler and the optimisation level.
 STD  := -std=c17 -D_POSIX_C_SOURCE=200809L -ffp-contract=off -fopenmp-simd -pthread
-ALL_CFLAGS = $(STD) $(WARN) $(CFLAGS) -I. -DMIST_VERSION='"$(VERSION)"' -MMD -MP
+ALL_CFLAGS = $(STD) $(WARN) $(CFLAGS) -I. -DMIST_VERSION='"$(VERSION)"' -DMIST_DATE='"$(DATE)"' -MMD -MP
 
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null | sed 's/-I/-isystem /g')
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
@@ -88,7 +90,14 @@ include tests/gpu/gpu.mk
 include tests/fuzz/fuzz.mk
 include tests/faults/faults.mk
 
+# Embedded files (core/embed.h).
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
+$(BUILD)/core/options_man.o: core/manual/words.man
+$(BUILD)/sim/sim_options.o: sim/mist_sim.man
+$(BUILD)/tune/mist_tune.o: tune/mist_tune.man
+$(BUILD)/exec/train/train_options.o: exec/mist_exec.man
+$(BUILD)/profile/mist_profile.o: profile/mist_profile.man
+$(BUILD)/plots/mist_plot.o: plots/mist_plot.man
 
 # ---------------------------------------------------------------------------------- tests
 # A unit test may look at every library; WRAP lists libc calls that fault loops make fail.
@@ -206,22 +215,12 @@ lint: deps-lint ## formatting, a second compiler, and three programs that look f
 include tests/lint.mk
 include tests/coverage.mk
 include tests/identical.mk
-INSTALLED := $(notdir $(TOOLS))
-install: all ## install the tools, man pages and completions (PREFIX, DESTDIR)
-	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
-	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(Q)for t in $(TOOLS); do n=$$(basename $$t); install -m 755 $$t $(DESTDIR)$(PREFIX)/bin/ && \
-	    $$t --man > $(DESTDIR)$(PREFIX)/share/man/man1/$$n.1 && \
-	    $$t --completion > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$n || exit 1; done
-uninstall: ## remove what install put there
-	$(Q)for n in $(INSTALLED); do rm -f $(DESTDIR)$(PREFIX)/bin/$$n \
-	    $(DESTDIR)$(PREFIX)/share/man/man1/$$n.1 \
-	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$n; done
+include .package/package.mk
 clean: ## remove what was built
 	$(Q)rm -rf $(BUILD)
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/' | expand -t 12
 
-.PHONY: all deps deps-lint check test bench accuracy published-page mutants lint lint-checks format install uninstall demo clean help
+.PHONY: all deps deps-lint check test bench accuracy published-page mutants lint lint-checks format demo clean help
 .SECONDARY:
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -1,7 +1,8 @@
-/* Parsing of command lines by a table.
- * See options.h; the printed texts are in options_help.c. */
+/* Parsing of command lines by a table. See options.h; what is printed is in
+ * options_help.c, options_man.c and options_complete.c. */
 #include "core/options.h"
 
+#include "core/options_internal.h"
 #include "core/parse.h"
 #include "core/text_distance.h" /* of a name that does not exist */
 
@@ -9,10 +10,6 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-
-#ifndef MIST_VERSION
-#define MIST_VERSION "unknown"
-#endif
 
 #define NAME_MAX_ 64 /* longest name that a suggestion is looked for */
 
@@ -198,14 +195,12 @@ static size_t find_letter(const struct mist_tool *tool, char letter)
 static enum mist_status unknown_option(const struct reader *reader, const char *name,
                                        size_t n)
 {
-    static const char *const built_in[] = {"help", "version", "man", "completion"};
     const struct mist_tool *tool = reader->tool;
     const char *nearest = NULL;
     size_t best = n / 3 + 2; /* farther away is no misspelling */
 
-    for (size_t i = 0; n < NAME_MAX_ && i < tool->n_options + 4; i++) {
-        const char *candidate =
-            i < tool->n_options ? tool->options[i].name : built_in[i - tool->n_options];
+    for (size_t i = 0; n < NAME_MAX_ && i < tool->n_options + N_ABOUT; i++) {
+        const char *candidate = mist_options_row(tool, i)->name;
         size_t n_candidate = strlen(candidate);
         if (n_candidate >= NAME_MAX_)
             continue;
@@ -346,22 +341,57 @@ static enum mist_status check_given(const struct reader *reader, int n_positiona
     return MIST_OK;
 }
 
-/* Prints what was asked for when argument is one of the four built-in options. */
-static bool print_built_in(const struct mist_tool *tool, const char *argument,
-                           FILE *stream)
+/* The row of mist_options_about[] that argument is, N_ABOUT: none. */
+static int find_about(const struct mist_tool *tool, const char *argument)
 {
-    if (strcmp(argument, "--help") == 0 ||
-        (strcmp(argument, "-h") == 0 && find_letter(tool, 'h') == tool->n_options))
+    int i = 0;
+
+    if (strcmp(argument, "-h") == 0 && find_letter(tool, 'h') == tool->n_options)
+        return ABOUT_HELP;
+    if (strncmp(argument, "--", 2) != 0)
+        return N_ABOUT;
+    size_t n = strcspn(argument + 2, "=");
+    while (i < N_ABOUT && (strlen(mist_options_about[i].name) != n ||
+                           memcmp(mist_options_about[i].name, argument + 2, n) != 0))
+        i++;
+    return i;
+}
+
+/* Prints what row i of mist_options_about[] is about. */
+static enum mist_status print_about(struct reader *reader, int i, FILE *stream)
+{
+    const struct mist_option *option = &mist_options_about[i];
+    const struct mist_tool *tool = reader->tool;
+    const char *argument = reader->argv[reader->i];
+    const char *value = strchr(argument, '=');
+    enum mist_status status = MIST_OK;
+    int shell = 0;
+
+    if (i == ABOUT_COMPLETION) {
+        if (value)
+            value++;
+        else
+            status = take_value(reader, option, &value);
+        if (status == MIST_OK)
+            status = store_choice(option, value, &shell, reader->err);
+        if (status != MIST_OK)
+            return status;
+    } else if (value) {
+        return refuse(reader->err, option, "takes no value");
+    }
+    errno = 0; /* a long page is written piece by piece, and the first may fail */
+    if (i == ABOUT_HELP)
         mist_options_print_help(tool, stream);
-    else if (strcmp(argument, "--version") == 0)
+    else if (i == ABOUT_VERSION)
         fprintf(stream, "%s %s\n", tool->name, MIST_VERSION);
-    else if (strcmp(argument, "--man") == 0)
+    else if (i == ABOUT_MAN)
         mist_options_print_man(tool, stream);
-    else if (strcmp(argument, "--completion") == 0)
-        mist_options_print_completion(tool, stream);
     else
-        return false;
-    return true;
+        mist_options_print_completion(tool, shell, stream);
+    if (fflush(stream) != 0 || ferror(stream))
+        return mist_err_set(reader->err, MIST_ERR_IO, "can't write the output: %s",
+                            strerror(errno ? errno : EIO));
+    return MIST_OK;
 }
 
 static enum mist_status read_arguments(struct reader *reader, int *n_positionals,
@@ -372,19 +402,16 @@ static enum mist_status read_arguments(struct reader *reader, int *n_positionals
     for (reader->i = 1; reader->i < reader->argc; reader->i++) {
         char *argument = reader->argv[reader->i];
         enum mist_status status = MIST_OK;
-        errno = 0; /* a long page is written piece by piece, and the first may fail */
+        int i_about = find_about(reader->tool, argument);
         if (is_behind_dashes || argument[0] != '-' || !argument[1])
             reader->argv[1 + (*n_positionals)++] =
                 argument; /* never ahead of what is read */
         else if (strcmp(argument, "--") == 0)
             is_behind_dashes = true;
-        else if (print_built_in(reader->tool, argument, stream)) {
-            *is_done = true;
-            if (fflush(stream) != 0 || ferror(stream))
-                return mist_err_set(reader->err, MIST_ERR_IO,
-                                    "can't write the output: %s",
-                                    strerror(errno ? errno : EIO));
-            return MIST_OK;
+        else if (i_about < N_ABOUT) {
+            status = print_about(reader, i_about, stream);
+            *is_done = status == MIST_OK;
+            return status;
         } else if (argument[1] == '-')
             status = read_long(reader, argument);
         else

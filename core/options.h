@@ -1,6 +1,6 @@
 /*
  * One table per tool drives parsing, ranges, defaults, --help, --version, the man page
- * (--man) and bash completion (--completion), so that they can't disagree.
+ * (--man) and completion of bash, zsh and fish (--completion), so that they can't disagree.
  *
  * Accepts --name=value, --name value, -n value, -nvalue, bundled flags (-qv),
  * --no-<flag>, "--" and "-" as a positional. The last of several wins; lists collect.
@@ -78,7 +78,14 @@ struct mist_tool {
     const char *positional_help;
     int positional_min, positional_max; /* max -1: any number */
     const char *exit_text; /* more exit codes, "  4  no plan fits\n"; NULL: none */
+    const char *manual;    /* what the man page says beside the table; NULL: nothing */
 };
+
+/*
+ * A tool's manual is roff, see man(7): .SH DESCRIPTION; this line, where the page has
+ * options, exit codes and example commands; what goes on with the examples; more sections.
+ */
+#define MIST_MANUAL_OPTIONS ".\\\" OPTIONS\n"
 
 /* One row of a table; T is the tool's options struct. */
 #define MIST_OPTION_ROW(T, i_name, i_kind, i_group, i_value, i_help, i_default, i_min,   \
@@ -108,6 +115,7 @@ struct mist_common_options {
 };
 
 extern const char *const mist_progress_choices[]; /* auto, always, never */
+extern const char *const mist_shell_words[];      /* bash, zsh, fish */
 
 #define MIST_OPTION_GROUP_COMMON "Common"
 #define MIST_OPTION_ROW_FLAG_(T, i_name, i_letter, i_help, i_member)                     \
@@ -171,8 +179,8 @@ struct mist_positionals {
  * Fills out (the tool's options struct, any content) with defaults and then
  * argv[1..argc-1].
  *
- * --help, --version, --man and --completion print to stream (stdout, usually) and set
- * *is_done: the tool has nothing left to do. Returns MIST_OK; MIST_ERR_USAGE with a
+ * --help, --version, --man and --completion=SHELL print to stream (stdout, usually) and
+ * set *is_done: the tool has nothing left to do. Returns MIST_OK; MIST_ERR_USAGE with a
  * message that names the option and what was expected; MIST_ERR_IO when stream can't be
  * written.
  */
@@ -181,9 +189,10 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
                                     FILE *stream, bool *is_done,
                                     struct mist_err *err) MIST_MUST_CHECK;
 
-/* What --help, --man and --completion print. Write errors stay in the stream. */
+/* What --help, --man and --completion print; shell: an index into mist_shell_words.
+ * Write errors stay in the stream. */
 void mist_options_print_help(const struct mist_tool *tool, FILE *stream);
 void mist_options_print_man(const struct mist_tool *tool, FILE *stream);
-void mist_options_print_completion(const struct mist_tool *tool, FILE *stream);
+void mist_options_print_completion(const struct mist_tool *tool, int shell, FILE *stream);
 
 #endif

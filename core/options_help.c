@@ -1,12 +1,28 @@
-/* What --help, --man and --completion print. See options.h. */
+/* What --help prints. See options.h. */
 #include "core/options.h"
+#include "core/options_internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #define COLUMN_HELP 30 /* where help texts begin */
 
-/* ---- help ---- */
+#define ABOUT_ROW(i_name, i_help)                                                        \
+    {                                                                                    \
+        .name = i_name, .kind = MIST_OPTION_FLAG, .group = "About", .help = i_help       \
+    }
+
+const struct mist_option mist_options_about[] = {
+    [ABOUT_HELP] = ABOUT_ROW("help", "print this text"),
+    [ABOUT_VERSION] = ABOUT_ROW("version", "print the version"),
+    [ABOUT_MAN] = ABOUT_ROW("man", "print the man page"),
+    [ABOUT_COMPLETION] = {.name = "completion",
+                          .kind = MIST_OPTION_CHOICE,
+                          .group = "About",
+                          .value_name = "SHELL",
+                          .help = "print a script by which that shell completes options",
+                          .choices = mist_shell_words},
+};
 
 /* "-j, --jobs=N" into buffer. */
 static void spell(const struct mist_option *option, char *buffer, size_t size)
@@ -19,8 +35,8 @@ static void spell(const struct mist_option *option, char *buffer, size_t size)
              option->value_name ? "=" : "", option->value_name ? option->value_name : "");
 }
 
-/* " [auto, always, never; default: auto]", "" when there is nothing to say. */
-static void describe_values(const struct mist_option *option, char *buffer, size_t size)
+void mist_options_describe_values(const struct mist_option *option, char *buffer,
+                                  size_t size)
 {
     char values[256] = "";
     size_t n = 0;
@@ -63,181 +79,57 @@ static void print_option(const struct mist_option *option, FILE *stream)
     char values[512];
 
     spell(option, left, sizeof left);
-    describe_values(option, values, sizeof values);
+    mist_options_describe_values(option, values, sizeof values);
     print_row(left, option->help, values, stream);
 }
 
-/* Whether option i is the first of its group;
- * groups come in the order of their first row. */
-static bool begins_group(const struct mist_tool *tool, size_t i)
+bool mist_options_begins_group(const struct mist_tool *tool, size_t i)
 {
     for (size_t k = 0; k < i; k++) {
-        if (strcmp(tool->options[k].group, tool->options[i].group) == 0)
+        if (strcmp(mist_options_row(tool, k)->group, mist_options_row(tool, i)->group) ==
+            0)
             return false;
     }
     return true;
 }
 
-static void print_usage(const struct mist_tool *tool, FILE *stream)
+void mist_options_describe_usage(const struct mist_tool *tool, char *buffer, size_t size)
 {
-    const char *name = tool->positional_name;
+    const char *name = tool->positional_name ? tool->positional_name : "";
+    bool is_optional = *name && tool->positional_min == 0;
+    bool repeats = *name && (tool->positional_max < 0 || tool->positional_max > 1);
 
-    fprintf(stream, "%s [OPTIONS]", tool->name);
-    if (name)
-        fprintf(stream, " %s%s%s%s", tool->positional_min > 0 ? "" : "[", name,
-                tool->positional_max < 0 || tool->positional_max > 1 ? "..." : "",
-                tool->positional_min > 0 ? "" : "]");
-    fputc('\n', stream);
+    snprintf(buffer, size, "%s [OPTIONS]%s%s%s%s%s", tool->name, *name ? " " : "",
+             is_optional ? "[" : "", name, repeats ? "..." : "", is_optional ? "]" : "");
 }
 
-static const char exit_codes[] = "  0  success\n"
-                                 "  1  the run failed\n"
-                                 "  2  the command line is wrong\n"
-                                 "  3  an input file or a value in it is invalid\n";
+const char mist_options_exit_codes[] = "  0  success\n"
+                                       "  1  the run failed\n"
+                                       "  2  the command line is wrong\n"
+                                       "  3  an input file or a value in it is invalid\n";
 
-static const char exit_codes_io[] = "  5  a file can't be read or written\n";
+const char mist_options_exit_codes_io[] = "  5  a file can't be read or written\n";
 
 void mist_options_print_help(const struct mist_tool *tool, FILE *stream)
 {
+    char usage[256];
+
     fprintf(stream, "%s: %s\n\nExamples:\n", tool->name, tool->purpose);
     for (size_t i = 0; tool->examples && tool->examples[i]; i++)
         fprintf(stream, "  %s\n", tool->examples[i]);
-    fputs("\nUsage: ", stream);
-    print_usage(tool, stream);
+    mist_options_describe_usage(tool, usage, sizeof usage);
+    fprintf(stream, "\nUsage: %s\n", usage);
     if (tool->positional_name && tool->positional_help)
         print_row(tool->positional_name, tool->positional_help, "", stream);
-    for (size_t i = 0; i < tool->n_options; i++) {
-        if (!begins_group(tool, i))
+    for (size_t i = 0; i < tool->n_options + N_ABOUT; i++) {
+        if (!mist_options_begins_group(tool, i))
             continue;
-        fprintf(stream, "\n%s:\n", tool->options[i].group);
-        for (size_t k = i; k < tool->n_options; k++) {
-            if (strcmp(tool->options[k].group, tool->options[i].group) == 0)
-                print_option(&tool->options[k], stream);
-        }
+        const char *group = mist_options_row(tool, i)->group;
+        fprintf(stream, "\n%s:\n", group);
+        for (size_t k = i; k < tool->n_options + N_ABOUT; k++)
+            if (strcmp(mist_options_row(tool, k)->group, group) == 0)
+                print_option(mist_options_row(tool, k), stream);
     }
-    fputs("\nAbout:\n", stream);
-    print_row("    --help", "print this text", "", stream);
-    print_row("    --version", "print the version", "", stream);
-    print_row("    --man", "print the man page", "", stream);
-    print_row("    --completion", "print a script for bash completion", "", stream);
-    fprintf(stream, "\nExit codes:\n%s%s%s", exit_codes,
-            tool->exit_text ? tool->exit_text : "", exit_codes_io);
-}
-
-/* ---- man page ---- */
-
-/* Text that roff prints as it is. */
-static void print_roff(const char *text, FILE *stream)
-{
-    bool is_line_start = true;
-
-    for (; *text; text++) {
-        if (is_line_start && strchr(".'", *text))
-            fputs("\\&", stream);
-        if (*text == '\\')
-            fputs("\\e", stream);
-        else if (*text == '-')
-            fputs("\\-", stream);
-        else
-            fputc(*text, stream);
-        is_line_start = *text == '\n';
-    }
-}
-
-static void print_man_option(const struct mist_option *option, FILE *stream)
-{
-    char values[512];
-
-    describe_values(option, values, sizeof values);
-    fputs(".TP\n", stream);
-    if (option->letter)
-        fprintf(stream, "\\fB\\-%c\\fR, ", option->letter);
-    fputs("\\fB\\-\\-", stream);
-    print_roff(option->name, stream);
-    fputs("\\fR", stream);
-    if (option->value_name) {
-        fputs("=\\fI", stream);
-        print_roff(option->value_name, stream);
-        fputs("\\fR", stream);
-    }
-    fputc('\n', stream);
-    print_roff(option->help, stream);
-    print_roff(values, stream);
-    fputc('\n', stream);
-}
-
-void mist_options_print_man(const struct mist_tool *tool, FILE *stream)
-{
-    fputs(".TH ", stream);
-    print_roff(tool->name, stream);
-    fputs(" 1 \"\" \"Mist\"\n.SH NAME\n", stream);
-    print_roff(tool->name, stream);
-    fputs(" \\- ", stream);
-    print_roff(tool->purpose, stream);
-    fputs("\n.SH SYNOPSIS\n", stream);
-    print_usage(tool, stream);
-    fputs(".SH EXAMPLES\n.nf\n", stream);
-    for (size_t i = 0; tool->examples && tool->examples[i]; i++) {
-        print_roff(tool->examples[i], stream);
-        fputc('\n', stream);
-    }
-    fputs(".fi\n.SH OPTIONS\n", stream);
-    for (size_t i = 0; i < tool->n_options; i++) {
-        if (!begins_group(tool, i))
-            continue;
-        fprintf(stream, ".SS %s\n", tool->options[i].group);
-        for (size_t k = i; k < tool->n_options; k++) {
-            if (strcmp(tool->options[k].group, tool->options[i].group) == 0)
-                print_man_option(&tool->options[k], stream);
-        }
-    }
-    fputs(".SS About\n.TP\n\\fB\\-\\-help\\fR, \\fB\\-\\-version\\fR, \\fB\\-\\-man\\fR, "
-          "\\fB\\-\\-completion\\fR\nPrint the options, the version, this page, a script "
-          "for "
-          "bash completion\n.SH EXIT STATUS\n.nf\n",
-          stream);
-    print_roff(exit_codes, stream);
-    print_roff(tool->exit_text ? tool->exit_text : "", stream);
-    print_roff(exit_codes_io, stream);
-    fputs(".fi\n", stream);
-}
-
-/* ---- bash completion ---- */
-
-/* "mist-tune" -> "_mist_tune". */
-static void print_function_name(const struct mist_tool *tool, FILE *stream)
-{
-    fputc('_', stream);
-    for (const char *c = tool->name; *c; c++)
-        fputc(*c == '-' ? '_' : *c, stream);
-}
-
-void mist_options_print_completion(const struct mist_tool *tool, FILE *stream)
-{
-    print_function_name(tool, stream);
-    fputs("()\n{\n    local word=${COMP_WORDS[COMP_CWORD]} "
-          "before=${COMP_WORDS[COMP_CWORD-1]}\n"
-          "    if [[ $word == \"=\" ]]; then word=; fi\n"
-          "    if [[ $before == \"=\" ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
-          "    case $before in\n",
-          stream);
-    for (size_t i = 0; i < tool->n_options; i++) {
-        const struct mist_option *option = &tool->options[i];
-        if (!option->choices)
-            continue;
-        fprintf(stream, "    --%s) COMPREPLY=($(compgen -W \"", option->name);
-        for (int k = 0; option->choices[k]; k++)
-            fprintf(stream, "%s%s", k ? " " : "", option->choices[k]);
-        fputs("\" -- \"$word\")); return ;;\n", stream);
-    }
-    fputs("    esac\n    case $word in\n    -*) COMPREPLY=($(compgen -W \"", stream);
-    for (size_t i = 0; i < tool->n_options; i++)
-        fprintf(stream, "--%s ", tool->options[i].name);
-    fputs("--help --version --man --completion\" -- \"$word\")) ;;\n"
-          "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n    esac\n}\ncomplete -o "
-          "filenames "
-          "-F ",
-          stream);
-    print_function_name(tool, stream);
-    fprintf(stream, " %s\n", tool->name);
+    fprintf(stream, "\nExit codes:\n%s%s%s", mist_options_exit_codes,
+            tool->exit_text ? tool->exit_text : "", mist_options_exit_codes_io);
 }

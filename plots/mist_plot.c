@@ -9,6 +9,7 @@
  *                             |0ms        |10         |20
  *   f forward  b backward  o optimizer  . idle  (numbers: micro-batches)
  */
+#include "core/embed.h"
 #include "core/interrupt.h"
 #include "core/options.h"
 #include "plots/plot.h"
@@ -81,6 +82,9 @@ static const char *const EXAMPLES[] = {
     NULL,
 };
 
+extern const char mist_plot_manual[];
+MIST_EMBED(mist_plot_manual, "plots/mist_plot.man");
+
 static const struct mist_tool TOOL = {
     .name = "mist-plot",
     .purpose = "draws timelines, memory, predictions, Pareto frontiers and link fits",
@@ -93,6 +97,7 @@ static const struct mist_tool TOOL = {
         "ablation, sweep, sensitivity, pareto, links (a table), chrome (a timeline as "
         "Chrome trace)",
     .positional_min = 2,
+    .manual = mist_plot_manual,
     .positional_max = 1 + MAX_INPUTS,
 };
 

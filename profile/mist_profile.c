@@ -11,6 +11,7 @@
  *     written to         traces/here
  */
 #include "core/atomic_file.h"
+#include "core/embed.h"
 #include "core/emit.h"
 #include "core/hash.h"
 #include "core/interrupt.h"
@@ -123,10 +124,14 @@ static const char *const examples[] = {
     "mist-profile --import torch-profiler rank*.json --cluster a100-80 -o mine",
     NULL};
 
+extern const char mist_profile_manual[];
+MIST_EMBED(mist_profile_manual, "profile/mist_profile.man");
+
 static const struct mist_tool tool = {
     .name = "mist-profile",
     .purpose = "measures what operators, links and their mixtures cost on this machine",
     .examples = examples,
+    .manual = mist_profile_manual,
     .exit_text =
         "  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM or SIGUSR1; --resume "
         "goes on,\n         also after a second Ctrl-C, which ends the session at once\n",

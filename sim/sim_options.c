@@ -1,6 +1,7 @@
 /* Options of mist-sim. See sim_options.h. */
 #include "sim/sim_options.h"
 
+#include "core/embed.h"
 #include "sim/model/framework.h"
 
 #include <string.h>
@@ -133,6 +134,9 @@ static const char *const examples[] = {
     "mist-sim --replay operations.csv.gz --what-if launch=none",
     NULL};
 
+extern const char mist_sim_manual[];
+MIST_EMBED(mist_sim_manual, "sim/mist_sim.man");
+
 const struct mist_tool mist_sim_tool = {
     .name = "mist-sim",
     .purpose = "predicts time and memory of a plan by replaying its schedule",
@@ -143,6 +147,7 @@ const struct mist_tool mist_sim_tool = {
     .positional_help = "plan.json from mist-tune",
     .positional_min = 0, /* --presets and --list take none */
     .positional_max = 1,
+    .manual = mist_sim_manual,
     .exit_text = "  4  a replay takes more memory than there is\n",
 };
 

@@ -50,4 +50,4 @@ lint-cppcheck:
 	    -I. -DMIST_VERSION='"0"' $(LINT_C)
 # Sourced files and words that are split on purpose are not findings.
 lint-shell:
-	$(Q)shellcheck -s sh -S warning -e SC1090,SC1091,SC2010,SC2027,SC2034,SC2046,SC2086,SC2120,SC2145,SC2154 $(wildcard tests/*.sh tests/cli/*.t tests/cli/*.sh)
+	$(Q)shellcheck -s sh -S warning -e SC1090,SC1091,SC2010,SC2027,SC2034,SC2046,SC2086,SC2120,SC2145,SC2154 $(wildcard .package/*.sh tests/*.sh tests/cli/*.t tests/cli/*.sh)

@@ -14,6 +14,7 @@
  */
 #include "core/atomic_file.h"
 #include "core/clock.h"
+#include "core/embed.h"
 #include "core/interrupt.h"
 #include "core/message.h"
 #include "core/options.h"
@@ -186,12 +187,16 @@ static const char *const examples[] = {
     "--dtype bf16 --global-batch 512 --seq-len 8192 --export run.sh",
     NULL};
 
+extern const char mist_tune_manual[];
+MIST_EMBED(mist_tune_manual, "tune/mist_tune.man");
+
 static const struct mist_tool tool = {
     .name = "mist-tune",
     .purpose = "finds the fastest plan that fits the device memory",
     .examples = examples,
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
+    .manual = mist_tune_manual,
     .exit_text =
         "  4  no plan fits\n  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM "
         "or SIGUSR1; the best plan so far\n         is written, but a second Ctrl-C ends "

@@ -1,6 +1,7 @@
 /* The command line of mist-exec. See train_options.h. */
 #include "exec/train/train_options.h"
 
+#include "core/embed.h"
 #include "exec/train/option_rows.h"
 
 #include <string.h>
@@ -146,6 +147,9 @@ static const char *const examples[] = {
     "--save-every 100    # starts, goes on or ends, however often it is run",
     NULL};
 
+extern const char mist_exec_manual[];
+MIST_EMBED(mist_exec_manual, "exec/mist_exec.man");
+
 const struct mist_tool mist_exec_tool = {
     .name = "mist-exec",
     .purpose = "trains what a plan says, one process per device",
@@ -156,6 +160,7 @@ const struct mist_tool mist_exec_tool = {
     .positional_help = "plan.json from mist-tune",
     .positional_min = 0, /* --verify needs none */
     .positional_max = 1,
+    .manual = mist_exec_manual,
     .exit_text =
         "  4  a stage does not fit into the memory that the plan names\n"
         "  6  --verify: not all checkpoints are whole\n"

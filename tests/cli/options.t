@@ -33,18 +33,6 @@ for tool in $TOOLS; do
     done
     nothing_written
 
-    begin "$tool --completion: a script that bash reads, with every option of the help"
-    run "$tool" --completion
-    expect_exit 0
-    expect_stderr_empty
-    bash -n "$out" 2> "$scratch/io/bash" || fail "$(cat "$scratch/io/bash")"
-    cp "$out" "$scratch/io/completion"
-    run "$tool" --help
-    for option in $(sed -n 's/^.*  *--\([a-z-]*\).*  .*$/\1/p' "$out"); do
-        grep -q -e "--$option" "$scratch/io/completion" || fail "--$option can't be completed"
-    done
-    nothing_written
-
     begin "$tool --help into a full disk"
     run sh -c "\"\$MIST_BUILD/$tool\" --help > /dev/full"
     expect_exit 5

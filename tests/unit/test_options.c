@@ -100,7 +100,7 @@ struct call {
     bool is_done;
     char *argv[40];
     char words[256];
-    char text[8192]; /* what was printed */
+    char text[16384]; /* what was printed */
 };
 
 /* Parses a line of words that are split at blanks. */
@@ -198,6 +198,9 @@ static void test_refusals(void **state)
         {"--quiet", "--model NAME is required"},
         {"-m x --json --csv", "--csv and --json"},
         {"-m x a b c", "unexpected argument 'c'"},
+        {"--completion", "expected a value (SHELL)"},
+        {"--completion=tcsh", "none of bash, zsh, fish"},
+        {"--help=all", "takes no value"},
     };
     struct call call;
 
@@ -230,11 +233,22 @@ static void test_texts(void **state)
     assert_true(call.is_done);
     assert_true(strncmp(call.text, "mist-test ", 10) == 0);
     assert_int_equal(parse(&call, "--man"), MIST_OK);
-    assert_non_null(strstr(call.text, ".TH mist\\-test 1"));
+    assert_non_null(strstr(call.text, ".TH MIST-TEST 1"));
     assert_non_null(strstr(call.text, "\\fB\\-\\-dry\\-run\\fR"));
-    assert_int_equal(parse(&call, "--completion"), MIST_OK);
+    assert_int_equal(parse(&call, "--completion=bash"), MIST_OK);
     assert_non_null(strstr(call.text, "complete -o filenames -F _mist_test mist-test\n"));
-    assert_non_null(strstr(call.text, "--backend) COMPREPLY=($(compgen -W \"cpu cuda\""));
+    assert_non_null(strstr(
+        call.text, "    --backend) mapfile -t COMPREPLY < <(compgen -W \"cpu cuda\""));
+    assert_int_equal(parse(&call, "--completion zsh"), MIST_OK);
+    assert_non_null(strstr(
+        call.text, "'(-m --model)'{-m+,--model=}'[preset or config.json]:NAME:_files'"));
+    assert_non_null(strstr(call.text, "'(--json)--csv[print results as CSV]'"));
+    assert_non_null(strstr(call.text, "'*--space=[what is searched]:KNOBS: '"));
+    assert_int_equal(parse(&call, "--completion fish"), MIST_OK);
+    assert_non_null(strstr(
+        call.text, "complete -c mist-test -l backend -x -a 'cpu cuda' -d 'device'\n"));
+    assert_non_null(strstr(
+        call.text, "complete -c mist-test -l quiet -s q -d 'print errors only'\n"));
 }
 
 static void test_full_disk(void **state)

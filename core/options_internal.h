@@ -1,0 +1,39 @@
+/* What the files of options share: the options that every tool has beside those of its table. */
+#ifndef MIST_CORE_OPTIONS_INTERNAL_H
+#define MIST_CORE_OPTIONS_INTERNAL_H
+
+#include "core/options.h"
+
+#ifndef MIST_VERSION
+#define MIST_VERSION "unknown"
+#endif
+#ifndef MIST_DATE
+#define MIST_DATE "" /* of the version */
+#endif
+
+/* Rows of mist_options_about[]. */
+enum { ABOUT_HELP, ABOUT_VERSION, ABOUT_MAN, ABOUT_COMPLETION, N_ABOUT };
+extern const struct mist_option mist_options_about[N_ABOUT];
+
+/* Row i of all that a tool understands: 0 .. n_options + N_ABOUT - 1. */
+static inline const struct mist_option *mist_options_row(const struct mist_tool *tool,
+                                                         size_t i)
+{
+    return i < tool->n_options ? &tool->options[i]
+                               : &mist_options_about[i - tool->n_options];
+}
+
+/* Whether row i is the first of its group; groups come in the order of their first row. */
+bool mist_options_begins_group(const struct mist_tool *tool, size_t i);
+
+/* " [auto, always, never; default: auto]" into buffer, "" when there is nothing to say. */
+void mist_options_describe_values(const struct mist_option *option, char *buffer,
+                                  size_t size);
+
+/* "mist-sim [OPTIONS] [PLAN]" into buffer. */
+void mist_options_describe_usage(const struct mist_tool *tool, char *buffer, size_t size);
+
+/* The lines of the exit codes: of every tool, in front of and behind the tool's own. */
+extern const char mist_options_exit_codes[], mist_options_exit_codes_io[];
+
+#endif
