@@ -12,11 +12,15 @@ Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
-PACKAGES := gcc g++ make pkg-config libc6-dev libcsv-dev libjansson-dev zlib1g-dev libglpk-dev libdnnl-dev \
-            libopenmpi-dev openmpi-bin gnuplot-nox fonts-dejavu-core libcmocka-dev perl locales
+PACKAGES_BUILD := gcc make pkg-config libc6-dev libcsv-dev libjansson-dev zlib1g-dev libglpk-dev libdnnl-dev libopenmpi-dev
+PACKAGES_RUN   := openmpi-bin gnuplot-nox fonts-dejavu-core
+PACKAGES_TEST  := g++ libcmocka-dev perl locales
+PACKAGES       := $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 # Only for `make test`, `make lint`, `make format`, `make fuzz` and `make sanitize`.
 LINT_PACKAGES := clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 clang-tidy-14 cppcheck shellcheck \
                  mandoc zsh fish
+# Only for `make deb`.
+PACKAGES_DEB := dpkg-dev
 
 # ---------------------------------------------------------------------------------- flags
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \

@@ -1,4 +1,4 @@
-# What `make install` installs; included by the Makefile.
+# What `make install` installs, and the Debian package of it; included by the Makefile.
 
 # Texts below PREFIX that are made by the tools.
 TOOL_NAMES := $(notdir $(TOOLS))
@@ -31,4 +31,13 @@ install: all texts ## install the tools, man pages and completions (PREFIX, DEST
 uninstall: ## remove what install put there
 	$(Q)rm -f $(TOOL_NAMES:%=$(DESTDIR)$(PREFIX)/bin/%) $(TEXTS:%=$(DESTDIR)$(PREFIX)/%)
 
-.PHONY: texts install uninstall
+deb: deps ## a Debian package of what install installs: build/mist_VERSION_ARCHITECTURE.deb
+	$(call install_packages,$(PACKAGES_DEB))
+	$(Q)$(MAKE) --no-print-directory $(jobs) deb-build
+deb-build:
+	$(Q)rm -rf $(BUILD)/deb
+	$(Q)$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=$(abspath $(BUILD)/deb)
+	$(call say,DEB,$(BUILD)/mist_$(VERSION)_*.deb)
+	$(Q).package/deb.sh $(BUILD)/deb $(VERSION) $(DATE) $(PACKAGES_RUN)
+
+.PHONY: texts install uninstall deb deb-build

@@ -6,8 +6,8 @@
 # CUDA_ARCHS="90" builds for one architecture alone, in a fraction of the time.
 
 CUDA_HOME    ?= $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))),/usr/local/cuda)
-CUDA_INCLUDE ?= $(CUDA_HOME)/include
-CUDA_LIBDIR  ?= $(wildcard $(CUDA_HOME)/lib64)
+CUDA_INCLUDE ?= $(CUDA_HOME)/include $(CUDA_HOME)/extras/CUPTI/include
+CUDA_LIBDIR  ?= $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/extras/CUPTI/lib64)
 CUDA_CFLAGS  := $(addprefix -isystem ,$(wildcard $(CUDA_INCLUDE)))
 
 # All or nothing: a toolkit without cuDNN or NCCL builds no plugin, and says what it lacks.
