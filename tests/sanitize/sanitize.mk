@@ -24,7 +24,7 @@ ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/install.t,$(TES
 
 sanitize-address-build: $(TOOLS) $(FAULTS) $(filter $(BUILD)/%,$(ADDRESS_TESTS))
 # Whatever test_training_near runs, test_training_random does, too.
-BRIEF_WITHOUT = $(if $(MIST_BRIEF),tests/cli/slow_% %/locale.t %/signals.t %/verify.t %/requeue.t %/test_power_loss \
+BRIEF_WITHOUT = $(if $(MIST_BRIEF),tests/cli/slow_% %/locale.t %/signals.t %/verify.t %/requeue.t %/readme.t %/test_power_loss \
     %/test_training_near)
 sanitize-address-run: sanitize-address-build
 	$(Q)$(call run_tests,$(filter-out $(BRIEF_WITHOUT),$(ADDRESS_TESTS)))
