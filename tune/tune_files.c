@@ -1,0 +1,74 @@
+/* Checks and writes of mist-tune's files. See tune_files.h. */
+#include "tune/tune_files.h"
+
+#include "core/atomic_file.h"
+#include "sim/sim_job.h"
+#include "tune/plans_folder.h"
+#include "tune/search_log.h"
+
+#include <stdio.h>
+
+static enum mist_status check_output(const char *path, bool force, struct mist_err *err)
+{
+    struct mist_atomic_file file;
+    enum mist_status status = mist_atomic_file_open(&file, path, force, err);
+
+    if (status == MIST_OK)
+        mist_atomic_file_abort(&file);
+    return status;
+}
+
+enum mist_status mist_tune_files_check(const struct mist_tune_options *options,
+                                       struct mist_err *err)
+{
+    const char *paths[] = {options->common.output, options->log, options->pareto,
+                           options->export};
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && status == MIST_OK; i++)
+        if (paths[i])
+            status = check_output(paths[i], options->common.force, err);
+    if (status != MIST_OK || !options->plans)
+        return status;
+    return mist_plans_folder_check(options->plans, options->common.force, err);
+}
+
+enum mist_status mist_tune_files_save(const struct mist_tune_session *at,
+                                      const struct mist_validate_result *result,
+                                      struct mist_search_rows *rows, struct mist_err *err)
+{
+    const struct mist_tune_options *options = at->options;
+    const struct mist_plan *best = result->plans[0].plan;
+    bool force = options->common.force;
+    enum mist_status status = MIST_OK;
+
+    if (options->common.output)
+        status = mist_plan_save(best, options->common.output, force, err);
+    if (status == MIST_OK && options->export)
+        status = mist_sim_job_export(best, at->space.devices_per_node, options->export,
+                                     force, &at->messages, err);
+    if (status == MIST_OK && options->plans)
+        status = mist_plans_folder_save(options->plans, force, result->plans,
+                                        result->n_plans, err);
+    if (status == MIST_OK && options->log)
+        status = mist_search_log_save(rows, at->config.limit_bytes, best, options->log,
+                                      force, err);
+    if (status == MIST_OK && options->pareto)
+        status = mist_search_log_save_pareto(rows, best, options->pareto, force, err);
+    return status == MIST_OK ? mist_search_rows_close(rows, err) : status;
+}
+
+char *mist_tune_files_list(const struct mist_tune_options *options, char *text,
+                           size_t size)
+{
+    const char *paths[] = {options->common.output, options->plans, options->log,
+                           options->pareto};
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && n < size; i++)
+        if (paths[i])
+            n += (size_t)snprintf(text + n, size - n, "%s%s",
+                                  n == 0 ? " and saved: " : ", ", paths[i]);
+    return text;
+}

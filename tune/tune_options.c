@@ -1,0 +1,254 @@
+/* Options of mist-tune. See tune_options.h. */
+#include "tune/tune_options.h"
+
+#include "core/embed.h"
+#include "sim/model/framework.h"
+#include "tune/search.h" /* enum mist_search_solver */
+#include "tune/space.h"
+#include "tune/verify.h"
+
+#include <stddef.h>
+
+/* In the order of enum mist_search_solver. */
+static const char *const solvers[] = {"exact", "glpk", "both", NULL};
+
+#define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
+#define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)
+#define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_member)       \
+    {                                                                                    \
+        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
+        .help = i_help, .min = i_min, .max = i_max, .is_required = true,                 \
+        .offset = offsetof(struct mist_tune_options, i_member)                           \
+    }
+
+static const struct mist_option option_table[] = {
+    REQUIRED("model", MIST_OPTION_STRING, "Job", "NAME",
+             "preset, or a Hugging Face config.json or folder", 0, 0, model),
+    REQUIRED("global-batch", MIST_OPTION_INT64, "Job", "N", "samples per optimizer step",
+             1, 1 << 24, global_batch),
+    REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
+             MIST_MODEL_MAX_SEQ, seq_len),
+    REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "CLUSTER",
+             "trace set from mist-profile, or a preset such as "
+             "h100-sxm:8x8,nic=8x400Gb/s (mist-sim --presets lists them)",
+             0, 0, cluster),
+    ROW("ranks", MIST_OPTION_INT64, "Cluster", "N",
+        "devices to use; 0: all of the cluster", "0", 0, 1 << 20, n_ranks),
+    ROW("nodes", MIST_OPTION_INT64, "Cluster", "N",
+        "nodes; 0: as many as the trace set says", "0", 0, 1 << 20, n_nodes),
+    ROW("devices-per-node", MIST_OPTION_INT64, "Cluster", "N",
+        "devices of a node; 0: as many as the trace set says", "0", 0, 1 << 12,
+        n_devices_per_node),
+    ROW("device-memory", MIST_OPTION_BYTES, "Cluster", "BYTES",
+        "memory of a device; 0: what the trace set says", "0", 0, 9e18,
+        device_memory_bytes),
+    ROW("threads", MIST_OPTION_INT64, "Cluster", "N",
+        "compute threads of a device; 0: what the trace set says, else 1", "0", 0, 1024,
+        n_threads),
+    ROW("space", MIST_OPTION_LIST, "Search", "GROUP",
+        "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
+        "lean; default: all",
+        NULL, 0, 0, space),
+    ROW("fix", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
+        "plans with that value in every stage alone: pp, dp, tp, micro-batch, "
+        "micro-batches, layers, sequence, zero, ckpt, lean, offload-weights (-gradients, "
+        "-optimizer, -activations), update-on, schedule, chunks",
+        NULL, 0, 0, fixed),
+    ROW("max", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
+        "plans with at most that value in every stage", NULL, 0, 0, limited),
+    {.name = "uniform",
+     .kind = MIST_OPTION_FLAG,
+     .group = "Search",
+     .help = "plans whose stages are all alike",
+     .offset = offsetof(struct mist_tune_options, is_uniform)},
+    {.name = "thorough",
+     .kind = MIST_OPTION_FLAG,
+     .group = "Search",
+     .help = "also plan what may fit although its memory is priced too high",
+     .offset = offsetof(struct mist_tune_options, is_thorough)},
+    ROW("prefer-simple", MIST_OPTION_STRING, "Search", "FRAC",
+        "take the plan with the fewest techniques that is no slower than that, such as "
+        "2%",
+        NULL, 0, 0, slower),
+    CHOICE("dtype", "Job", "TYPE",
+           "of weights and activations; fp16 can be predicted, not run", "fp32",
+           mist_dtype_words, dtype),
+    CHOICE("gradient-dtype", "Job", "TYPE",
+           "of gradients of weights as they are kept and sent (sums are fp32); bf16 and "
+           "fp16 need the same --dtype",
+           "fp32", mist_dtype_words, gradient_dtype),
+    CHOICE("target", "Search", "NAME",
+           "search what that framework can express, priced by its profile", "ours",
+           mist_framework_words, target),
+    CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
+           "exact", solvers, solver),
+    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
+        "2s", 1e-3, 1e6, glpk_time_s),
+    ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
+        1, 4096, n_top),
+    ROW("frontier", MIST_OPTION_INT64, "Search", "N",
+        "points of a frontier to keep; 0: all, which is exact", "0", 0, 1 << 20,
+        n_points),
+    ROW("verify", MIST_OPTION_INT64, "Verification", "K",
+        "run the K best plans by mist-exec, and choose by what is measured", NULL, 1,
+        MIST_VERIFY_MAX_PLANS, n_verified),
+    ROW("verify-iterations", MIST_OPTION_INT64, "Verification", "N",
+        "iterations of a run; every plan is run three times", "6", 2, 10000,
+        n_iterations),
+    ROW("verify-limit", MIST_OPTION_TIME_S, "Verification", "TIME",
+        "end a run after that long; 0s: 60 s and 20 times what is predicted", "0s", 0,
+        1e7, verify_limit_s),
+    ROW("launch", MIST_OPTION_STRING, "Verification", "CMD",
+        "how ranks are started, such as 'srun -n {ranks}'; default: by mpirun, on this "
+        "machine",
+        NULL, 0, 0, launch),
+    ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
+        "where the best plan's time goes, and what is in memory at its peak", NULL, 0, 0,
+        explains),
+    ROW("ablate", MIST_OPTION_FLAG, "Results", NULL,
+        "print the best plan as the groups of --space are added one by one, and end",
+        NULL, 0, 0, ablates),
+    ROW("log", MIST_OPTION_STRING, "Results", "FILE",
+        "write every configuration and what became of it as CSV", NULL, 0, 0, log),
+    ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
+        "write the best plan's frontiers for mist-plot pareto", NULL, 0, 0, pareto),
+    ROW("plans", MIST_OPTION_STRING, "Results", "DIR",
+        "write the best plans, or those of --sample-plans, into a folder", NULL, 0, 0,
+        plans),
+    ROW("sample-plans", MIST_OPTION_INT64, "Results", "M",
+        "into --plans: not the best plans but M from all over the space (see --seed)",
+        "0", 0, 4096, n_samples),
+    ROW("export", MIST_OPTION_STRING, "Results", "FILE",
+        "write the best plan as arguments of --target", NULL, 0, 0, export),
+    MIST_OPTION_ROW_OUTPUT(struct mist_tune_options, "where the best plan goes", NULL),
+    MIST_OPTION_ROW_DRY_RUN(struct mist_tune_options),
+    MIST_OPTION_ROW_FORCE(struct mist_tune_options),
+    MIST_OPTION_ROW_JOBS(struct mist_tune_options),
+    MIST_OPTION_ROW_JSON(struct mist_tune_options),
+    MIST_OPTION_ROW_CSV(struct mist_tune_options),
+    MIST_OPTION_ROW_NO_COLOR(struct mist_tune_options),
+    MIST_OPTION_ROW_PROGRESS(struct mist_tune_options),
+    MIST_OPTION_ROW_QUIET(struct mist_tune_options),
+    MIST_OPTION_ROW_SEED(struct mist_tune_options),
+    MIST_OPTION_ROW_VERBOSE(struct mist_tune_options),
+};
+
+static const char *const examples[] = {
+    "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
+    "-o plan.json",
+    "mist-tune --model gpt3-demo --cluster traces --global-batch 16 --seq-len 128 "
+    "--device-memory 96MiB --verify 4 -o plan.json",
+    "mist-tune --model llama3-8b --cluster h100-sxm:8x8,nic=8x400Gb/s --dtype bf16 "
+    "--global-batch 512 --seq-len 8192 -o plan.json",
+    "mist-tune --target megatron --model llama3-8b --cluster h100-sxm:8x8,nic=8x400Gb/s "
+    "--dtype bf16 --global-batch 512 --seq-len 8192 --export run.sh",
+    NULL};
+
+extern const char mist_tune_manual[];
+MIST_EMBED(mist_tune_manual, "tune/mist_tune.man");
+
+const struct mist_tool mist_tune_tool = {
+    .name = "mist-tune",
+    .purpose = "finds the fastest plan that fits the device memory",
+    .examples = examples,
+    .options = option_table,
+    .n_options = sizeof option_table / sizeof *option_table,
+    .manual = mist_tune_manual,
+    .exit_text =
+        "  4  no plan fits\n  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM "
+        "or SIGUSR1; the best plan so far\n         is written, but a second Ctrl-C ends "
+        "the search at once\n",
+};
+
+/* --ablate, --sample-plans and --uniform leave nothing for some of the files. */
+static enum mist_status check_files(const struct mist_tune_options *options,
+                                    struct mist_err *err)
+{
+    bool has_output =
+        options->common.output || options->log || options->pareto || options->export;
+
+    if (options->is_uniform && (options->log || options->pareto))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--uniform prices all stages together, so there is nothing "
+                            "of each for --log and --pareto");
+    if (options->n_samples > 0 && !options->plans)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sample-plans needs a folder to write to: --plans DIR");
+    if (options->ablates && (has_output || options->plans || options->n_samples > 0 ||
+                             options->n_verified > 0 || options->explains ||
+                             options->target != MIST_FRAMEWORK_OURS))
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--ablate looks for a plan of every space of ours, so there is "
+            "nothing for --output, --log, --pareto, --plans, --sample-plans, --verify, "
+            "--explain and --target");
+    if (options->n_samples > 0 && has_output)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sample-plans searches for no best plan, so there is "
+                            "nothing for --output, --log and --pareto");
+    return MIST_OK;
+}
+
+/* What goes with --target: it has a space and a search of its own, and we don't run it. */
+static enum mist_status check_target(const struct mist_tune_options *options,
+                                     struct mist_err *err)
+{
+    bool has_target = options->target != MIST_FRAMEWORK_OURS;
+
+    if (!has_target && options->export)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--export writes the arguments of --target, which is not "
+                            "given");
+    if (has_target && (options->space.n > 0 || options->log || options->pareto ||
+                       options->n_verified > 0 || options->n_samples > 0 ||
+                       options->solver != MIST_SOLVER_EXACT))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--target has a search of its own; leave --space, --solver, "
+                            "--log, --pareto, --verify and --sample-plans out");
+    return MIST_OK;
+}
+
+static enum mist_status check_verify(const struct mist_tune_options *options,
+                                     struct mist_err *err)
+{
+    if (options->n_verified == 0 && options->launch)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--launch says how --verify K runs plans, which is not "
+                            "asked for");
+    if (options->n_verified == 0)
+        return MIST_OK;
+    if (options->dtype == MIST_DTYPE_FP16)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--verify runs plans, which mist-exec does in fp32 and bf16, "
+                            "not in --dtype fp16");
+    if (options->n_samples > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--sample-plans searches for no best plan, so there is "
+                            "nothing to --verify");
+    return MIST_OK;
+}
+
+/* A memory that no device has: the unit is missing. */
+static enum mist_status check_device_memory(const struct mist_tune_options *options,
+                                            struct mist_err *err)
+{
+    if (options->device_memory_bytes == 0 || options->device_memory_bytes >= 1 << 20)
+        return MIST_OK;
+    return mist_err_set(
+        err, MIST_ERR_USAGE,
+        "--device-memory is %lld bytes, which can't be meant; a unit stands "
+        "behind the number: %lldGiB",
+        (long long)options->device_memory_bytes, (long long)options->device_memory_bytes);
+}
+
+enum mist_status mist_tune_options_check(const struct mist_tune_options *options,
+                                         struct mist_err *err)
+{
+    enum mist_status status = check_target(options, err);
+
+    if (status == MIST_OK)
+        status = check_files(options, err);
+    if (status == MIST_OK)
+        status = check_verify(options, err);
+    return status == MIST_OK ? check_device_memory(options, err) : status;
+}

@@ -1,0 +1,29 @@
+/*
+ * What mist-tune is told: its options, and which of them contradict one another.
+ */
+#ifndef MIST_TUNE_TUNE_OPTIONS_H
+#define MIST_TUNE_TUNE_OPTIONS_H
+
+#include "core/options.h"
+#include "core/status.h"
+
+struct mist_tune_options {
+    struct mist_common_options common;
+    const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower;
+    struct mist_option_list space, fixed, limited;
+    bool is_uniform, is_thorough;
+    int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
+        n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
+        n_iterations;
+    double glpk_time_s, verify_limit_s;
+    int solver, dtype, gradient_dtype, target; /* enum mist_framework_name */
+    bool explains, ablates;
+};
+
+extern const struct mist_tool mist_tune_tool;
+
+/* MIST_ERR_USAGE: options that do not go together. */
+MIST_MUST_CHECK enum mist_status
+mist_tune_options_check(const struct mist_tune_options *options, struct mist_err *err);
+
+#endif
