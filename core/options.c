@@ -312,19 +312,24 @@ static enum mist_status read_short(struct reader *reader, const char *argument)
     return MIST_OK;
 }
 
+static bool is_given(const struct reader *reader, const char *name)
+{
+    size_t i = name ? find_name(reader->tool, name, strlen(name)) : 0;
+
+    return name && i < reader->tool->n_options && reader->is_given[i];
+}
+
 static enum mist_status check_given(const struct reader *reader, int n_positionals)
 {
     const struct mist_tool *tool = reader->tool;
 
     for (size_t i = 0; i < tool->n_options; i++) {
         const struct mist_option *option = &tool->options[i];
-        if (option->is_required && !reader->is_given[i])
+        if (option->is_required && !reader->is_given[i] &&
+            !is_given(reader, option->unless))
             return mist_err_set(reader->err, MIST_ERR_USAGE, "--%s %s is required: %s",
                                 option->name, option->value_name, option->help);
-        if (!option->excludes || !reader->is_given[i])
-            continue;
-        size_t other = find_name(tool, option->excludes, strlen(option->excludes));
-        if (other < tool->n_options && reader->is_given[other])
+        if (reader->is_given[i] && is_given(reader, option->excludes))
             return mist_err_set(reader->err, MIST_ERR_USAGE,
                                 "--%s and --%s can't be given together", option->name,
                                 option->excludes);
@@ -449,4 +454,13 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
     if (status || *is_done)
         return status;
     return check_given(&reader, positionals->n);
+}
+
+enum mist_status mist_options_set(const struct mist_tool *tool, const char *name,
+                                  const char *value, void *out, struct mist_err *err)
+{
+    size_t i = find_name(tool, name, strlen(name));
+
+    assert(i < tool->n_options);
+    return store(&tool->options[i], value, out, err);
 }

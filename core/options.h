@@ -62,6 +62,7 @@ struct mist_option {
     double min, max;          /* allowed range, ends included; both 0: any */
     const char *const *choices; /* NULL-terminated; for MIST_OPTION_CHOICE */
     bool is_required;           /* must be given */
+    const char *unless;         /* or this option in its place; NULL: none */
     const char *excludes;       /* name of an option that excludes this one, or NULL */
     size_t offset;              /* in the tool's options struct */
 };
@@ -188,6 +189,12 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
                                     void *out, struct mist_positionals *positionals,
                                     FILE *stream, bool *is_done,
                                     struct mist_err *err) MIST_MUST_CHECK;
+
+/* Stores the value of an option of the tool as if it stood behind all others. MIST_ERR_USAGE
+ * as above. */
+enum mist_status mist_options_set(const struct mist_tool *tool, const char *name,
+                                  const char *value, void *out,
+                                  struct mist_err *err) MIST_MUST_CHECK;
 
 /* What --help, --man and --completion print; shell: an index into mist_shell_words.
  * Write errors stay in the stream. */

@@ -94,7 +94,7 @@ static const struct mist_tool TOOL = {
     .positional_name = "KIND FILE",
     .positional_help =
         "timeline, memory (timelines, one above the other), breakdown, compare, errors, "
-        "ablation, sweep, sensitivity, pareto, links (a table), chrome (a timeline as "
+        "ablation, sweep, sensitivity, rent, pareto, links (a table), chrome (a timeline as "
         "Chrome trace)",
     .positional_min = 2,
     .manual = mist_plot_manual,
@@ -125,6 +125,7 @@ static const struct kind {
     {"ablation", NULL, mist_plot_write_ablation},
     {"sweep", NULL, mist_plot_write_sweep},
     {"sensitivity", NULL, mist_plot_write_sensitivity},
+    {"rent", NULL, mist_plot_write_rent},
     {"pareto", NULL, mist_plot_write_pareto},
     {"links", NULL, mist_plot_write_links},
     {"chrome", NULL, NULL},
@@ -235,7 +236,7 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "'%s' is no kind of picture, expected timeline, memory, breakdown, compare, "
-            "errors, ablation, sweep, sensitivity, pareto, links or chrome",
+            "errors, ablation, sweep, sensitivity, rent, pareto, links or chrome",
             files.items[0]);
     if (!kind->write_timelines && n_files != 1)
         return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", kind->name,

@@ -112,6 +112,12 @@ mist_plot_write_sensitivity(FILE *stream, const char *path,
                             const struct mist_plot_options *options,
                             enum mist_plot_format format, struct mist_err *err);
 
+/* path: what mist-tune --sweep --csv prints. */
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_rent(FILE *stream, const char *path,
+                     const struct mist_plot_options *options,
+                     enum mist_plot_format format, struct mist_err *err);
+
 /* path: CSV with stage,t_s,d_s,chosen (0 or 1). */
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_pareto(FILE *stream, const char *path,

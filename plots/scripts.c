@@ -11,6 +11,7 @@ EMBED(style);
 EMBED(timeline);
 EMBED(memory);
 EMBED(ablation);
+EMBED(rent);
 EMBED(breakdown);
 EMBED(compare);
 EMBED(errors);

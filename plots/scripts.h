@@ -9,6 +9,7 @@ extern const char mist_script_style[]; /* plots/style.gp; goes before the others
 extern const char mist_script_timeline[];
 extern const char mist_script_memory[];
 extern const char mist_script_ablation[];
+extern const char mist_script_rent[];
 extern const char mist_script_breakdown[];
 extern const char mist_script_compare[];
 extern const char mist_script_errors[];

@@ -23,6 +23,7 @@
 #include "tune/tune_options.h"
 #include "tune/tune_report.h"
 #include "tune/tune_session.h"
+#include "tune/tune_sweep.h"
 #include "tune/verify.h"
 
 #include <stdlib.h>
@@ -37,6 +38,7 @@ struct tuning {
     struct mist_verify_config verify;
     struct mist_verify_result verified;
     struct mist_runners_up runners_up;
+    struct mist_tune_sweep sweep;
     bool was_stopped; /* by a signal */
 };
 
@@ -101,6 +103,33 @@ static void say_interrupted(const struct tuning *at)
                  mist_tune_files_list(&at->options, saved, sizeof saved));
 }
 
+/* --sweep */
+static enum mist_status sweep(struct tuning *at, const struct mist_positionals *given,
+                              struct mist_err *err)
+{
+    const char *output = at->options.common.output;
+    struct mist_tune_sweep *sweep = &at->sweep;
+    enum mist_status status = mist_tune_sweep_init(sweep, &at->options, given, err);
+
+    if (status == MIST_OK)
+        status = mist_tune_files_check(&at->options, err);
+    if (status == MIST_OK)
+        status = mist_tune_sweep_check(sweep, &at->messages, err);
+    if (status != MIST_OK || at->options.common.is_dry_run)
+        return status;
+    mist_interrupt_catch();
+    status = mist_tune_sweep_run(sweep, &at->messages, err);
+    at->was_stopped = sweep->was_stopped;
+    mist_interrupt_hold(); /* table and file, or neither */
+    if (status == MIST_OK && sweep->best && output)
+        status = mist_plan_save(sweep->best, output, at->options.common.force, err);
+    if (status == MIST_OK)
+        status = mist_tune_sweep_print(sweep, at->kind, stdout, err);
+    if (status == MIST_OK && at->was_stopped)
+        say_interrupted(at);
+    return status == MIST_OK ? mist_tune_sweep_judge(sweep, err) : status;
+}
+
 /* --ablate */
 static enum mist_status ablate(struct tuning *at, const struct mist_search_config *search,
                                struct mist_err *err)
@@ -126,6 +155,8 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
 {
     const struct mist_tune_session *session = &at->session;
     const struct mist_tune_options *options = &at->options;
+    struct mist_speed speed;
+    struct mist_bill bill;
     struct mist_tune_report report = {
         .space = &session->space,
         .traces = &session->traces,
@@ -136,6 +167,7 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
         .runners_up = &at->runners_up,
         .limit_bytes = session->config.limit_bytes,
         .n_top = (size_t)options->n_top,
+        .bill = options->prices.n > 0 ? &bill : NULL,
         .search_s = search_s,
         .with_glpk = options->solver != MIST_SOLVER_EXACT,
         .kind = at->kind,
@@ -146,6 +178,9 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
 
     if (options->n_verified > 0 && !result->was_stopped)
         status = verify(at, result, err);
+    if (status == MIST_OK)
+        status =
+            mist_tune_session_bill(session, result->plans[0].plan, &speed, &bill, err);
     if (status == MIST_OK && !result->was_stopped && !at->verified.was_stopped)
         status = mist_runners_up_explain(&session->config, result, &at->runners_up, err);
     mist_interrupt_hold(); /* all files, or none */
@@ -218,10 +253,14 @@ static enum mist_status sample(struct tuning *at, struct mist_err *err)
 
 /* ------------------------------------------------------------------------------ main */
 
-static enum mist_status run(struct tuning *at, struct mist_err *err)
+static enum mist_status run(struct tuning *at, const struct mist_positionals *given,
+                            struct mist_err *err)
 {
     const struct mist_tune_options *options = &at->options;
     struct mist_tune_session *session = &at->session;
+
+    if (options->sweep.n > 0)
+        return sweep(at, given, err);
     enum mist_status status = mist_tune_options_check(options, err);
 
     if (status == MIST_OK)
@@ -264,12 +303,13 @@ int main(int argc, char **argv)
         mist_messages_to_stderr(mist_tune_tool.name, at.options.common.is_quiet);
     at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
     if (status == MIST_OK)
-        status = run(&at, &err);
+        status = run(&at, &positionals, &err);
     if (status != MIST_OK)
         mist_err_print(&err, mist_tune_tool.name, stderr);
     (void)mist_search_rows_close(&at.rows, NULL); /* of a search that failed */
     mist_runners_up_fini(&at.runners_up);
     mist_tune_session_close(&at.session);
+    mist_tune_sweep_fini(&at.sweep);
     if (at.was_stopped && (status == MIST_OK || status == MIST_ERR_NO_PLAN))
         return 128 + atomic_load(mist_interrupt_flag());
     return mist_exit_code(status);

@@ -14,24 +14,25 @@ static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)
-#define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_member)       \
+#define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_unless,       \
+                 i_member)                                                               \
     {                                                                                    \
         .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
         .help = i_help, .min = i_min, .max = i_max, .is_required = true,                 \
-        .offset = offsetof(struct mist_tune_options, i_member)                           \
+        .unless = i_unless, .offset = offsetof(struct mist_tune_options, i_member)       \
     }
 
 static const struct mist_option option_table[] = {
     REQUIRED("model", MIST_OPTION_STRING, "Job", "NAME",
-             "preset, or a Hugging Face config.json or folder", 0, 0, model),
+             "preset, or a Hugging Face config.json or folder", 0, 0, "sweep", model),
     REQUIRED("global-batch", MIST_OPTION_INT64, "Job", "N", "samples per optimizer step",
-             1, 1 << 24, global_batch),
+             1, 1 << 24, "sweep", global_batch),
     REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
-             MIST_MODEL_MAX_SEQ, seq_len),
+             MIST_MODEL_MAX_SEQ, "sweep", seq_len),
     REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "CLUSTER",
              "trace set from mist-profile, or a preset such as "
              "h100-sxm:8x8,nic=8x400Gb/s (mist-sim --presets lists them)",
-             0, 0, cluster),
+             0, 0, NULL, cluster),
     ROW("ranks", MIST_OPTION_INT64, "Cluster", "N",
         "devices to use; 0: all of the cluster", "0", 0, 1 << 20, n_ranks),
     ROW("nodes", MIST_OPTION_INT64, "Cluster", "N",
@@ -108,6 +109,15 @@ static const struct mist_option option_table[] = {
     ROW("ablate", MIST_OPTION_FLAG, "Results", NULL,
         "print the best plan as the groups of --space are added one by one, and end",
         NULL, 0, 0, ablates),
+    ROW("sweep", MIST_OPTION_LIST, "How many to rent", "NAME=V1:V2:..",
+        "the best plan for each value of nodes, devices-per-node, ranks, memory, batch, "
+        "seq-len, model or device (of a preset); of several: for all combinations",
+        NULL, 0, 0, sweep),
+    ROW("price-per-device-hour", MIST_OPTION_LIST, "How many to rent", "PRICE",
+        "print what the training costs; h100-sxm=2.5: price of that device", NULL, 0, 0,
+        prices),
+    ROW("train-tokens", MIST_OPTION_DOUBLE, "How many to rent", "N",
+        "tokens of the whole training", "1e9", 1, 1e18, n_tokens),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
         "write every configuration and what became of it as CSV", NULL, 0, 0, log),
     ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
@@ -142,6 +152,8 @@ static const char *const examples[] = {
     "--global-batch 512 --seq-len 8192 -o plan.json",
     "mist-tune --target megatron --model llama3-8b --cluster h100-sxm:8x8,nic=8x400Gb/s "
     "--dtype bf16 --global-batch 512 --seq-len 8192 --export run.sh",
+    "mist-tune --model llama3-8b --cluster h100-sxm:8,nic=8x400Gb/s --dtype bf16 "
+    "--global-batch 512 --seq-len 8192 --sweep nodes=1:2:4:8 --price-per-device-hour 2.5",
     NULL};
 
 extern const char mist_tune_manual[];
@@ -159,6 +171,20 @@ const struct mist_tool mist_tune_tool = {
         "or SIGUSR1; the best plan so far\n         is written, but a second Ctrl-C ends "
         "the search at once\n",
 };
+
+/* What --sweep or something else gives at last. */
+static enum mist_status check_required(const struct mist_tune_options *options,
+                                       struct mist_err *err)
+{
+    const char *missing = !options->model             ? "model NAME"
+                          : options->global_batch < 1 ? "global-batch N"
+                          : options->seq_len < 1      ? "seq-len N"
+                                                      : NULL;
+
+    return missing ? mist_err_set(err, MIST_ERR_USAGE, "--%s is required, or in --sweep",
+                                  missing)
+                   : MIST_OK;
+}
 
 /* --ablate, --sample-plans and --uniform leave nothing for some of the files. */
 static enum mist_status check_files(const struct mist_tune_options *options,
@@ -244,8 +270,10 @@ static enum mist_status check_device_memory(const struct mist_tune_options *opti
 enum mist_status mist_tune_options_check(const struct mist_tune_options *options,
                                          struct mist_err *err)
 {
-    enum mist_status status = check_target(options, err);
+    enum mist_status status = check_required(options, err);
 
+    if (status == MIST_OK)
+        status = check_target(options, err);
     if (status == MIST_OK)
         status = check_files(options, err);
     if (status == MIST_OK)

@@ -10,12 +10,12 @@
 struct mist_tune_options {
     struct mist_common_options common;
     const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower;
-    struct mist_option_list space, fixed, limited;
+    struct mist_option_list space, fixed, limited, sweep, prices;
     bool is_uniform, is_thorough;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
         n_iterations;
-    double glpk_time_s, verify_limit_s;
+    double glpk_time_s, verify_limit_s, n_tokens;
     int solver, dtype, gradient_dtype, target; /* enum mist_framework_name */
     bool explains, ablates;
 };

@@ -297,6 +297,11 @@ static enum mist_status emit_best(struct mist_emit *emit,
     if (report->slower_frac > 0)
         mist_emit_text(emit, "why_simple", "why this plan", explain_simple(report, text));
     mist_speed_emit(emit, &speed, has_all);
+    if (report->bill) {
+        mist_emit_double(emit, "train_tokens", "tokens of the training",
+                         report->bill->n_tokens, MIST_HUMAN_COUNT);
+        mist_bill_emit(emit, report->bill, true);
+    }
     emit_memory(emit, report);
     if (has_all)
         emit_doubt(emit, report);

@@ -7,6 +7,7 @@
 #define MIST_TUNE_TUNE_REPORT_H
 
 #include "core/emit.h"
+#include "tune/bill.h"
 #include "tune/runners_up.h"
 #include "tune/validate.h"
 #include "tune/verify.h"
@@ -24,7 +25,8 @@ struct mist_tune_report {
     size_t n_top;        /* plans in the table */
     size_t n_alike;      /* plans that predictions can't tell from the fastest, with it */
     double slower_frac;  /* of --prefer-simple; 0: not asked for */
-    double search_s;     /* time of search and replays; for people alone */
+    const struct mist_bill *bill; /* of the best; NULL: there is no price */
+    double search_s;              /* time of search and replays; for people alone */
     bool with_glpk;
     enum mist_emit_kind kind;
     bool has_all;  /* for people: not only what one decides by */

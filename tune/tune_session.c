@@ -217,6 +217,9 @@ enum mist_status mist_tune_session_open(struct mist_tune_session *at,
     if (status == MIST_OK)
         status = load_cluster(at, err);
     if (status == MIST_OK)
+        status =
+            mist_bill_price(&options->prices, options->cluster, &at->hour_price, err);
+    if (status == MIST_OK)
         status = mist_cost_model_new(&at->traces, &at->cost_model, err);
     return status == MIST_OK ? make_space(at, err) : status;
 }
@@ -278,5 +281,19 @@ enum mist_status mist_tune_session_search(const struct mist_tune_session *at,
     if (status == MIST_OK)
         *n_alike = mist_alike_prefer(&at->traces, at->config.slower_frac, result->plans,
                                      result->n_plans);
+    return status;
+}
+
+enum mist_status mist_tune_session_bill(const struct mist_tune_session *at,
+                                        const struct mist_plan *plan,
+                                        struct mist_speed *speed, struct mist_bill *bill,
+                                        struct mist_err *err)
+{
+    enum mist_status status = mist_speed_find(plan, &at->traces.cluster,
+                                              plan->predicted.iteration_s, speed, err);
+
+    if (status == MIST_OK)
+        *bill = mist_bill_make(at->options->n_tokens, speed->tokens_per_s,
+                               at->space.n_ranks, at->hour_price);
     return status;
 }

@@ -6,6 +6,8 @@
 #define MIST_TUNE_TUNE_SESSION_H
 
 #include "core/message.h"
+#include "sim/explain/explain.h"
+#include "tune/bill.h"
 #include "tune/tune_options.h"
 #include "tune/validate.h"
 
@@ -21,6 +23,7 @@ struct mist_tune_session {
     struct mist_stage_price *price;
     struct mist_thread_pool *pool;
     struct mist_validate_config config;
+    double hour_price; /* of a device; NAN: not given */
     bool has_space;
 };
 
@@ -57,5 +60,11 @@ struct mist_search_config mist_tune_session_config(const struct mist_tune_sessio
 MIST_MUST_CHECK enum mist_status mist_tune_session_search(
     const struct mist_tune_session *at, const struct mist_search_config *search,
     struct mist_validate_result *result, size_t *n_alike, struct mist_err *err);
+
+/* How fast a plan of the session is (predicted), and what training by it costs. */
+MIST_MUST_CHECK enum mist_status
+mist_tune_session_bill(const struct mist_tune_session *at, const struct mist_plan *plan,
+                       struct mist_speed *speed, struct mist_bill *bill,
+                       struct mist_err *err);
 
 #endif

@@ -459,6 +459,22 @@ static void test_tables(void **state)
     assert_non_null(strstr(text, "$points << END\n1 -25 50\n2 0 0\nEND\n"));
     free(text);
 
+    text = table_program(mist_plot_write_rent,
+                         "nodes,batch,is_best,devices,iteration_s,error_s,"
+                         "tokens_per_s_per_device,model_flop_utilisation_frac,"
+                         "device_hours,cost,why\n"
+                         "1,8,false,8,2,0.5,100,0.25,3,4,\n2,8,true,16,1,0,90,,3.5,5,\n"
+                         "4,8,false,32,,,,,,,it's too much\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "point_name = 'nodes, batch'\n"));
+    assert_non_null(strstr(text, "('1, 8' 1, '2, 8' 2, '4, 8' 3)"));
+    assert_non_null(strstr(text, "'cost of the training'"));
+    assert_non_null(strstr(text, "set label 3 'no plan' at first 3"));
+    assert_non_null(strstr(text, "1 2 100 25 4 0.5 0\n2 1 90 NaN 5 0 1\n"
+                                 "3 NaN NaN NaN NaN 0 0\n"));
+    free(text);
+
     text = table_program(mist_plot_write_pareto,
                          "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
                          &status, &err);
@@ -498,6 +514,9 @@ static void test_bad_tables(void **state)
         {mist_plot_write_ablation, "added,iteration_s,error_s,speedup,search_s\n", 0},
         {mist_plot_write_ablation,
          "added,iteration_s,error_s,speedup,search_s\n3d,-1,0,1,0\n", 2},
+        {mist_plot_write_rent, "iteration_s,tokens_per_s_per_device,device_hours\n", 0},
+        {mist_plot_write_rent,
+         "iteration_s,tokens_per_s_per_device,device_hours\n-1,1,1\n", 2},
         {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n", 0},
         {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n512,time,a,1,\n", 2},
         {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n0,time,a,-1,\n", 2},
