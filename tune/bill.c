@@ -43,6 +43,18 @@ struct mist_bill mist_bill_make(double n_tokens, double tokens_per_s, int32_t n_
     return (struct mist_bill){n_tokens, training_s, device_hours, device_hours * price};
 }
 
+enum mist_status mist_bill_check(const struct mist_bill *bill, double budget,
+                                 struct mist_err *err)
+{
+    if (budget == 0 || bill->cost <= budget)
+        return MIST_OK;
+    return mist_err_set(
+        err, MIST_ERR_NO_PLAN,
+        "training on %.4g tokens costs %.4g by the best plan, --budget is "
+        "%.4g",
+        bill->n_tokens, bill->cost, budget);
+}
+
 void mist_bill_emit(struct mist_emit *emit, const struct mist_bill *bill, bool has_price)
 {
     mist_emit_double(emit, "training_s", "training", bill->training_s, MIST_HUMAN_TIME_S);

@@ -30,6 +30,10 @@ MIST_MUST_CHECK enum mist_status mist_bill_price(const struct mist_option_list *
 struct mist_bill mist_bill_make(double n_tokens, double tokens_per_s, int32_t n_devices,
                                 double price);
 
+/* MIST_ERR_NO_PLAN: it is above the budget (0: any). */
+MIST_MUST_CHECK enum mist_status mist_bill_check(const struct mist_bill *bill,
+                                                 double budget, struct mist_err *err);
+
 /* Adds its values; has_price: the cost, too. */
 void mist_bill_emit(struct mist_emit *emit, const struct mist_bill *bill, bool has_price);
 

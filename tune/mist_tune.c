@@ -181,6 +181,8 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
     if (status == MIST_OK)
         status =
             mist_tune_session_bill(session, result->plans[0].plan, &speed, &bill, err);
+    if (status == MIST_OK)
+        status = mist_bill_check(&bill, options->budget, err);
     if (status == MIST_OK && !result->was_stopped && !at->verified.was_stopped)
         status = mist_runners_up_explain(&session->config, result, &at->runners_up, err);
     mist_interrupt_hold(); /* all files, or none */

@@ -12,6 +12,9 @@
 /* In the order of enum mist_search_solver. */
 static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 
+/* In the order of enum mist_tune_objective. */
+static const char *const objectives[] = {"time", "cost", NULL};
+
 #define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)
 #define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_unless,       \
@@ -118,6 +121,13 @@ static const struct mist_option option_table[] = {
         prices),
     ROW("train-tokens", MIST_OPTION_DOUBLE, "How many to rent", "N",
         "tokens of the whole training", "1e9", 1, 1e18, n_tokens),
+    CHOICE(
+        "objective", "How many to rent", "WHICH",
+        "the best point of --sweep is that where the training takes the least time, or "
+        "costs the least",
+        "time", objectives, objective),
+    ROW("budget", MIST_OPTION_DOUBLE, "How many to rent", "COST",
+        "what the training may cost at the most; 0: any", "0", 0, 1e18, budget),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
         "write every configuration and what became of it as CSV", NULL, 0, 0, log),
     ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
@@ -184,6 +194,20 @@ static enum mist_status check_required(const struct mist_tune_options *options,
     return missing ? mist_err_set(err, MIST_ERR_USAGE, "--%s is required, or in --sweep",
                                   missing)
                    : MIST_OK;
+}
+
+static enum mist_status check_money(const struct mist_tune_options *options,
+                                    struct mist_err *err)
+{
+    if (options->prices.n == 0 &&
+        (options->budget > 0 || options->objective == MIST_OBJECTIVE_COST))
+        return mist_err_set(err, MIST_ERR_USAGE, "%s needs --price-per-device-hour",
+                            options->budget > 0 ? "--budget" : "--objective cost");
+    if (options->budget > 0 && (options->ablates || options->n_samples > 0))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--budget is for a best plan; leave --ablate and "
+                            "--sample-plans out");
+    return MIST_OK;
 }
 
 /* --ablate, --sample-plans and --uniform leave nothing for some of the files. */
@@ -272,6 +296,8 @@ enum mist_status mist_tune_options_check(const struct mist_tune_options *options
 {
     enum mist_status status = check_required(options, err);
 
+    if (status == MIST_OK)
+        status = check_money(options, err);
     if (status == MIST_OK)
         status = check_target(options, err);
     if (status == MIST_OK)

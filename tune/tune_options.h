@@ -7,6 +7,9 @@
 #include "core/options.h"
 #include "core/status.h"
 
+/* Which point of --sweep is the best. */
+enum mist_tune_objective { MIST_OBJECTIVE_TIME, MIST_OBJECTIVE_COST };
+
 struct mist_tune_options {
     struct mist_common_options common;
     const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower;
@@ -15,8 +18,9 @@ struct mist_tune_options {
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
         n_iterations;
-    double glpk_time_s, verify_limit_s, n_tokens;
+    double glpk_time_s, verify_limit_s, n_tokens, budget;
     int solver, dtype, gradient_dtype, target; /* enum mist_framework_name */
+    int objective;                             /* enum mist_tune_objective */
     bool explains, ablates;
 };
 

@@ -241,12 +241,23 @@ static enum mist_status fill_row(const struct mist_tune_session *session,
     return mist_tune_session_bill(session, best->plan, &row->speed, &row->bill, err);
 }
 
-/* Whether a row is better than the best so far: faster by the token. */
+/* What is to be least. */
+static double find_value(const struct mist_tune_options *options,
+                         const struct mist_bill *bill)
+{
+    return options->objective == MIST_OBJECTIVE_COST ? bill->cost : bill->training_s;
+}
+
+/* Whether a row is within the budget and better than the best so far. */
 static bool is_better(const struct mist_tune_sweep *sweep,
                       const struct mist_tune_sweep_row *row)
 {
-    return sweep->i_best < 0 ||
-           row->bill.training_s < sweep->rows[sweep->i_best].bill.training_s;
+    const struct mist_tune_options *options = sweep->options;
+
+    return mist_bill_check(&row->bill, options->budget, NULL) == MIST_OK &&
+           (sweep->i_best < 0 ||
+            find_value(options, &row->bill) <
+                find_value(options, &sweep->rows[sweep->i_best].bill));
 }
 
 static enum mist_status keep_best(struct mist_tune_sweep *sweep,
@@ -412,7 +423,22 @@ enum mist_status mist_tune_sweep_print(const struct mist_tune_sweep *sweep,
 enum mist_status mist_tune_sweep_judge(const struct mist_tune_sweep *sweep,
                                        struct mist_err *err)
 {
+    char point[N_POINT_TEXT];
+    int64_t i_least = -1;
+
     if (sweep->i_best >= 0 || sweep->was_stopped)
         return MIST_OK;
+    for (int64_t i = 0; i < sweep->n_rows; i++)
+        if (sweep->rows[i].has_plan &&
+            (i_least < 0 || sweep->rows[i].bill.cost < sweep->rows[i_least].bill.cost))
+            i_least = i;
+    if (i_least >= 0) {
+        print_point(sweep, i_least, point);
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN,
+            "no point of the sweep is within --budget %.4g: the cheapest, "
+            "%s, costs %.4g",
+            sweep->options->budget, point, sweep->rows[i_least].bill.cost);
+    }
     return mist_err_set(err, MIST_ERR_NO_PLAN, "no point of the sweep has a plan");
 }

@@ -130,6 +130,48 @@ done
 run $preset --cluster a100-80:1x4 --json
 [ "$(field iteration_s 2)" = "$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)" ] || fail "$(cat table.csv)"
 rm table.csv
+# ------------------------------------------------------------------------- the best point, and what may be spent
+sweep 'a cost without a price' 2 '--sweep ranks=1: --objective cost needs --price-per-device-hour' --sweep ranks=1:2 --objective cost
+sweep 'a budget without a price' 2 '--budget needs --price-per-device-hour' --budget 10
+sweep 'a budget below 0' 2 '--budget: -1 is not within' --budget=-1 --price-per-device-hour 1
+sweep 'an unknown objective' 2 "--objective: 'energy' is none of time, cost" --objective energy
+sweep 'a budget for an ablation' 2 '--budget is for a best plan' --budget 1 --price-per-device-hour 1 --ablate
+# best OPTIONS...: the points of the best rows of a sweep of presets; 2 and 4 nodes take less time and cost more.
+# shellcheck disable=SC2086
+best() {
+    run $preset --cluster l4:1x4 --sweep nodes=1:2:4 --price-per-device-hour 2 --csv -o best.json --force "$@"
+    cp "$out" table.csv
+    awk -F, 'NR > 1 && $2 == "true" { print $1 }' table.csv
+}
+begin 'by time, and by cost'
+[ "$(best)" = 4 ] || fail "$(cat table.csv)"
+[ "$(best --objective cost)" = 1 ] || fail "$(cat table.csv)"
+told=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' best.json)
+[ "$told" = "$(field iteration_s 1)" ] || fail "the plan takes $told s"
+begin 'the fastest within the budget'
+two=$(field cost 2)
+[ "$(best --budget "$two")" = 2 ] || fail "$(cat table.csv)"
+one=$(field cost 1)
+[ "$(best --budget "$(awk -v one="$one" -v two="$two" 'BEGIN { print (one + two) / 2 }')")" = 1 ] || fail "$(cat table.csv)"
+rm best.json
+begin 'nothing within the budget: says what the cheapest costs'
+rm table.csv
+# shellcheck disable=SC2086
+run $preset --cluster l4:1x4 --sweep nodes=1:2 --price-per-device-hour 2 --budget 0.1 -o best.json
+expect_exit 4
+expect_stderr '^mist-tune: no point of the sweep is within --budget 0\.1: the cheapest, nodes=1, costs '
+expect_one_line
+nothing_written
+# shellcheck disable=SC2086
+refuse 'one plan above the budget' 4 '^mist-tune: training on 1e\+09 tokens costs .* by the best plan, --budget is 0\.1' \
+    $preset --cluster l4:1x4 --price-per-device-hour 2 --budget 0.1 -o best.json
+begin 'one plan within it: what its training costs'
+# shellcheck disable=SC2086
+run $preset --cluster l4:1x4 --price-per-device-hour 2 --budget 1e6 --train-tokens 2e9 --json
+expect_exit 0
+expect_json
+twice=$(sed -n 's/^ *"cost": \(.*\),$/\1/p' "$out")
+awk -v one="$one" -v twice="$twice" 'BEGIN { exit !((twice / one / 2 - 1) ^ 2 < 1e-18) }' || fail "$twice, not twice $one"
 begin 'what two points have to say is said once'
 run mist-tune --model gpt3-1.3b --cluster l4:2x4 --global-batch 16 --seq-len 512 --dtype bf16 --space 3d \
     --sweep nodes=2:4 --dry-run

@@ -26,6 +26,7 @@ static const struct mist_option options[] = {
      .value_name = "NAME",
      .help = "preset or config.json",
      .is_required = true,
+     .unless = "timeout",
      .offset = offsetof(struct tool_options, model)},
     {.name = "memory",
      .kind = MIST_OPTION_BYTES,
@@ -210,6 +211,23 @@ static void test_refusals(void **state)
     }
 }
 
+/* An option that may stand in for a required one, and a value given behind all others. */
+static void test_set(void **state)
+{
+    struct call call;
+    struct mist_err err;
+
+    assert_int_equal(parse(&call, "--timeout 3s --alpha 0.25"), MIST_OK);
+    assert_null(call.out.model);
+    must(mist_options_set(&tool, "model", "x", &call.out, &err), &err);
+    must(mist_options_set(&tool, "alpha", "0.75", &call.out, &err), &err);
+    assert_string_equal(call.out.model, "x");
+    assert_true(call.out.alpha == 0.75);
+    assert_int_equal(mist_options_set(&tool, "alpha", "1.5", &call.out, &err),
+                     MIST_ERR_USAGE);
+    assert_true(call.out.alpha == 0.75);
+}
+
 /* Every option appears in the help, in the man page and in the completion. */
 static void test_texts(void **state)
 {
@@ -270,9 +288,9 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_set),
+        cmocka_unit_test(test_texts),    cmocka_unit_test(test_full_disk),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
