@@ -170,6 +170,7 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
         .bill = options->prices.n > 0 ? &bill : NULL,
         .search_s = search_s,
         .with_glpk = options->solver != MIST_SOLVER_EXACT,
+        .has_constraints = session->constraints.n > 0,
         .kind = at->kind,
         .has_all = options->common.is_verbose,
         .explains = options->explains,

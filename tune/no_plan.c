@@ -139,3 +139,53 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
         mist_format_bytes(limit, sizeof limit, config->limit_bytes),
         mist_format_bytes(more, sizeof more, closest - config->limit_bytes), help.at);
 }
+
+/* Whether a search finds anything with these constraints alone. */
+static enum mist_status has_plans(const struct mist_validate_config *config,
+                                  const struct mist_search_config *search,
+                                  const struct mist_constraints *constraints,
+                                  bool *has_any, struct mist_err *err)
+{
+    struct mist_search_config how = *search;
+    struct mist_search_result result;
+
+    how.limit_bytes = config->limit_bytes;
+    how.n_best = 1;
+    how.rows = NULL;
+    how.progress = NULL;
+    how.constraints = constraints;
+    enum mist_status status = mist_search_run(config->space, &how, &result, err);
+    *has_any = status == MIST_OK && result.n_candidates > 0;
+    if (status == MIST_OK)
+        mist_search_result_fini(&result);
+    return status;
+}
+
+enum mist_status
+mist_no_plan_explain_constraints(const struct mist_validate_config *config,
+                                 const struct mist_search_config *search,
+                                 struct mist_err *err)
+{
+    const struct mist_constraints *all = search->constraints;
+    struct text names = {.n = 0}, strict = {.n = 0};
+    struct mist_constraints part;
+    bool has_any = false;
+    enum mist_status status = has_plans(config, search, NULL, &has_any, err);
+
+    if (status != MIST_OK || !has_any)
+        return status == MIST_OK ? MIST_ERR_NO_PLAN : status;
+    for (int i = 0; i < all->n && status == MIST_OK; i++) {
+        part = *all;
+        part.n--;
+        memmove(&part.of[i], &part.of[i + 1], (size_t)(part.n - i) * sizeof part.of[0]);
+        status = has_plans(config, search, &part, &has_any, err);
+        add(&names, " and ", all->of[i].text);
+        if (has_any && all->n > 1)
+            add(&strict, " or ", all->of[i].text);
+    }
+    if (status != MIST_OK)
+        return status;
+    return mist_err_set(err, MIST_ERR_NO_PLAN, "no plan keeps to --constraint %s%s%s",
+                        names.at, strict.n > 0 ? "; there are plans without " : "",
+                        strict.at);
+}

@@ -10,6 +10,14 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
                                       const struct mist_validate_result *result,
                                       struct mist_err *err);
 
+/* Side constraints: if there are plans without them, sets the message to say which of them
+ * have to go, and returns MIST_ERR_NO_PLAN; else leaves it alone and returns that, too.
+ * Other errors: of the search. */
+MIST_MUST_CHECK enum mist_status
+mist_no_plan_explain_constraints(const struct mist_validate_config *config,
+                                 const struct mist_search_config *search,
+                                 struct mist_err *err);
+
 /* MIST_OK, or MIST_ERR_NO_PLAN: there is no way at all to spread the job. */
 enum mist_status mist_no_plan_check_space(const struct mist_space *space,
                                           struct mist_err *err) MIST_MUST_CHECK;

@@ -221,6 +221,7 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
         if (is_over(at->config))
             return MIST_OK;
         out->closest_bytes = INT64_MAX;
+        out->glpk.bound_s = INFINITY;
         out->is_done = true;
         if (!is_hopeful(at, (int32_t)i))
             continue;
@@ -259,6 +260,7 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     result->glpk.n_differ += from->glpk.n_differ;
     if (from->glpk.worst_frac > result->glpk.worst_frac)
         result->glpk.worst_frac = from->glpk.worst_frac;
+    result->glpk.bound_s = fmin(result->glpk.bound_s, from->glpk.bound_s);
     if (n == 0)
         return MIST_OK;
     size_t bytes = n * (size_t)from->candidates[0].n_stages * sizeof *from->stages;
@@ -508,7 +510,8 @@ static enum mist_status search(const struct mist_space *space,
                                const struct mist_search_config *config,
                                struct mist_search_result *result, struct mist_err *err)
 {
-    struct gather to = {.result = {.closest_bytes = INT64_MAX}};
+    struct gather to = {
+        .result = {.closest_bytes = INT64_MAX, .glpk = {.bound_s = INFINITY}}};
     bool has_slack = config->slack_frac > 0;
     double best_s = INFINITY;
     int32_t n = 0;
@@ -548,6 +551,13 @@ enum mist_status mist_search_run(const struct mist_space *space,
     enum mist_status status = search(space, &own, result, err);
     mist_search_floors_fini(&floors);
     return status;
+}
+
+double mist_search_gap_frac(const struct mist_search_result *result)
+{
+    return result->n_candidates == 0
+               ? (double)NAN
+               : fmax(0, 1 - result->glpk.bound_s / result->candidates[0].time_s);
 }
 
 void mist_search_result_fini(struct mist_search_result *result)

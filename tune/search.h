@@ -49,6 +49,7 @@
 #include "core/progress.h"
 #include "core/status.h"
 #include "core/thread_pool.h"
+#include "tune/constraint.h"
 #include "tune/space.h"
 
 #include <stdatomic.h>
@@ -151,12 +152,19 @@ enum mist_search_solver {
     MIST_SOLVER_BOTH,
 };
 
+/* Under side constraints: how much faster than the best candidate a plan may be at the most
+ * by what is proven, of its time; 0: it is the optimum. NAN: there is no candidate. */
+struct mist_search_result;
+double mist_search_gap_frac(const struct mist_search_result *result);
+
 /* GLPK's part; a case is left alone after the time limit. */
 struct mist_search_glpk {
     int32_t n_cases;   /* given to GLPK */
     int32_t n_optimal; /* solved to the end, infeasible ones included */
     int32_t n_differ;  /* of these, further than 1e-6 of the time from the exact solver */
     double worst_frac; /* largest relative difference of an optimal one */
+    double bound_s;    /* under side constraints: what no plan is faster than of the cases
+                          that are not solved to the end; INFINITY: all are */
 };
 
 /* What stages take at least, whatever the limits; all zero at first. Kept from search to
@@ -179,6 +187,7 @@ struct mist_search_config {
     size_t max_points; /* of a frontier; 0: all */
     struct mist_search_floors *floors; /* borrowed; NULL: of this search alone */
     struct mist_search_rows *rows;     /* borrowed, open (search_rows.h); NULL: none */
+    const struct mist_constraints *constraints; /* borrowed; NULL: none */
     enum mist_search_solver solver;
     double glpk_time_limit_s; /* per case; > 0 when GLPK is asked for */
     mist_search_price *price;

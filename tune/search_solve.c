@@ -1,10 +1,19 @@
-/* Step 4 of the search: one case across its stages. See search.h. */
+/*
+ * Step 6 of the search: one case across its stages. See search.h.
+ *
+ * Under side constraints, options of a stage that can't keep to one that is about that stage
+ * alone are dropped. The exact solver comes next: where its optimum keeps to the others,
+ * too, nothing is left to solve, and it is a bound in any case. Else GLPK solves the case
+ * with the constraints as rows.
+ */
+#include "tune/constraint.h"
 #include "tune/inter_stage_glpk.h"
 #include "tune/search_internal.h"
 
 #include <glpk.h> /* glp_free_env */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The options of one stage over all its shapes. payload: shape in the upper half, index
  * in its choices in the lower. */
@@ -25,6 +34,18 @@ static struct mist_stage_option *join_options(const struct mist_space_case *of,
     return options;
 }
 
+/* What an option of a stage is. */
+static struct mist_search_choice *
+find_choice(const struct mist_inter_stage_problem *problem,
+            const struct mist_space_case *of, const struct mist_search_solved *in,
+            size_t i_stage, size_t i_option)
+{
+    int64_t payload = problem->options[i_stage][i_option].payload;
+    size_t i_work = i_stage * (size_t)of->n_shapes + (size_t)(payload >> 32);
+
+    return &in->works[i_work]->choices[payload & 0xffffffff];
+}
+
 /* Solution number i of out, which has room for it. */
 static enum mist_status store_solution(const struct mist_search_config *config,
                                        const struct mist_inter_stage_problem *problem,
@@ -36,11 +57,8 @@ static enum mist_status store_solution(const struct mist_search_config *config,
     struct mist_search_choice *stages = out->stages + i * (size_t)of->n_stages;
     enum mist_status status = MIST_OK;
 
-    for (size_t s = 0; s < (size_t)problem->n_stages; s++) {
-        int64_t payload = problem->options[s][i_option[s]].payload;
-        size_t i_work = s * (size_t)of->n_shapes + (size_t)(payload >> 32);
-        stages[s] = out->works[i_work]->choices[payload & 0xffffffff];
-    }
+    for (size_t s = 0; s < (size_t)problem->n_stages; s++)
+        stages[s] = *find_choice(problem, of, out, s, (size_t)i_option[s]);
     if (problem->n_stages < of->n_stages)
         status = mist_search_repeat_choice(config, of, stages[0], stages, err);
     out->candidates[i] = (struct mist_search_candidate){
@@ -78,7 +96,7 @@ static enum mist_status solve_exactly(const struct mist_search_config *config,
         return MIST_OK;
     if (status != MIST_OK)
         return status;
-    status = alloc_solutions(of, result.n_solutions, out, err);
+    status = alloc_solutions(of, result.n_solutions + 1, out, err); /* one of GLPK's */
     for (size_t i = 0; i < result.n_solutions && status == MIST_OK; i++)
         status = store_solution(config, problem, of, result.solutions[i].i_option, i, out,
                                 err);
@@ -138,6 +156,266 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
     return status;
 }
 
+/* ------------------------------------------------------------------ side constraints */
+
+#define SLACK 1e-9 /* of sums of decimals such as 0.1 * dp */
+
+/* The constraints of a case as rows over its options. */
+struct rows {
+    struct mist_inter_stage_row *rows; /* owned; [n] */
+    size_t n;
+    struct mist_inter_stage_term *terms; /* owned; of all rows */
+    bool can_hold;                       /* false: no choice of options keeps to them */
+};
+
+static void free_rows(struct rows *rows)
+{
+    free(rows->rows);
+    free(rows->terms);
+}
+
+/* What an option of the problem adds to a constraint, the i_time-th time; stages that are
+ * alike are one stage of the problem. */
+static double find_coefficient(const struct mist_constraint *constraint, int32_t i_time,
+                               const struct mist_inter_stage_problem *problem,
+                               const struct mist_space_case *of,
+                               const struct mist_search_solved *in, int32_t i_stage,
+                               size_t i_option)
+{
+    const struct mist_search_choice *choice =
+        find_choice(problem, of, in, (size_t)i_stage, i_option);
+    int32_t n_alike = of->n_stages / problem->n_stages;
+    double sum = 0;
+
+    for (int32_t k = 0; k < n_alike; k++)
+        sum += mist_constraint_of_stage(constraint, i_time, of->n_stages, i_stage + k,
+                                        choice);
+    return sum;
+}
+
+/* Coefficients of the i_time-th row of a constraint. Returns how many. */
+static size_t fill_terms(const struct mist_constraint *constraint, int32_t i_time,
+                         const struct mist_inter_stage_problem *problem,
+                         const struct mist_space_case *of,
+                         const struct mist_search_solved *in,
+                         struct mist_inter_stage_term *terms)
+{
+    size_t n = 0;
+
+    for (int32_t s = 0; s < problem->n_stages; s++)
+        for (size_t o = 0; o < problem->n_options[s]; o++) {
+            double coefficient =
+                find_coefficient(constraint, i_time, problem, of, in, s, o);
+            if (coefficient != 0)
+                terms[n++] = (struct mist_inter_stage_term){s, (int32_t)o, coefficient};
+        }
+    return n;
+}
+
+static enum mist_status make_rows(const struct mist_constraints *constraints,
+                                  const struct mist_inter_stage_problem *problem,
+                                  const struct mist_space_case *of,
+                                  const struct mist_search_solved *in, struct rows *out,
+                                  struct mist_err *err)
+{
+    size_t n_rows = 0, n_options = 0, n_terms = 0;
+
+    for (int k = 0; k < constraints->n; k++)
+        n_rows += (size_t)mist_constraint_n_times(&constraints->of[k], of->n_stages);
+    for (int32_t s = 0; s < problem->n_stages; s++)
+        n_options += problem->n_options[s];
+    *out = (struct rows){
+        .rows = malloc((n_rows + 1) * sizeof *out->rows),
+        .terms = malloc((n_rows * n_options + 1) * sizeof *out->terms),
+        .can_hold = true,
+    };
+    if (!out->rows || !out->terms)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int k = 0; k < constraints->n; k++) {
+        const struct mist_constraint *constraint = &constraints->of[k];
+        int32_t n_times = mist_constraint_n_times(constraint, of->n_stages);
+        double rest =
+            mist_constraint_of_plan(constraint, of->n_stages, of->n_micro_batches);
+        for (int32_t time = 0; time < n_times; time++) {
+            struct mist_inter_stage_row *row = &out->rows[out->n];
+            *row = (struct mist_inter_stage_row){
+                .name = constraint->text,
+                .lower = constraint->lower - rest,
+                .upper = constraint->upper - rest,
+                .terms = out->terms + n_terms,
+            };
+            row->n_terms =
+                fill_terms(constraint, time, problem, of, in, out->terms + n_terms);
+            n_terms += row->n_terms;
+            if (row->n_terms > 0)
+                out->n++;
+            else if (row->lower > SLACK || row->upper < -SLACK)
+                out->can_hold = false;
+        }
+    }
+    return MIST_OK;
+}
+
+/* Whether a row is about the choice of one stage alone. */
+static bool is_of_stage(const struct mist_inter_stage_row *row, int32_t i_stage)
+{
+    for (size_t i = 0; i < row->n_terms; i++)
+        if (row->terms[i].i_stage != i_stage)
+            return false;
+    return true;
+}
+
+/* Drops options of a stage that can't keep to a row that is about it alone: the exact
+ * solver needs no more. coefficients, is_out: scratch, [n] */
+static size_t drop_options(const struct rows *rows, int32_t i_stage,
+                           struct mist_stage_option *options, size_t n,
+                           double *coefficients, bool *is_out)
+{
+    size_t n_kept = 0;
+
+    memset(is_out, 0, n * sizeof *is_out);
+    for (size_t r = 0; r < rows->n; r++) {
+        const struct mist_inter_stage_row *row = &rows->rows[r];
+        if (!is_of_stage(row, i_stage))
+            continue;
+        memset(coefficients, 0, n * sizeof *coefficients);
+        for (size_t i = 0; i < row->n_terms; i++)
+            coefficients[row->terms[i].i_option] = row->terms[i].coefficient;
+        for (size_t o = 0; o < n; o++)
+            is_out[o] = is_out[o] || coefficients[o] < row->lower - SLACK ||
+                        coefficients[o] > row->upper + SLACK;
+    }
+    for (size_t o = 0; o < n; o++)
+        if (!is_out[o])
+            options[n_kept++] = options[o];
+    return n_kept;
+}
+
+/* The rows of a case, and of its options those that may keep to them. */
+static enum mist_status narrow(const struct mist_constraints *constraints,
+                               const struct mist_inter_stage_problem *problem,
+                               const struct mist_space_case *of,
+                               const struct mist_search_solved *in,
+                               struct mist_stage_option **options, size_t *n_options,
+                               struct rows *rows, struct mist_err *err)
+{
+    enum mist_status status = make_rows(constraints, problem, of, in, rows, err);
+    size_t most = 1;
+
+    for (int32_t s = 0; s < problem->n_stages; s++)
+        most = n_options[s] > most ? n_options[s] : most;
+    double *coefficients = malloc(most * sizeof *coefficients);
+    bool *is_out = malloc(most * sizeof *is_out);
+    if (status == MIST_OK && (!coefficients || !is_out))
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t s = 0; s < problem->n_stages && status == MIST_OK; s++)
+        n_options[s] =
+            drop_options(rows, s, options[s], n_options[s], coefficients, is_out);
+    free(coefficients);
+    free(is_out);
+    if (status != MIST_OK)
+        return status;
+    free_rows(rows);
+    return make_rows(constraints, problem, of, in, rows, err);
+}
+
+/* Of out's candidates those that keep to the constraints stay. */
+static void drop_others(const struct mist_constraints *constraints,
+                        struct mist_search_solved *out)
+{
+    size_t n = out->n_candidates, n_stages = 0;
+
+    out->n_candidates = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct mist_search_candidate *from = &out->candidates[i];
+        struct mist_search_candidate *to = &out->candidates[out->n_candidates];
+        n_stages = (size_t)from->n_stages;
+        if (!mist_constraints_hold(constraints, from->n_micro_batches, from->n_stages,
+                                   from->stages))
+            continue;
+        struct mist_search_choice *stages = out->stages + out->n_candidates * n_stages;
+        memmove(stages, from->stages, n_stages * sizeof *stages);
+        *to = *from;
+        to->stages = stages;
+        out->n_candidates++;
+    }
+}
+
+/* Makes GLPK's solution the first of out's candidates, which have room for one more. */
+static enum mist_status put_first(const struct mist_search_config *config,
+                                  const struct mist_inter_stage_problem *problem,
+                                  const struct mist_space_case *of,
+                                  const int32_t *i_option, struct mist_search_solved *out,
+                                  struct mist_err *err)
+{
+    size_t n_stages = (size_t)of->n_stages;
+
+    memmove(out->stages + n_stages, out->stages,
+            out->n_candidates * n_stages * sizeof *out->stages);
+    memmove(out->candidates + 1, out->candidates,
+            out->n_candidates * sizeof *out->candidates);
+    out->n_candidates++;
+    for (size_t i = 1; i < out->n_candidates; i++)
+        out->candidates[i].stages = out->stages + i * n_stages;
+    return store_solution(config, problem, of, i_option, 0, out, err);
+}
+
+/* bound_s: no plan of the case is faster. */
+static enum mist_status solve_rows(const struct mist_search_config *config,
+                                   const struct mist_inter_stage_problem *problem,
+                                   const struct mist_space_case *of, double cutoff_s,
+                                   double bound_s, const struct rows *rows,
+                                   struct mist_search_solved *out, struct mist_err *err)
+{
+    double best_s = out->n_candidates > 0 ? out->candidates[0].time_s : INFINITY;
+    struct mist_inter_stage_glpk_config how = {.time_limit_s = config->glpk_time_limit_s,
+                                               .cutoff_s = fmin(cutoff_s, best_s),
+                                               .rows = rows->rows,
+                                               .n_rows = rows->n};
+    struct mist_inter_stage_glpk_result result;
+    int32_t *i_option = calloc((size_t)of->n_stages, sizeof *i_option);
+    enum mist_status status =
+        i_option ? mist_inter_stage_solve_glpk(problem, &how, i_option, &result, err)
+                 : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    if (status == MIST_OK) {
+        out->glpk.n_cases = 1;
+        out->glpk.n_optimal = result.outcome == MIST_INTER_STAGE_OPTIMAL ||
+                              result.outcome == MIST_INTER_STAGE_INFEASIBLE;
+        if (!out->glpk.n_optimal)
+            out->glpk.bound_s = fmax(bound_s, result.bound_s);
+        if (result.time_s < best_s)
+            status = put_first(config, problem, of, i_option, out, err);
+    }
+    free(i_option);
+    glp_free_env(); /* of this thread, which may end before the process */
+    return status;
+}
+
+/* options, n_options: the problem's, to be narrowed. */
+static enum mist_status solve_within(const struct mist_search_config *config,
+                                     const struct mist_inter_stage_problem *problem,
+                                     const struct mist_space_case *of, double cutoff_s,
+                                     struct mist_stage_option **options,
+                                     size_t *n_options, struct mist_search_solved *out,
+                                     struct mist_err *err)
+{
+    struct rows rows;
+    enum mist_status status =
+        narrow(config->constraints, problem, of, out, options, n_options, &rows, err);
+
+    if (status == MIST_OK && rows.can_hold)
+        status = solve_exactly(config, problem, of, cutoff_s, out, err);
+    if (status == MIST_OK && out->n_candidates > 0) {
+        double bound_s = out->candidates[0].time_s;
+        drop_others(config->constraints, out);
+        if (out->n_candidates == 0 || out->candidates[0].time_s > bound_s)
+            status = solve_rows(config, problem, of, cutoff_s, bound_s, &rows, out, err);
+    }
+    free_rows(&rows);
+    return status;
+}
+
 enum mist_status mist_search_solve_case(const struct mist_space *space,
                                         const struct mist_search_config *config,
                                         const struct mist_space_case *of, double cutoff_s,
@@ -167,9 +445,13 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
             .options = (const struct mist_stage_option *const *)options,
             .n_options = n_options,
         };
-        if (config->solver != MIST_SOLVER_GLPK)
+        bool is_held = config->constraints && config->constraints->n > 0;
+        if (is_held)
+            status = solve_within(config, &problem, of, cutoff_s, options, n_options, out,
+                                  err);
+        else if (config->solver != MIST_SOLVER_GLPK)
             status = solve_exactly(config, &problem, of, cutoff_s, out, err);
-        if (status == MIST_OK && config->solver != MIST_SOLVER_EXACT)
+        if (status == MIST_OK && !is_held && config->solver != MIST_SOLVER_EXACT)
             status = solve_by_glpk(config, &problem, of, out, err);
     }
     for (size_t s = 0; options && s < n_stages; s++)

@@ -60,6 +60,11 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, fixed),
     ROW("max", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
         "plans with at most that value in every stage", NULL, 0, 0, limited),
+    ROW("constraint", MIST_OPTION_LIST, "Search", "SUM<=SUM",
+        "plans that keep to it, such as 'stages <= 8', 'layers[0] + 2 <= layers[-1]', "
+        "'sum(tp) = 8' or 'memory <= 60GiB'; of stages, micro-batches and, of a stage, "
+        "layers, devices, dp, tp, micro-batch; with <=, >= or =",
+        NULL, 0, 0, constraints),
     {.name = "uniform",
      .kind = MIST_OPTION_FLAG,
      .group = "Search",
@@ -86,8 +91,9 @@ static const struct mist_option option_table[] = {
            mist_framework_words, target),
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
-    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
-        "2s", 1e-3, 1e6, glpk_time_s),
+    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME",
+        "limit for GLPK, per case; it solves what --constraint asks for", "2s", 1e-3, 1e6,
+        glpk_time_s),
     ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
         1, 4096, n_top),
     ROW("frontier", MIST_OPTION_INT64, "Search", "N",
@@ -258,6 +264,20 @@ static enum mist_status check_target(const struct mist_tune_options *options,
     return MIST_OK;
 }
 
+static enum mist_status check_constraints(const struct mist_tune_options *options,
+                                          struct mist_err *err)
+{
+    if (options->constraints.n > 0 &&
+        (options->target != MIST_FRAMEWORK_OURS || options->solver != MIST_SOLVER_EXACT ||
+         options->n_samples > 0))
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--constraint is for the search of our own plans, by the exact "
+            "solver and GLPK; leave --target, --solver and --sample-plans "
+            "out");
+    return MIST_OK;
+}
+
 static enum mist_status check_verify(const struct mist_tune_options *options,
                                      struct mist_err *err)
 {
@@ -300,6 +320,8 @@ enum mist_status mist_tune_options_check(const struct mist_tune_options *options
         status = check_money(options, err);
     if (status == MIST_OK)
         status = check_target(options, err);
+    if (status == MIST_OK)
+        status = check_constraints(options, err);
     if (status == MIST_OK)
         status = check_files(options, err);
     if (status == MIST_OK)

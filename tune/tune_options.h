@@ -13,7 +13,7 @@ enum mist_tune_objective { MIST_OBJECTIVE_TIME, MIST_OBJECTIVE_COST };
 struct mist_tune_options {
     struct mist_common_options common;
     const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower;
-    struct mist_option_list space, fixed, limited, sweep, prices;
+    struct mist_option_list space, fixed, limited, sweep, prices, constraints;
     bool is_uniform, is_thorough;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,

@@ -294,6 +294,10 @@ static enum mist_status emit_best(struct mist_emit *emit,
     if (report->traces->n_checks > 0)
         mist_emit_int64(emit, "n_alike", "plans not told apart from the fastest",
                         (int64_t)report->n_alike - 1, MIST_HUMAN_NUMBER);
+    if (report->has_constraints)
+        mist_emit_double(emit, "proven_gap_frac",
+                         "proven gap under constraints, closed form",
+                         mist_search_gap_frac(&report->result->search), MIST_HUMAN_FRAC);
     if (report->slower_frac > 0)
         mist_emit_text(emit, "why_simple", "why this plan", explain_simple(report, text));
     mist_speed_emit(emit, &speed, has_all);
@@ -386,7 +390,7 @@ static void emit_search(struct mist_emit *emit, const struct mist_tune_report *r
     if (!as_json) /* the same input is to give the same document */
         mist_emit_double(emit, "search_s", "time of the search", report->search_s,
                          MIST_HUMAN_TIME_S);
-    if (!report->with_glpk)
+    if (!report->with_glpk && !report->has_constraints)
         return;
     mist_emit_int64(emit, "glpk_cases", "cases given to GLPK", search->glpk.n_cases,
                     MIST_HUMAN_NUMBER);

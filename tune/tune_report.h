@@ -27,7 +27,7 @@ struct mist_tune_report {
     double slower_frac;  /* of --prefer-simple; 0: not asked for */
     const struct mist_bill *bill; /* of the best; NULL: there is no price */
     double search_s;              /* time of search and replays; for people alone */
-    bool with_glpk;
+    bool with_glpk, has_constraints;
     enum mist_emit_kind kind;
     bool has_all;  /* for people: not only what one decides by */
     bool explains; /* the best plan */

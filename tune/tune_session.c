@@ -205,6 +205,21 @@ static void say_limits(const struct mist_tune_session *at)
     mist_model_warn(&at->model, at->job.seq_len, &at->messages);
 }
 
+/* The constraints, and the limit of memory that is one of them. */
+static enum mist_status read_constraints(struct mist_tune_session *at,
+                                         struct mist_err *err)
+{
+    const struct mist_option_list *list = &at->options->constraints;
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < list->n && status == MIST_OK; i++)
+        status = mist_constraints_add(&at->constraints, list->items[i], err);
+    int64_t limit_bytes = at->constraints.memory_bytes;
+    if (limit_bytes > 0 && limit_bytes < at->config.limit_bytes)
+        at->config.limit_bytes = limit_bytes;
+    return status;
+}
+
 enum mist_status mist_tune_session_open(struct mist_tune_session *at,
                                         const struct mist_tune_options *options,
                                         const struct mist_messages *messages,
@@ -221,6 +236,8 @@ enum mist_status mist_tune_session_open(struct mist_tune_session *at,
             mist_bill_price(&options->prices, options->cluster, &at->hour_price, err);
     if (status == MIST_OK)
         status = mist_cost_model_new(&at->traces, &at->cost_model, err);
+    if (status == MIST_OK)
+        status = read_constraints(at, err);
     return status == MIST_OK ? make_space(at, err) : status;
 }
 
@@ -256,6 +273,7 @@ struct mist_search_config mist_tune_session_config(const struct mist_tune_sessio
         .n_best = (size_t)options->n_top,
         .host_limit_bytes = at->config.host_limit_bytes / at->space.devices_per_node,
         .slack_frac = MIST_VALIDATE_SLACK_FRAC,
+        .constraints = &at->constraints,
         .max_points = (size_t)options->n_points,
         .solver = (enum mist_search_solver)options->solver,
         .glpk_time_limit_s = options->glpk_time_s,
@@ -278,6 +296,9 @@ enum mist_status mist_tune_session_search(const struct mist_tune_session *at,
             ? mist_validate_run(&at->config, search, result, err)
             : mist_target_run(&at->config, at->pool, search->is_over, result, err);
 
+    if (status == MIST_ERR_NO_PLAN && at->constraints.n > 0 &&
+        !(search->is_over && atomic_load(search->is_over)))
+        status = mist_no_plan_explain_constraints(&at->config, search, err);
     if (status == MIST_OK)
         *n_alike = mist_alike_prefer(&at->traces, at->config.slower_frac, result->plans,
                                      result->n_plans);

@@ -18,6 +18,7 @@ struct mist_tune_session {
     struct mist_job job;
     struct mist_trace_set traces;
     struct mist_bounds bounds;
+    struct mist_constraints constraints;
     struct mist_space space;
     struct mist_cost_model *cost_model;
     struct mist_stage_price *price;

@@ -1,0 +1,79 @@
+#!/bin/sh
+# mist-tune --constraint: plans keep to it, and what is wrong with one is said.
+. tests/cli/lib.sh
+
+tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q'
+# wrong NAME REASON CONSTRAINT OPTIONS...
+# shellcheck disable=SC2086
+wrong() {
+    name=$1 reason=$2 constraint=$3
+    shift 3
+    refuse "$name" 2 "^mist-tune: $reason" $tune -o best.json --constraint "$constraint" "$@"
+}
+wrong 'an unknown quantity' ".*'stage <= 8' at 'stage <= 8': expected stages, micro-batches, layers" 'stage <= 8'
+wrong 'no comparison' ".*'stages' at '': expected \+, -, <=, >= or =" 'stages'
+wrong 'less than' ".*at '< 8': expected \+, -, <=, >= or =" 'stages < 8'
+wrong 'nothing to compare with' ".*at '': expected stages" 'stages <='
+wrong 'a number that is none' ".*at '1\.2\.3': expected a number" 'stages <= 1.2.3'
+wrong 'a unit that is none' ".*at '8x': expected a number, or a size such as 60GiB" 'stages <= 8x'
+wrong 'words behind it' ".*at 'or more': expected \+, - or the end" 'stages >= 8 or more'
+wrong 'a product of two' ".*at '\* tp <= 8': expected" 'dp * tp <= 8'
+wrong 'a stage without an end' ".*expected the number of a stage and \]" 'layers[0 <= 8'
+wrong 'a stage that is none' ".*expected the number of a stage, 0 for the first or -1 for the last" 'layers[x] <= 8'
+wrong 'a sum without an end' ".*expected \)" 'sum(layers <= 8'
+wrong 'a sum of what plans have one of' ".*expected a quantity of a stage inside of sum\(\)" 'sum(stages) <= 8'
+wrong 'nothing of a plan' ".*'1 <= 2' says nothing of a plan" '1 <= 2'
+wrong 'a size and a number' ".*'stages <= 8GiB' compares a size with what is none" 'stages <= 8GiB'
+wrong 'memory with something else' ".*: memory goes alone, as in 'memory <= 60GiB'" 'memory + layers <= 60GiB'
+wrong 'memory without a unit' ".*: memory goes alone" 'memory <= 60'
+wrong 'with --target' '--constraint is for the search of our own plans' 'stages <= 8' --target megatron
+wrong 'with --solver' '--constraint is for the search of our own plans' 'stages <= 8' --solver glpk
+
+# none NAME REASON OPTIONS...
+# shellcheck disable=SC2086
+none() {
+    name=$1 reason=$2
+    shift 2
+    refuse "$name" 4 "^mist-tune: $reason" $tune -o best.json "$@"
+}
+none 'no plan keeps to it' 'no plan keeps to --constraint stages <= 0$' --constraint 'stages <= 0'
+none 'which has to go' 'no plan keeps to --constraint stages = 2 and dp >= 2; there are plans without stages = 2 or dp >= 2$' \
+    --constraint 'stages = 2,dp >= 2'
+none 'too little memory' 'no plan fits the device memory: .*limit 4\.00 MiB' --constraint 'memory <= 4MiB'
+
+value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
+begin 'one that the best plan keeps to changes nothing'
+# shellcheck disable=SC2086
+run $tune --json
+free=$(value iteration_s)
+# shellcheck disable=SC2086
+run $tune --json --constraint 'stages <= 8'
+expect_exit 0
+[ "$(value iteration_s)" = "$free" ] || fail "$(value iteration_s), not $free"
+[ "$(value proven_gap_frac)" = 0.0 ] || fail "gap $(value proven_gap_frac)"
+
+# same NAME CONSTRAINT OPTIONS...: what another option says as well.
+# shellcheck disable=SC2086
+same() {
+    begin "as $3 $4: $2"
+    run $tune --json "$3" "$4"
+    want=$(value iteration_s)
+    run $tune --json --constraint "$2"
+    expect_exit 0
+    [ "$(value iteration_s)" = "$want" ] || fail "$(value iteration_s), not $want"
+    case $(value proven_gap_frac) in 0.0 | '') ;; *) fail "gap $(value proven_gap_frac)" ;; esac
+}
+same 'the number of stages' 'stages = 2' --fix pp=2
+same 'tp of all stages' 'sum(tp) >= 2 * stages' --fix tp=2
+same 'micro-batches' 'micro-batches <= 1' --max micro-batches=1
+same 'memory' 'memory <= 40MiB' --device-memory 40MiB
+
+begin 'layers that differ between stages'
+# shellcheck disable=SC2086
+run $tune -o best.json --constraint 'layers[0] + 4 <= layers[-1],stages = 2'
+expect_exit 0
+expect_stdout '^ *proven gap under constraints, closed form +0\.0 %$'
+layers=$(sed -n 's/^ *"layers": \([0-9]*\),.*/\1/p' best.json | tr '\n' ' ')
+case $layers in *'4 8 ' | *'3 9 ' | *'2 10 ' | *'1 11 ') ;; *) fail "layers $layers" ;; esac
+rm best.json
+finish

@@ -1,0 +1,299 @@
+/* Side constraints from text, and of plans. See constraint.h. */
+#include "tune/constraint.h"
+
+#include "core/parse.h"
+#include "tune/search.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+static const char *const names[MIST_N_QUANTITIES] = {
+    "stages", "micro-batches", "layers", "devices", "dp", "tp", "micro-batch", "memory"};
+
+/* ------------------------------------------------------------------------- from text */
+
+struct reader {
+    const char *at; /* what is left */
+    struct mist_constraint *out;
+    double constant; /* sum of the numbers, on the left side */
+    bool has_bytes;  /* a number had a unit */
+    struct mist_err *err;
+};
+
+static enum mist_status fail(const struct reader *at, const char *expected)
+{
+    return mist_err_set(at->err, MIST_ERR_USAGE,
+                        "--constraint '%.120s' at '%.40s': expected %s", at->out->text,
+                        at->at, expected);
+}
+
+static void skip_blanks(struct reader *at)
+{
+    at->at += strspn(at->at, " \t");
+}
+
+static bool take(struct reader *at, const char *word)
+{
+    size_t n = strlen(word);
+
+    skip_blanks(at);
+    if (strncmp(at->at, word, n) != 0)
+        return false;
+    at->at += n;
+    return true;
+}
+
+/* A number; with a unit it is a size. */
+static enum mist_status read_number(struct reader *at, double *out)
+{
+    char text[32];
+    int64_t bytes;
+    size_t n = strspn(at->at, "0123456789.");
+    size_t n_unit = 0;
+
+    while (isalpha((unsigned char)at->at[n + n_unit]))
+        n_unit++;
+    if (n == 0 || n + n_unit >= sizeof text)
+        return fail(at, "a number");
+    memcpy(text, at->at, n + n_unit);
+    text[n + n_unit] = '\0';
+    enum mist_status status = n_unit > 0 ? mist_parse_bytes(text, &bytes, NULL)
+                                         : mist_parse_double(text, out, NULL);
+    if (status != MIST_OK)
+        return fail(at, "a number, or a size such as 60GiB");
+    if (n_unit > 0)
+        *out = (double)bytes;
+    at->has_bytes = at->has_bytes || n_unit > 0;
+    at->at += n + n_unit;
+    return MIST_OK;
+}
+
+/* The quantity of the longest name that stands here. */
+static enum mist_status read_name(struct reader *at, enum mist_quantity *out)
+{
+    size_t longest = 0;
+
+    skip_blanks(at);
+    for (int i = 0; i < MIST_N_QUANTITIES; i++) {
+        size_t n = strlen(names[i]);
+        if (n > longest && strncmp(at->at, names[i], n) == 0) {
+            longest = n;
+            *out = (enum mist_quantity)i;
+        }
+    }
+    if (longest == 0 || isalnum((unsigned char)at->at[longest]))
+        return fail(at, "stages, micro-batches, layers, devices, dp, tp, micro-batch, "
+                        "memory, sum(..) of one of them or a number");
+    at->at += longest;
+    return MIST_OK;
+}
+
+/* "[-1]", if it is there. */
+static enum mist_status read_index(struct reader *at, struct mist_constraint_term *term)
+{
+    char text[16];
+    int64_t index;
+    size_t n;
+
+    if (!take(at, "["))
+        return MIST_OK;
+    n = strcspn(at->at, "]");
+    if (!at->at[n] || n >= sizeof text)
+        return fail(at, "the number of a stage and ]");
+    memcpy(text, at->at, n);
+    text[n] = '\0';
+    if (mist_parse_int64(text, &index, NULL) != MIST_OK || index < -MIST_MAX_STAGES ||
+        index >= MIST_MAX_STAGES)
+        return fail(at, "the number of a stage, 0 for the first or -1 for the last");
+    term->scope = MIST_SCOPE_ONE;
+    term->i_stage = (int32_t)index;
+    at->at += n + 1;
+    return MIST_OK;
+}
+
+static enum mist_status read_quantity(struct reader *at, double coefficient)
+{
+    struct mist_constraint_term term = {.coefficient = coefficient,
+                                        .scope = MIST_SCOPE_EACH};
+    bool is_sum = take(at, "sum(");
+    const char *name = at->at;
+    enum mist_status status = read_name(at, &term.of);
+
+    if (status == MIST_OK && is_sum) {
+        term.scope = MIST_SCOPE_SUM;
+        if (!take(at, ")"))
+            status = fail(at, ")");
+    } else if (status == MIST_OK) {
+        status = read_index(at, &term);
+    }
+    if (status != MIST_OK)
+        return status;
+    if (term.of < MIST_QUANTITY_LAYERS && term.scope != MIST_SCOPE_EACH) {
+        at->at = name;
+        return fail(at, "a quantity of a stage inside of sum() and before [");
+    }
+    if (at->out->n_terms == MIST_CONSTRAINT_MAX_TERMS)
+        return fail(at, "fewer terms");
+    at->out->terms[at->out->n_terms++] = term;
+    return MIST_OK;
+}
+
+/* One side, times 1 or -1. */
+static enum mist_status read_sum(struct reader *at, double sign)
+{
+    enum mist_status status = MIST_OK;
+    double number, term_sign = sign;
+
+    if (take(at, "-"))
+        term_sign = -sign;
+    do {
+        skip_blanks(at);
+        if (!isdigit((unsigned char)*at->at)) {
+            status = read_quantity(at, term_sign);
+        } else {
+            status = read_number(at, &number);
+            if (status == MIST_OK && take(at, "*"))
+                status = read_quantity(at, term_sign * number);
+            else if (status == MIST_OK)
+                at->constant += term_sign * number;
+        }
+        bool is_more = status == MIST_OK && (take(at, "+") || take(at, "-"));
+        if (!is_more)
+            return status;
+        term_sign = at->at[-1] == '-' ? -sign : sign;
+    } while (true);
+}
+
+/* Memory is not chosen across stages, so all that may be said of it is its limit. */
+static enum mist_status take_memory(struct reader *at, struct mist_constraints *to)
+{
+    const struct mist_constraint *of = at->out;
+    const struct mist_constraint_term *term = &of->terms[0];
+
+    if (of->n_terms != 1 || term->scope != MIST_SCOPE_EACH || term->coefficient != 1 ||
+        !isinf(of->lower) || !at->has_bytes || of->upper < 1)
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "--constraint '%.120s': memory goes alone, as in 'memory <= "
+                            "60GiB'",
+                            of->text);
+    if (to->memory_bytes == 0 || of->upper < (double)to->memory_bytes)
+        to->memory_bytes = (int64_t)of->upper;
+    return MIST_OK;
+}
+
+enum mist_status mist_constraints_add(struct mist_constraints *to, const char *text,
+                                      struct mist_err *err)
+{
+    struct mist_constraint constraint = {
+        .text = text, .lower = -INFINITY, .upper = INFINITY};
+    struct reader at = {.at = text, .out = &constraint, .err = err};
+    bool has_memory = false;
+    enum mist_status status = read_sum(&at, 1);
+
+    if (status != MIST_OK)
+        return status;
+    bool is_most = take(&at, "<="), is_least = !is_most && take(&at, ">=");
+    if (!is_most && !is_least && !take(&at, "==") && !take(&at, "="))
+        return fail(&at, "+, -, <=, >= or =");
+    status = read_sum(&at, -1);
+    skip_blanks(&at);
+    if (status == MIST_OK && *at.at)
+        status = fail(&at, "+, - or the end");
+    if (status != MIST_OK)
+        return status;
+    if (!is_least)
+        constraint.upper = -at.constant;
+    if (!is_most)
+        constraint.lower = -at.constant;
+    for (int i = 0; i < constraint.n_terms; i++)
+        has_memory = has_memory || constraint.terms[i].of == MIST_QUANTITY_MEMORY;
+    if (has_memory)
+        return take_memory(&at, to);
+    if (constraint.n_terms == 0 || at.has_bytes)
+        return mist_err_set(err, MIST_ERR_USAGE, "--constraint '%.120s' %s", text,
+                            at.has_bytes ? "compares a size with what is none"
+                                         : "says nothing of a plan");
+    if (to->n == MIST_MAX_CONSTRAINTS)
+        return mist_err_set(err, MIST_ERR_USAGE, "more than %d --constraint",
+                            MIST_MAX_CONSTRAINTS);
+    to->of[to->n++] = constraint;
+    return MIST_OK;
+}
+
+/* ------------------------------------------------------------------------- of a plan */
+
+static bool is_of_plan(const struct mist_constraint_term *term)
+{
+    return term->of < MIST_QUANTITY_LAYERS;
+}
+
+int32_t mist_constraint_n_times(const struct mist_constraint *of, int32_t n_stages)
+{
+    for (int i = 0; i < of->n_terms; i++)
+        if (!is_of_plan(&of->terms[i]) && of->terms[i].scope == MIST_SCOPE_EACH)
+            return n_stages;
+    return 1;
+}
+
+double mist_constraint_of_plan(const struct mist_constraint *of, int32_t n_stages,
+                               int32_t n_micro_batches)
+{
+    double sum = 0;
+
+    for (int i = 0; i < of->n_terms; i++)
+        if (is_of_plan(&of->terms[i]))
+            sum += of->terms[i].coefficient *
+                   (of->terms[i].of == MIST_QUANTITY_STAGES ? n_stages : n_micro_batches);
+    return sum;
+}
+
+static double value_of(enum mist_quantity quantity, const struct mist_search_choice *of)
+{
+    switch (quantity) {
+    case MIST_QUANTITY_LAYERS:
+        return of->n_layers;
+    case MIST_QUANTITY_DEVICES:
+        return mist_space_n_devices(&of->shape);
+    case MIST_QUANTITY_DP:
+        return of->shape.dp;
+    case MIST_QUANTITY_TP:
+        return of->shape.tp;
+    default:
+        return of->micro_batch;
+    }
+}
+
+double mist_constraint_of_stage(const struct mist_constraint *of, int32_t i_time,
+                                int32_t n_stages, int32_t i_stage,
+                                const struct mist_search_choice *choice)
+{
+    double sum = 0;
+
+    for (int i = 0; i < of->n_terms; i++) {
+        const struct mist_constraint_term *term = &of->terms[i];
+        int32_t one = term->i_stage < 0 ? n_stages + term->i_stage : term->i_stage;
+        bool is_meant = term->scope == MIST_SCOPE_SUM ||
+                        i_stage == (term->scope == MIST_SCOPE_ONE ? one : i_time);
+        if (is_meant && !is_of_plan(term))
+            sum += term->coefficient * value_of(term->of, choice);
+    }
+    return sum;
+}
+
+bool mist_constraints_hold(const struct mist_constraints *all, int32_t n_micro_batches,
+                           int32_t n_stages, const struct mist_search_choice *stages)
+{
+    for (int k = 0; k < all->n; k++) {
+        const struct mist_constraint *of = &all->of[k];
+        for (int32_t time = 0; time < mist_constraint_n_times(of, n_stages); time++) {
+            double sum = mist_constraint_of_plan(of, n_stages, n_micro_batches);
+            for (int32_t s = 0; s < n_stages; s++)
+                sum += mist_constraint_of_stage(of, time, n_stages, s, &stages[s]);
+            double slack = 1e-9 * (1 + fabs(sum)); /* of decimals such as 0.1 * dp */
+            if (sum < of->lower - slack || sum > of->upper + slack)
+                return false;
+        }
+    }
+    return true;
+}
