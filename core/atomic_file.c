@@ -2,6 +2,7 @@
 #include "core/atomic_file.h"
 
 #include "core/memory.h"
+#include "core/packed_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #define N_NAMES    100 /* temporary names tried before giving up */
 #define NAME_BYTES 48  /* what they have more than the target's */
@@ -204,66 +204,36 @@ enum mist_status mist_file_open_nameless(const char *path, FILE **out,
     return mist_err_io(err, path, "create", code);
 }
 
-/* After the last read: whether all could be read. */
-static enum mist_status check_read(gzFile stream, const char *path, struct mist_err *err)
-{
-    int code;
-
-    gzerror(stream, &code);
-    if (code == Z_ERRNO)
-        return mist_err_io(err, path, "read", errno ? errno : EIO);
-    if (code == Z_MEM_ERROR)
-        return mist_err_memory(err, path);
-    if (code != Z_OK && code != Z_STREAM_END)
-        return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                           "begins like a gzip file, but is damaged or cut off");
-    return MIST_OK;
-}
-
 enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **text,
                                     size_t *n, struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
+    struct mist_packed_file file;
     char *buffer = NULL;
-    size_t capacity = 0;
-    size_t used = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    gzFile stream = fd >= 0 ? gzdopen(fd, "rb") : NULL;
+    size_t capacity = 0, used = 0, got = READ_BYTES;
+    enum mist_status status = mist_packed_file_open(&file, path, err);
 
-    if (!stream) {
-        status = mist_err_io(err, path, "open", fd >= 0 ? ENOMEM : errno);
-        if (fd >= 0)
-            close(fd);
-        return status;
-    }
-    for (;;) {
+    while (status == MIST_OK && got == READ_BYTES) {
         char *grown = mist_grow(buffer, &capacity, used + READ_BYTES + 1, 1);
         if (!grown) {
             status = mist_err_memory(err, path);
-            goto out;
+            break;
         }
         buffer = grown;
-        int got = gzread(stream, buffer + used, READ_BYTES);
-        used += got > 0 ? (size_t)got : 0;
-        if (used > max_bytes) {
+        status = mist_packed_file_read(&file, buffer + used, READ_BYTES, &got, err);
+        used += got;
+        if (status == MIST_OK && used > max_bytes)
             status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                                  "is longer than the %zu bytes that are read", max_bytes);
-            goto out;
-        }
-        if (got < READ_BYTES)
-            break;
     }
-    status = check_read(stream, path, err);
-    if (status != MIST_OK)
-        goto out;
+    mist_packed_file_close(&file);
+    if (status != MIST_OK) {
+        free(buffer);
+        return status;
+    }
     buffer[used] = '\0';
     *text = buffer;
     *n = used;
-    buffer = NULL;
-out:
-    free(buffer);
-    gzclose_r(stream);
-    return status;
+    return MIST_OK;
 }
 
 static int make_one(const char *path)

@@ -10,17 +10,13 @@
 #include "profile/import_torch.h"
 
 #include "core/memory.h"
-#include "profile/torch_events.h"
 #include "profile/torch_links.h"
 #include "profile/torch_words.h"
+#include "traces/torch_events.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Of a trace's clock: a thousand years, a year. */
-#define MAX_TIME_US     3.2e16
-#define MAX_DURATION_US 3.2e13
 
 struct span {
     int64_t thread;
@@ -59,12 +55,6 @@ static enum mist_status out_of_memory(struct mist_err *err)
     return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for the events of a trace");
 }
 
-static enum mist_status read_time(const struct mist_json *event, const char *key,
-                                  double max, double *out, struct mist_err *err)
-{
-    return mist_json_get_double(event, key, MIST_JSON_REQUIRED, 0, max, out, err);
-}
-
 static enum mist_status read_operator(struct import *at, const struct mist_json *event,
                                       const char *name, const struct mist_json *args,
                                       long line, struct mist_err *err)
@@ -77,9 +67,9 @@ static enum mist_status read_operator(struct import *at, const struct mist_json 
     enum mist_status status = mist_json_get_int64(
         event, "tid", MIST_JSON_REQUIRED, INT64_MIN, INT64_MAX, &span.thread, err);
     if (status == MIST_OK)
-        status = read_time(event, "ts", MAX_TIME_US, &span.start_us, err);
+        status = mist_torch_get_ts_us(event, &span.start_us, err);
     if (status == MIST_OK)
-        status = read_time(event, "dur", MAX_DURATION_US, &duration_us, err);
+        status = mist_torch_get_dur_us(event, &duration_us, err);
     if (status != MIST_OK)
         return status;
     span.end_us = span.start_us + duration_us;
@@ -92,28 +82,17 @@ static enum mist_status read_operator(struct import *at, const struct mist_json 
     return MIST_OK;
 }
 
-/* -1: the event has none. */
-static int64_t correlation_of(const struct mist_json *args)
-{
-    int64_t id = -1;
-
-    return mist_json_get_int64(args, "correlation", MIST_JSON_REQUIRED, 0, INT64_MAX, &id,
-                               NULL) == MIST_OK
-               ? id
-               : -1;
-}
-
 static enum mist_status read_launch(struct import *at, const struct mist_json *event,
                                     const struct mist_json *args, struct mist_err *err)
 {
-    struct launch launch = {.correlation = correlation_of(args)};
+    struct launch launch = {.correlation = mist_torch_get_id(args, "correlation")};
 
     if (launch.correlation < 0)
         return MIST_OK;
     enum mist_status status = mist_json_get_int64(
         event, "tid", MIST_JSON_REQUIRED, INT64_MIN, INT64_MAX, &launch.thread, err);
     if (status == MIST_OK)
-        status = read_time(event, "ts", MAX_TIME_US, &launch.start_us, err);
+        status = mist_torch_get_ts_us(event, &launch.start_us, err);
     if (status != MIST_OK)
         return status;
     struct launch *launches = mist_grow(at->launches, &at->launches_capacity,
@@ -158,7 +137,7 @@ static enum mist_status read_work(struct import *at, const struct mist_json *eve
     enum mist_torch_link kind = MIST_TORCH_LINK_NONE;
     struct mist_link_row row;
     double time_us = 0;
-    enum mist_status status = read_time(event, "dur", MAX_DURATION_US, &time_us, err);
+    enum mist_status status = mist_torch_get_dur_us(event, &time_us, err);
 
     if (status == MIST_OK && is_copy) {
         kind = mist_torch_read_copy(name, args, &row);
@@ -177,7 +156,7 @@ static enum mist_status read_work(struct import *at, const struct mist_json *eve
         return add_link(at, &row, time_us, MIST_IMPORT_SHORTEST, err);
     return strncmp(name, "nccl", 4) == 0
                ? MIST_OK
-               : add_kernel(at, correlation_of(args), time_us, err);
+               : add_kernel(at, mist_torch_get_id(args, "correlation"), time_us, err);
 }
 
 static enum mist_status read_event(struct import *at, const struct mist_json *event,

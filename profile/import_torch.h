@@ -36,8 +36,8 @@ struct mist_import_torch_report {
  * set's cluster: ranks are placed node after node.
  *
  * On failure the set may hold a part of the rows. MIST_ERR_INPUT with file:line (no trace,
- * compressed, cut, nothing that can be used, a time that can't be true), MIST_ERR_IO or
- * MIST_ERR_MEMORY. Needs the file in memory (1 GiB at most) and some bytes per event.
+ * cut, nothing that can be used, a time that can't be true), MIST_ERR_IO or
+ * MIST_ERR_MEMORY. Needs some bytes per event.
  */
 MIST_MUST_CHECK enum mist_status
 mist_import_torch(const struct mist_import_rows *rows, const char *path,
