@@ -301,6 +301,7 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     const struct mist_sim_options *options = &at->options;
     bool is_for_machines = options->common.as_json || options->common.as_csv;
     struct mist_emit *emit = NULL;
+    struct mist_progress progress;
 
     if (at->plan_path || mist_sim_job_is_given(&options->job) || options->cluster ||
         options->sweep.n > 0 || options->finds_sensitivity || options->compare ||
@@ -309,15 +310,20 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "--replay: a recording has no PLAN or job, --cluster, --sweep, "
-            "--sensitivity, --compare, --explain and no files to write; leave it out");
+            "--sensitivity, --compare, --explain and no files to write; leave it out, and "
+            "put a pattern of files into quotes");
     enum mist_status status = begin(at, &emit, err);
+    mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
+                       false, stderr, "reading");
     if (status == MIST_OK)
-        status = mist_sim_recorded_add(emit, options->replay, options->what_if.items,
-                                       options->what_if.n, is_for_machines ? 0 : 5, err);
+        status = mist_sim_recorded_add(emit, options->replay.items, options->replay.n,
+                                       options->what_if.items, options->what_if.n,
+                                       is_for_machines ? 0 : 8, &progress, err);
+    mist_progress_fini(&progress);
     if (status == MIST_OK && !options->common.is_dry_run)
         status = mist_emit_end(&emit, err);
     else if (status == MIST_OK)
-        mist_message(&at->messages, "%s can be replayed", options->replay);
+        mist_message(&at->messages, "%s can be replayed", options->replay.items[0]);
     mist_emit_free(emit);
     return status;
 }
@@ -353,7 +359,7 @@ static enum mist_status load_plan(struct mist_sim_run *at, struct mist_err *err)
 
 static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
 {
-    if (at->options.replay)
+    if (at->options.replay.n > 0)
         return run_recorded(at, err);
     if (at->options.lists_presets || at->options.lists_words)
         return list(at, err);

@@ -82,9 +82,11 @@ static const struct mist_option option_table[] = {
                            "Job without a plan", "TYPE",
                            "of gradients; job: what arguments say, else fp32", "job",
                            dtype_choices, job.gradient_dtype),
-    ROW("replay", MIST_OPTION_STRING, "Replay", "FILE",
-        "not a plan but operations that a pipeline job recorded elsewhere (CSV, gzip or "
-        "not): the causes of its time, and by --what-if what it would have taken",
+    ROW("replay", MIST_OPTION_LIST, "Replay", "FILES",
+        "not a plan but what a job recorded elsewhere, gzip or not: traces of "
+        "torch.profiler ('rank*.json', or their folder), or a pipeline's operations "
+        "(CSV): "
+        "the causes of its time, and by --what-if what it would have taken",
         NULL, 0, 0, replay),
     ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
         "iterations in a row; the distance of the last two counts", "2", 1, 1000,
@@ -117,6 +119,7 @@ static const struct mist_option option_table[] = {
     MIST_OPTION_ROW_CSV(struct mist_sim_options),
     MIST_OPTION_ROW_QUIET(struct mist_sim_options),
     MIST_OPTION_ROW_SEED(struct mist_sim_options),
+    MIST_OPTION_ROW_PROGRESS(struct mist_sim_options),
     MIST_OPTION_ROW_VERBOSE(struct mist_sim_options),
 };
 
@@ -132,6 +135,7 @@ static const char *const examples[] = {
     "mist-sim --model gpt3-7b --seq-len 2048 --tp 8 --micro-batch 2 --cluster l4:4x8",
     "mist-sim --framework torchtitan --from-args train.toml --cluster h100-sxm:8x8",
     "mist-sim --replay operations.csv.gz --what-if launch=none",
+    "mist-sim --replay 'rank*.json.gz' --what-if kernel.matmul=2x",
     NULL};
 
 extern const char mist_sim_manual[];

@@ -10,9 +10,9 @@
 
 struct mist_sim_options {
     struct mist_common_options common;
-    struct mist_option_list what_if, sweep;
+    struct mist_option_list what_if, sweep, replay;
     struct mist_sim_job_options job; /* without a plan */
-    const char *cluster, *compare, *chrome, *replay, *save_plan, *export;
+    const char *cluster, *compare, *chrome, *save_plan, *export;
     int64_t n_iterations, n_threads;
     double jitter_frac;
     bool is_unfolded, lists_presets, lists_words, explains, finds_sensitivity;

@@ -1,8 +1,9 @@
 /* Replays of recordings, for people. See sim_recorded.h. */
 #include "sim/sim_recorded.h"
 
-#include "sim/recorded/operators_file.h"
+#include "sim/recorded/recorded_costs.h"
 #include "sim/recorded/recorded_study.h"
+#include "sim/recorded/recording.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,31 +126,166 @@ static enum mist_status add_edited(struct mist_emit *emit, struct mist_recorded_
     return MIST_OK;
 }
 
-enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *path,
-                                       const char *const *edits, int n_edits, int n_most,
-                                       struct mist_err *err)
+/* Of a table of operations. */
+static enum mist_status add_study(struct mist_emit *emit, struct mist_recorded_job *job,
+                                  const char *const *edits, int n_edits, int n_most,
+                                  struct mist_arena *arena, struct mist_err *err)
 {
-    struct mist_recorded_job job;
     struct mist_recorded_study study;
-    struct mist_arena arena;
+    enum mist_status status = mist_recorded_study(job, &study, arena, err);
 
-    mist_arena_init(&arena);
-    enum mist_status status = mist_recorded_read_operators(path, &job, &arena, err);
     if (status == MIST_OK)
-        status = mist_recorded_study(&job, &study, &arena, err);
-    if (status == MIST_OK)
-        add_times(emit, &job, &study);
+        add_times(emit, job, &study);
     if (status == MIST_OK && n_edits > 0)
-        status = add_edited(emit, &job, edits, n_edits, study.unchanged_s, &arena, err);
+        status = add_edited(emit, job, edits, n_edits, study.unchanged_s, arena, err);
     if (status == MIST_OK)
-        status = add_parts(emit, "stages", "Stages", "stage", study.stages, job.n_stages,
+        status = add_parts(emit, "stages", "Stages", "stage", study.stages, job->n_stages,
                            NULL, 0, err);
     if (status == MIST_OK)
         status = add_parts(emit, "replicas_by_slowdown", "Replicas", "replica",
-                           study.replicas, job.n_replicas, NULL, n_most, err);
+                           study.replicas, job->n_replicas, NULL, n_most, err);
     if (status == MIST_OK)
         status = add_parts(emit, "kinds", "Operations", "operation", study.kinds,
-                           job.n_kinds, job.kinds, n_most, err);
+                           job->n_kinds, job->kinds, n_most, err);
+    return status;
+}
+
+/* ------------------------------------------------------------------ profilers' traces */
+
+/* What the trace does not explain. */
+static void add_doubts(struct mist_emit *emit, const struct mist_recorded_job *job,
+                       const struct mist_recorded_costs *costs)
+{
+    mist_emit_int64(emit, "contradictions", "earlier than what they wait for",
+                    job->n_contradictions, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "unlaunched", "launched by no call that is there",
+                    job->n_unlaunched, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "unmatched", "messages without their other ends",
+                    job->n_unmatched, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "late", "late on a device, nothing says why", costs->n_late,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "late_s", "these gaps, together", costs->late_s,
+                     MIST_HUMAN_TIME_S);
+}
+
+/* An element of a table, and what it is sorted by: most first. */
+struct entry {
+    double key;
+    int32_t i;
+};
+
+static int compare_entries(const void *a_, const void *b_)
+{
+    const struct entry *a = a_, *b = b_;
+
+    if (a->key != b->key)
+        return a->key > b->key ? -1 : 1;
+    return (a->i > b->i) - (a->i < b->i);
+}
+
+static void add_rank(struct mist_emit *emit, int32_t i,
+                     const struct mist_recorded_rank *rank)
+{
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_int64(emit, "rank", NULL, i, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "recorded_s", "recorded", rank->recorded_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "replayed_s", "replayed", rank->replayed_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "computing_s", "computes", rank->computing_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "waiting_s", "waits for ranks", rank->waiting_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_int64(emit, "last", "comes last", rank->n_last, MIST_HUMAN_NUMBER);
+    mist_emit_object_end(emit);
+}
+
+static void add_kind(struct mist_emit *emit, const struct mist_recorded_kind *kind,
+                     double without_s)
+{
+    static const char *const sorts[] = {[MIST_RECORDED_COMPUTATION] = "kernel",
+                                        [MIST_RECORDED_MESSAGE] = "link",
+                                        [MIST_RECORDED_CALL] = "call"};
+
+    mist_emit_object_begin(emit, NULL, NULL);
+    mist_emit_text(emit, "operation", NULL, kind->name);
+    mist_emit_text(emit, "sort", NULL, sorts[kind->sort]);
+    mist_emit_int64(emit, "n", "times", kind->n, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "work_s", "takes, together", kind->work_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "without_s", "replayed without it", without_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_object_end(emit);
+}
+
+/* The ranks that others waited for most, and the kinds that cost most. */
+static enum mist_status add_entries(struct mist_emit *emit,
+                                    const struct mist_recorded_job *job,
+                                    const struct mist_recorded_costs *costs, int n_most,
+                                    struct mist_err *err)
+{
+    int32_t n = job->n_replicas > job->n_kinds ? job->n_replicas : job->n_kinds, used = 0;
+    struct entry *entries = malloc((size_t)n * sizeof *entries);
+
+    if (!entries)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < job->n_replicas; i++)
+        entries[i] = (struct entry){(double)costs->ranks[i].n_last, i};
+    qsort(entries, (size_t)job->n_replicas, sizeof *entries, compare_entries);
+    mist_emit_list_begin(emit, "ranks_by_last", "Ranks");
+    for (int32_t i = 0; i < job->n_replicas && (n_most == 0 || i < n_most); i++)
+        add_rank(emit, entries[i].i, &costs->ranks[entries[i].i]);
+    mist_emit_list_end(emit);
+    for (int32_t i = 0; i < job->n_kinds; i++)
+        if (job->kinds[i].n > 0)
+            entries[used++] = (struct entry){-costs->without_kind_s[i], i};
+    qsort(entries, (size_t)used, sizeof *entries, compare_entries);
+    mist_emit_list_begin(emit, "kinds", "Operations");
+    for (int32_t i = 0; i < used && (n_most == 0 || i < n_most); i++)
+        add_kind(emit, &job->kinds[entries[i].i], costs->without_kind_s[entries[i].i]);
+    mist_emit_list_end(emit);
+    free(entries);
+    return MIST_OK;
+}
+
+/* Of profilers' traces. */
+static enum mist_status add_costs(struct mist_emit *emit, struct mist_recorded_job *job,
+                                  const char *const *edits, int n_edits, int n_most,
+                                  struct mist_arena *arena, struct mist_err *err)
+{
+    struct mist_recorded_costs costs;
+    enum mist_status status = mist_recorded_find_costs(job, &costs, arena, err);
+
+    if (status != MIST_OK)
+        return status;
+    mist_emit_int64(emit, "ranks", NULL, job->n_replicas, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "operations", NULL, job->n_ops, MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "messages", "messages between ranks", job->n_meetings,
+                    MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "recorded_s", "recorded", costs.recorded_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "replayed_s", "replayed unchanged", costs.replayed_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "replayed_worst_frac", "worst error of a rank",
+                     costs.worst_frac, MIST_HUMAN_FRAC);
+    add_doubts(emit, job, &costs);
+    mist_emit_double(emit, "without_launch_s", "without launches and gaps",
+                     costs.without_launch_s, MIST_HUMAN_TIME_S);
+    if (n_edits > 0)
+        status = add_edited(emit, job, edits, n_edits, costs.replayed_s, arena, err);
+    return status == MIST_OK ? add_entries(emit, job, &costs, n_most, err) : status;
+}
+
+enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const *names,
+                                       int n_names, const char *const *edits, int n_edits,
+                                       int n_most, struct mist_progress *progress,
+                                       struct mist_err *err)
+{
+    struct mist_recorded_job job;
+    struct mist_arena arena;
+
+    mist_arena_init(&arena);
+    enum mist_status status =
+        mist_recorded_read(names, n_names, &job, progress, &arena, err);
+    if (status == MIST_OK)
+        status = (job.has_calls ? add_costs : add_study)(emit, &job, edits, n_edits,
+                                                         n_most, &arena, err);
     mist_arena_fini(&arena);
     return status;
 }

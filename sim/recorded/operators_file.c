@@ -2,6 +2,7 @@
 #include "sim/recorded/operators_file.h"
 
 #include "core/csv.h"
+#include "sim/recorded/edges.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,23 +33,23 @@ enum meets { NOBODY, PEER, REPLICAS, ENDS, ALL };
 
 static const struct {
     const char *name;
-    bool is_message;
+    enum mist_recorded_sort sort;
     enum meets meets;
 } kind_rows[N_KINDS] = {
-    [FORWARD] = {"forward-compute", false, NOBODY},
-    [BACKWARD] = {"backward-compute", false, NOBODY},
-    [FORWARD_SEND] = {"forward-send", true, PEER},
-    [FORWARD_RECV] = {"forward-recv", true, PEER},
-    [BACKWARD_SEND] = {"backward-send", true, PEER},
-    [BACKWARD_RECV] = {"backward-recv", true, PEER},
-    [GATHER] = {"params-all-gather", true, REPLICAS},
-    [COLLECTION] = {"gc", false, NOBODY},
-    [NORM_SUM] = {"layernorm-grads-all-reduce", true, NOBODY},
-    [EMBEDDING_SUM] = {"embedding-grads-all-reduce", true, ENDS},
-    [SEPARATE_SUM] = {"separate-grads-all-reduce", true, REPLICAS},
-    [REDUCE] = {"grads-reduce-scatter", true, REPLICAS},
-    [CLIP] = {"optimizer-clip-main-grad", true, ALL},
-    [OPTIMIZER] = {"optimizer", false, NOBODY},
+    [FORWARD] = {"forward-compute", MIST_RECORDED_COMPUTATION, NOBODY},
+    [BACKWARD] = {"backward-compute", MIST_RECORDED_COMPUTATION, NOBODY},
+    [FORWARD_SEND] = {"forward-send", MIST_RECORDED_MESSAGE, PEER},
+    [FORWARD_RECV] = {"forward-recv", MIST_RECORDED_MESSAGE, PEER},
+    [BACKWARD_SEND] = {"backward-send", MIST_RECORDED_MESSAGE, PEER},
+    [BACKWARD_RECV] = {"backward-recv", MIST_RECORDED_MESSAGE, PEER},
+    [GATHER] = {"params-all-gather", MIST_RECORDED_MESSAGE, REPLICAS},
+    [COLLECTION] = {"gc", MIST_RECORDED_COMPUTATION, NOBODY},
+    [NORM_SUM] = {"layernorm-grads-all-reduce", MIST_RECORDED_MESSAGE, NOBODY},
+    [EMBEDDING_SUM] = {"embedding-grads-all-reduce", MIST_RECORDED_MESSAGE, ENDS},
+    [SEPARATE_SUM] = {"separate-grads-all-reduce", MIST_RECORDED_MESSAGE, REPLICAS},
+    [REDUCE] = {"grads-reduce-scatter", MIST_RECORDED_MESSAGE, REPLICAS},
+    [CLIP] = {"optimizer-clip-main-grad", MIST_RECORDED_MESSAGE, ALL},
+    [OPTIMIZER] = {"optimizer", MIST_RECORDED_COMPUTATION, NOBODY},
 };
 
 /* What comes behind the last computation, in this order. Where gradients are reduced
@@ -135,15 +136,10 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
 
 /* ------------------------------------------------------------------------------ graph */
 
-struct edge {
-    int64_t op, waits_for;
-};
-
 struct reading {
     const struct mist_csv *csv;
     struct row *rows; /* sorted: operation i is rows[i] */
-    struct edge *edges;
-    size_t n_edges, edges_capacity;
+    struct mist_recorded_edges edges;
     struct mist_recorded_job *job;
     struct mist_err *err;
     enum mist_status status; /* first failure */
@@ -161,17 +157,8 @@ static int64_t n_of(const struct worker *worker, int kind)
 
 static void wait_for(struct reading *at, int64_t op, int64_t waits_for)
 {
-    struct edge *grown;
-
-    if (at->status != MIST_OK)
-        return;
-    grown = mist_grow(at->edges, &at->edges_capacity, at->n_edges + 1, sizeof *grown);
-    if (!grown) {
+    if (at->status == MIST_OK && !mist_recorded_edges_add(&at->edges, op, waits_for))
         at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
-        return;
-    }
-    at->edges = grown;
-    at->edges[at->n_edges++] = (struct edge){op, waits_for};
 }
 
 /* Operations of some kinds of a worker by their start; the caller frees. */
@@ -407,26 +394,14 @@ static void link_all(struct reading *at, struct mist_arena *arena)
 {
     struct mist_recorded_job *job = at->job;
     struct worker worker;
-    int64_t *offset = mist_arena_alloc(arena, (size_t)(job->n_ops + 2) * sizeof *offset);
 
     for (int64_t i = 0; i < job->n_ops && at->status == MIST_OK;) {
         i = find_worker(at, i, &worker);
         if (at->status == MIST_OK)
             link_worker(at, &worker);
     }
-    int64_t *dep = mist_arena_alloc(arena, (at->n_edges + 1) * sizeof *dep);
-    if (at->status == MIST_OK && (!offset || !dep))
+    if (at->status == MIST_OK && !mist_recorded_edges_end(&at->edges, job, arena))
         at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
-    if (at->status != MIST_OK)
-        return;
-    for (size_t i = 0; i < at->n_edges; i++)
-        offset[at->edges[i].op + 2]++;
-    for (int64_t i = 0; i < job->n_ops; i++)
-        offset[i + 2] += offset[i + 1];
-    for (size_t i = 0; i < at->n_edges; i++)
-        dep[offset[at->edges[i].op + 1]++] = at->edges[i].waits_for;
-    job->dep_offset = offset;
-    job->dep = dep;
 }
 
 static bool alloc_job(struct mist_recorded_job *job, struct mist_arena *arena)
@@ -448,8 +423,8 @@ static void fill_job(struct reading *at)
 
     job->n_kinds = N_KINDS;
     for (int kind = 0; kind < N_KINDS; kind++)
-        job->kinds[kind] = (struct mist_recorded_kind){
-            .name = kind_rows[kind].name, .is_message = kind_rows[kind].is_message};
+        job->kinds[kind] = (struct mist_recorded_kind){.name = kind_rows[kind].name,
+                                                       .sort = kind_rows[kind].sort};
     for (int64_t i = 0, behind; i < job->n_ops; i = behind) {
         double first_us = INFINITY;
         for (behind = i; behind < job->n_ops && rows[behind].step == rows[i].step;
@@ -523,7 +498,7 @@ enum mist_status mist_recorded_read_operators(const char *path,
     if (at.status == MIST_OK)
         at.status = mist_recorded_prepare(job, arena, err);
     mist_err_locate(err, path, 0);
-    free(at.edges);
+    free(at.edges.items);
     free(at.rows);
     mist_csv_free(csv);
     return at.status;

@@ -1,12 +1,13 @@
 /*
  * A job that ran elsewhere: the operations that its workers recorded, as a graph.
  *
- * A worker is one stage of one replica (data-parallel rank). Every operation took some
- * time at some time; what it waited for is rebuilt (operators_file.h). From the two
- * follows what the recording does not say:
+ * A worker is one stage of one replica (data-parallel rank); of what profilers record, a
+ * rank is a replica of one stage. Every operation took some time at some time; what it
+ * waited for is rebuilt (operators_file.h, torch_job.h). From the two follows what the
+ * recording does not say:
  *   gap_s   from the end of everything that the operation waited for to its start: what
  *           nobody recorded, launches and loading of data for instance;
- *   work_s  of a computation its duration; of an operation that passes a message from
+ *   work_s  of an operation its duration; of one that passes a message with others from
  *           the latest start of all who take part to its own end, so that waiting for one
  *           another is not work.
  * Replaying gaps and work gives back the recorded times; replaying others answers what
@@ -22,11 +23,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum mist_recorded_sort {
+    MIST_RECORDED_COMPUTATION,
+    MIST_RECORDED_MESSAGE, /* between workers, or between host and device */
+    MIST_RECORDED_CALL     /* of the host: launches something, or waits for it */
+};
+
 struct mist_recorded_kind {
     const char *name; /* "forward-compute"; static */
-    bool is_message;  /* else a computation */
-    int64_t n;        /* operations */
-    double work_s;    /* their work, together */
+    enum mist_recorded_sort sort;
+    int64_t n;     /* operations */
+    double work_s; /* their work, together */
 };
 
 struct mist_recorded_op {
@@ -56,6 +63,10 @@ struct mist_recorded_job {
     int64_t
         n_contradictions; /* began or ended over 10 ms before the graph lets them; their
                                  gap or work counts as 0 */
+    /* Of profilers' recordings. */
+    bool has_calls;       /* the host's calls are there, too */
+    int64_t n_unlaunched; /* works of a device without the call that launched them */
+    int64_t n_unmatched;  /* messages between ranks whose other ends are not known */
 };
 
 /*

@@ -41,7 +41,7 @@ static bool find_usual(const struct mist_recorded_job *job, double *usual_s)
         for (n = 0; i + n < job->n_ops && samples[i + n].kind == kind; n++)
             sum_s += samples[i + n].work_s;
         usual_s[kind] =
-            job->kinds[kind].is_message
+            job->kinds[kind].sort == MIST_RECORDED_MESSAGE
                 ? (samples[i + (n - 1) / 2].work_s + samples[i + n / 2].work_s) / 2
                 : sum_s / (double)n;
     }
@@ -213,9 +213,9 @@ static bool begins(const char *text, const char *with, const char **rest)
     return strncmp(text, with, n) == 0;
 }
 
-/* Work of a kind, or of all that are messages or are not; how many operations. */
+/* Work of a kind, or of all of a sort; how many operations. */
 static int64_t scale_kind(struct mist_recorded_job *job, const char *name,
-                          size_t name_length, bool is_message, double factor)
+                          size_t name_length, enum mist_recorded_sort sort, double factor)
 {
     bool is_all = name_length == 3 && memcmp(name, "all", 3) == 0;
     int64_t n = 0;
@@ -224,7 +224,7 @@ static int64_t scale_kind(struct mist_recorded_job *job, const char *name,
         const struct mist_recorded_kind *kind = &job->kinds[job->ops[i].kind];
         bool is_meant = is_all || (strlen(kind->name) == name_length &&
                                    memcmp(kind->name, name, name_length) == 0);
-        if (kind->is_message != is_message || !is_meant)
+        if (kind->sort != sort || !is_meant)
             continue;
         job->work_s[i] *= factor;
         n++;
@@ -241,12 +241,22 @@ static int64_t scale_worker(struct mist_recorded_job *job, const char *number,
 
     for (int64_t i = 0; i < job->n_ops && end != number && *end == '='; i++) {
         if (worker_of(job, &job->ops[i]) != worker ||
-            job->kinds[job->ops[i].kind].is_message)
+            job->kinds[job->ops[i].kind].sort != MIST_RECORDED_COMPUTATION)
             continue;
         job->work_s[i] *= factor;
         n++;
     }
     return n;
+}
+
+static int64_t scale_launch(struct mist_recorded_job *job, double factor)
+{
+    for (int64_t i = 0; i < job->n_ops; i++) {
+        job->gap_s[i] *= factor;
+        if (job->kinds[job->ops[i].kind].sort == MIST_RECORDED_CALL)
+            job->work_s[i] *= factor;
+    }
+    return job->n_ops;
 }
 
 enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *edit,
@@ -262,14 +272,14 @@ enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *e
                             "kernel.forward-compute=2x",
                             edit);
     if (begins(edit, "kernel.", &name))
-        n = scale_kind(job, name, (size_t)(equals - name), false, factor);
+        n = scale_kind(job, name, (size_t)(equals - name), MIST_RECORDED_COMPUTATION,
+                       factor);
     else if (begins(edit, "link.", &name))
-        n = scale_kind(job, name, (size_t)(equals - name), true, factor);
+        n = scale_kind(job, name, (size_t)(equals - name), MIST_RECORDED_MESSAGE, factor);
     else if (begins(edit, "rank.", &name))
         n = scale_worker(job, name, factor);
     else if (begins(edit, "launch=", &name))
-        for (; n < job->n_ops; n++)
-            job->gap_s[n] *= factor;
+        n = scale_launch(job, factor);
     if (n > 0)
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_USAGE,

@@ -44,7 +44,7 @@ enum mist_status mist_recorded_study(const struct mist_recorded_job *job,
  * speed, 2x is twice as fast:
  *   kernel.KIND=2x  computations of a kind (or all)
  *   link.KIND=2x    messages of a kind (or all)
- *   launch=2x       gaps; launch=none: there are none
+ *   launch=2x       gaps and the host's calls; launch=none: there are none
  *   rank.N=0.8x     computations of worker N, replica * stages + stage
  * MIST_ERR_USAGE: an unknown name or no factor; then nothing was changed.
  */

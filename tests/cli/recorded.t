@@ -61,4 +61,53 @@ refuse 'another table' 3 '^mist-sim: traces/kernels\.csv:1: unknown column' mist
 sed '/forward-send/d' ops.csv > lost.csv
 refuse 'a message that nobody sent' 3 '^mist-sim: lost\.csv:3: optype: forward-recv 0 of dp_rank 0, stage 1 has no forward-send' \
     mist-sim --replay lost.csv
+# Two ranks' traces of a profiler: a kernel, then a sum that rank 1 comes to 4 us later.
+trace() { # trace RANK KERNEL_US
+    cat << END
+{"distributedInfo": {"rank": $1, "world_size": 2},
+"traceEvents": [
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 9, "ts": 100, "dur": 3, "args": {"correlation": 1}},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamWaitEvent", "tid": 9, "ts": 103, "dur": 0, "args": {"correlation": 2}},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "tid": 9, "ts": 104, "dur": 2, "args": {"correlation": 3}},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "tid": 9, "ts": 107, "dur": 33, "args": {"correlation": 4}},
+{"ph": "X", "cat": "kernel", "name": "sgemm", "ts": 105, "dur": $2, "args": {"correlation": 1, "stream": 7}},
+{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "ts": $((106 + $2)), "dur": $((33 - $2)), "args": {"correlation": 3, "stream": 24}}
+]}
+END
+}
+mkdir job
+trace 0 10 > job/a.json
+trace 1 14 | gzip > job/b.json.gz
+
+begin 'traces of a profiler'
+run mist-sim --replay job --json
+expect_exit 0
+expect_json
+expect_value ranks 2
+expect_value messages 1
+expect_value recorded_s 4e-05
+expect_value replayed_s 4e-05
+expect_value unmatched 0
+run mist-sim --replay 'job/*.json*' --json --what-if launch=0x
+expect_value edited_s 3.3e-05
+run mist-sim --replay job/b.json.gz,job/a.json --json --what-if kernel.matmul=0.5x
+expect_value edited_s 3.3e-05
+run mist-sim --replay job --what-if straggler.rank0=2x
+expect_exit 0
+expect_stderr_empty
+expect_stdout '^iteration, as edited  *46.0 us$'
+expect_stdout '^matmul  *kernel  *2  '
+run mist-sim --replay job/a.json --json
+expect_value unmatched 1
+
+head -c 600 job/a.json > job/b.json
+rm job/b.json.gz
+refuse 'a trace that was cut' 3 '^mist-sim: job/b\.json:7: the file ends inside of this event: it was cut$' mist-sim --replay job
+trace 0 10 > job/b.json
+refuse 'a rank twice' 3 '^mist-sim: job/b\.json: is of rank 0, as job/a\.json; ' mist-sim --replay job
+trace 2 10 | sed 's/"world_size": 2/"world_size": 3/' > job/b.json
+sed -i 's/"world_size": 2/"world_size": 3/' job/a.json
+refuse 'a rank that is missing' 3 '^mist-sim: job/a\.json: is of a job of 3 ranks, and the trace of rank 1 is missing; ' mist-sim --replay job
+refuse 'a pattern of nothing' 3 '^mist-sim: none\*\.json: there are no such files$' mist-sim --replay 'none*.json'
+rm -r job
 finish

@@ -1,0 +1,28 @@
+/* What operations wait for, while a job is read. */
+#ifndef MIST_SIM_RECORDED_EDGES_H
+#define MIST_SIM_RECORDED_EDGES_H
+
+#include "sim/recorded/recorded.h"
+
+#include <stddef.h>
+
+struct mist_recorded_edge {
+    int64_t op, waits_for;
+};
+
+struct mist_recorded_edges {          /* zero to begin with */
+    struct mist_recorded_edge *items; /* owned */
+    size_t n, capacity;
+};
+
+/* false: no memory. */
+bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
+                             int64_t waits_for) MIST_MUST_CHECK;
+
+/* Makes the dep arrays of job, in the arena, and frees the edges, whatever happens. false:
+ * no memory. */
+bool mist_recorded_edges_end(struct mist_recorded_edges *edges,
+                             struct mist_recorded_job *job,
+                             struct mist_arena *arena) MIST_MUST_CHECK;
+
+#endif

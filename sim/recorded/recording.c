@@ -1,0 +1,139 @@
+/* Recordings of any format. See recording.h. */
+#include "sim/recorded/recording.h"
+
+#include "core/packed_file.h"
+#include "sim/recorded/operators_file.h"
+#include "sim/recorded/torch_job.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct files {
+    char **items; /* in the arena; the array is owned */
+    size_t n, capacity;
+    struct mist_arena *arena;
+    struct mist_err *err;
+};
+
+static enum mist_status add_file(struct files *files, const char *path)
+{
+    char **items = mist_grow(files->items, &files->capacity, files->n + 1, sizeof *items);
+
+    if (!items)
+        return mist_err_memory(files->err, path);
+    files->items = items;
+    items[files->n] = mist_arena_strdup(files->arena, path);
+    return items[files->n++] ? MIST_OK : mist_err_memory(files->err, path);
+}
+
+static bool ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), n_with = strlen(with);
+
+    return n > n_with && strcmp(text + n - n_with, with) == 0;
+}
+
+static int is_trace(const struct dirent *entry)
+{
+    return ends(entry->d_name, ".json") || ends(entry->d_name, ".json.gz");
+}
+
+static int compare_entries(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static enum mist_status add_folder(struct files *files, const char *folder)
+{
+    struct dirent **entries = NULL;
+    enum mist_status status = MIST_OK;
+    char path[PATH_MAX];
+    int n = scandir(folder, &entries, is_trace, compare_entries);
+
+    if (n < 0)
+        return mist_err_io(files->err, folder, "read", errno);
+    if (n == 0)
+        status = mist_err_at(files->err, MIST_ERR_INPUT, folder, 0, 0,
+                             "has no traces, expected files *.json or *.json.gz");
+    for (int i = 0; i < n; i++) {
+        int n_bytes = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (status == MIST_OK)
+            status = n_bytes < (int)sizeof path
+                         ? add_file(files, path)
+                         : mist_err_io(files->err, folder, "read", ENAMETOOLONG);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static enum mist_status add_pattern(struct files *files, const char *pattern)
+{
+    enum mist_status status = MIST_OK;
+    glob_t found = {0};
+    int code = glob(pattern, 0, NULL, &found);
+
+    if (code != 0)
+        status = code == GLOB_NOSPACE ? mist_err_memory(files->err, pattern)
+                                      : mist_err_at(files->err, MIST_ERR_INPUT, pattern,
+                                                    0, 0, "there are no such files");
+    for (size_t i = 0; i < found.gl_pathc && status == MIST_OK; i++)
+        status = add_file(files, found.gl_pathv[i]);
+    globfree(&found);
+    return status;
+}
+
+static enum mist_status add_name(struct files *files, const char *name)
+{
+    struct stat info;
+    bool is_there = stat(name, &info) == 0;
+
+    if (is_there && S_ISDIR(info.st_mode))
+        return add_folder(files, name);
+    return !is_there && strpbrk(name, "*?[") ? add_pattern(files, name)
+                                             : add_file(files, name);
+}
+
+/* Whether the file begins as JSON does. */
+static enum mist_status look(const char *path, bool *is_json, struct mist_err *err)
+{
+    struct mist_packed_file file;
+    char begin[64];
+    size_t n = 0;
+    enum mist_status status = mist_packed_file_open(&file, path, err);
+
+    if (status == MIST_OK)
+        status = mist_packed_file_read(&file, begin, sizeof begin - 1, &n, err);
+    mist_packed_file_close(&file);
+    begin[n] = '\0';
+    *is_json = begin[strspn(begin, " \t\r\n")] == '{';
+    return status;
+}
+
+enum mist_status mist_recorded_read(const char *const *names, int n_names,
+                                    struct mist_recorded_job *job,
+                                    struct mist_progress *progress,
+                                    struct mist_arena *arena, struct mist_err *err)
+{
+    struct files files = {.arena = arena, .err = err};
+    enum mist_status status = MIST_OK;
+    bool is_json = true;
+
+    for (int i = 0; i < n_names && status == MIST_OK; i++)
+        status = add_name(&files, names[i]);
+    if (status == MIST_OK && files.n == 1)
+        status = look(files.items[0], &is_json, err);
+    if (status == MIST_OK && !is_json)
+        status = mist_recorded_read_operators(files.items[0], job, arena, err);
+    else if (status == MIST_OK)
+        status = mist_recorded_read_torch((const char *const *)files.items, (int)files.n,
+                                          job, progress, arena, err);
+    free(files.items);
+    return status;
+}

@@ -1,0 +1,20 @@
+/* A job that was recorded elsewhere, in any of the formats that are read. */
+#ifndef MIST_SIM_RECORDED_RECORDING_H
+#define MIST_SIM_RECORDED_RECORDING_H
+
+#include "core/progress.h"
+#include "sim/recorded/recorded.h"
+
+/*
+ * Reads what names [n_names] mean: a table of operations (operators_file.h), or traces of
+ * torch.profiler (torch_job.h): files, patterns such as rank*.json, folders (their *.json
+ * and *.json.gz). What a single file begins with says which it is. job lies in the arena;
+ * progress may be NULL. MIST_ERR_INPUT, MIST_ERR_IO, MIST_ERR_MEMORY.
+ */
+enum mist_status mist_recorded_read(const char *const *names, int n_names,
+                                    struct mist_recorded_job *job,
+                                    struct mist_progress *progress,
+                                    struct mist_arena *arena,
+                                    struct mist_err *err) MIST_MUST_CHECK;
+
+#endif
