@@ -15,6 +15,7 @@
 #include "core/message.h"
 #include "core/parse.h" /* sizes, for people */
 #include "sim/explain/explain.h"
+#include "sim/recorded/recording.h"
 #include "sim/replay/replay.h"
 #include "sim/sim_list.h"
 #include "sim/sim_recorded.h"
@@ -302,21 +303,32 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     bool is_for_machines = options->common.as_json || options->common.as_csv;
     struct mist_emit *emit = NULL;
     struct mist_progress progress;
+    bool is_timeline =
+        options->replay.n == 1 && mist_recorded_is_timeline(options->replay.items[0]);
 
-    if (at->plan_path || mist_sim_job_is_given(&options->job) || options->cluster ||
-        options->sweep.n > 0 || options->finds_sensitivity || options->compare ||
-        options->chrome || options->explains || options->export || options->save_plan ||
+    if ((at->plan_path && !is_timeline) || mist_sim_job_is_given(&options->job) ||
+        options->cluster || options->sweep.n > 0 || options->finds_sensitivity ||
+        options->compare || options->chrome || options->explains || options->export ||
+        options->save_plan ||
         options->common.output)
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "--replay: a recording has no PLAN or job, --cluster, --sweep, "
             "--sensitivity, --compare, --explain and no files to write; leave it out, and "
             "put a pattern of files into quotes");
-    enum mist_status status = begin(at, &emit, err);
+    if (is_timeline && !at->plan_path)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--replay: %s is a timeline of a plan; name this PLAN, too",
+                            options->replay.items[0]);
+    enum mist_status status =
+        is_timeline ? mist_plan_load(at->plan_path, &at->plan, err) : MIST_OK;
+    if (status == MIST_OK)
+        status = begin(at, &emit, err);
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
                        false, stderr, "reading");
     if (status == MIST_OK)
         status = mist_sim_recorded_add(emit, options->replay.items, options->replay.n,
+                                       is_timeline ? &at->plan : NULL,
                                        options->what_if.items, options->what_if.n,
                                        is_for_machines ? 0 : 8, &progress, err);
     mist_progress_fini(&progress);

@@ -83,10 +83,10 @@ static const struct mist_option option_table[] = {
                            "of gradients; job: what arguments say, else fp32", "job",
                            dtype_choices, job.gradient_dtype),
     ROW("replay", MIST_OPTION_LIST, "Replay", "FILES",
-        "not a plan but what a job recorded elsewhere, gzip or not: traces of "
-        "torch.profiler ('rank*.json', or their folder), or a pipeline's operations "
-        "(CSV): "
-        "the causes of its time, and by --what-if what it would have taken",
+        "no prediction but what a job recorded, gzip or not: traces of torch.profiler "
+        "('rank*.json', or their folder), a pipeline's operations (CSV), or mist-exec's "
+        "timeline of PLAN: the causes of its time, and by --what-if what it would have "
+        "taken",
         NULL, 0, 0, replay),
     ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
         "iterations in a row; the distance of the last two counts", "2", 1, 1000,
@@ -136,6 +136,7 @@ static const char *const examples[] = {
     "mist-sim --framework torchtitan --from-args train.toml --cluster h100-sxm:8x8",
     "mist-sim --replay operations.csv.gz --what-if launch=none",
     "mist-sim --replay 'rank*.json.gz' --what-if kernel.matmul=2x",
+    "mist-sim plan.json --replay measured.csv --what-if rank.1=0.8x",
     NULL};
 
 extern const char mist_sim_manual[];

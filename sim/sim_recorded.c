@@ -4,6 +4,7 @@
 #include "sim/recorded/recorded_costs.h"
 #include "sim/recorded/recorded_study.h"
 #include "sim/recorded/recording.h"
+#include "sim/sim_timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,7 +151,7 @@ static enum mist_status add_study(struct mist_emit *emit, struct mist_recorded_j
     return status;
 }
 
-/* ------------------------------------------------------------------ profilers' traces */
+/* -------------------------------------------------------------------- rank by rank */
 
 /* What the trace does not explain. */
 static void add_doubts(struct mist_emit *emit, const struct mist_recorded_job *job,
@@ -227,12 +228,14 @@ static enum mist_status add_entries(struct mist_emit *emit,
     if (!entries)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < job->n_replicas; i++)
-        entries[i] = (struct entry){(double)costs->ranks[i].n_last, i};
-    qsort(entries, (size_t)job->n_replicas, sizeof *entries, compare_entries);
+        if (costs->ranks[i].n_ops > 0)
+            entries[used++] = (struct entry){(double)costs->ranks[i].n_last, i};
+    qsort(entries, (size_t)used, sizeof *entries, compare_entries);
     mist_emit_list_begin(emit, "ranks_by_last", "Ranks");
-    for (int32_t i = 0; i < job->n_replicas && (n_most == 0 || i < n_most); i++)
+    for (int32_t i = 0; i < used && (n_most == 0 || i < n_most); i++)
         add_rank(emit, entries[i].i, &costs->ranks[entries[i].i]);
     mist_emit_list_end(emit);
+    used = 0;
     for (int32_t i = 0; i < job->n_kinds; i++)
         if (job->kinds[i].n > 0)
             entries[used++] = (struct entry){-costs->without_kind_s[i], i};
@@ -245,7 +248,7 @@ static enum mist_status add_entries(struct mist_emit *emit,
     return MIST_OK;
 }
 
-/* Of profilers' traces. */
+/* Of jobs recorded rank by rank. */
 static enum mist_status add_costs(struct mist_emit *emit, struct mist_recorded_job *job,
                                   const char *const *edits, int n_edits, int n_most,
                                   struct mist_arena *arena, struct mist_err *err)
@@ -273,8 +276,9 @@ static enum mist_status add_costs(struct mist_emit *emit, struct mist_recorded_j
 }
 
 enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const *names,
-                                       int n_names, const char *const *edits, int n_edits,
-                                       int n_most, struct mist_progress *progress,
+                                       int n_names, const struct mist_plan *plan,
+                                       const char *const *edits, int n_edits, int n_most,
+                                       struct mist_progress *progress,
                                        struct mist_err *err)
 {
     struct mist_recorded_job job;
@@ -282,10 +286,11 @@ enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const
 
     mist_arena_init(&arena);
     enum mist_status status =
-        mist_recorded_read(names, n_names, &job, progress, &arena, err);
+        plan ? mist_sim_timeline_read(names[0], plan, &job, &arena, err)
+             : mist_recorded_read(names, n_names, &job, progress, &arena, err);
     if (status == MIST_OK)
-        status = (job.has_calls ? add_costs : add_study)(emit, &job, edits, n_edits,
-                                                         n_most, &arena, err);
+        status = (job.is_by_rank ? add_costs : add_study)(emit, &job, edits, n_edits,
+                                                          n_most, &arena, err);
     mist_arena_fini(&arena);
     return status;
 }

@@ -7,17 +7,20 @@
 #include "core/emit.h"
 #include "core/progress.h"
 #include "core/status.h"
+#include "sim/plan/plan.h"
 
 /*
  * Replays what names [n_names] mean (mist_recorded_read()) as it was and with the edits
  * [n_edits] (mist_recorded_edit()), a table of operations also even, and adds times and
  * causes to emit. n_most: as many replicas, ranks and kinds of operations, those that cost
- * most first; 0: all. progress may be NULL. MIST_ERR_INPUT, MIST_ERR_IO, MIST_ERR_USAGE
+ * most first; 0: all. plan: NULL, or that of the timeline
+ * names[0] (mist_sim_timeline_read()). progress may be NULL. MIST_ERR_INPUT, MIST_ERR_IO, MIST_ERR_USAGE
  * (an edit), MIST_ERR_MEMORY.
  */
 enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const *names,
-                                       int n_names, const char *const *edits, int n_edits,
-                                       int n_most, struct mist_progress *progress,
+                                       int n_names, const struct mist_plan *plan,
+                                       const char *const *edits, int n_edits, int n_most,
+                                       struct mist_progress *progress,
                                        struct mist_err *err) MIST_MUST_CHECK;
 
 #endif

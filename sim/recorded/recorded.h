@@ -63,8 +63,8 @@ struct mist_recorded_job {
     int64_t
         n_contradictions; /* began or ended over 10 ms before the graph lets them; their
                                  gap or work counts as 0 */
+    bool is_by_rank; /* replicas are ranks; what is uneven among them is meant to be */
     /* Of profilers' recordings. */
-    bool has_calls;       /* the host's calls are there, too */
     int64_t n_unlaunched; /* works of a device without the call that launched them */
     int64_t n_unmatched;  /* messages between ranks whose other ends are not known */
 };

@@ -65,6 +65,7 @@ static void add_up(const struct finding *at)
 
     for (int64_t i = 0; i < job->n_ops; i++) {
         enum mist_recorded_sort sort = job->kinds[job->ops[i].kind].sort;
+        at->out->ranks[job->ops[i].replica].n_ops++;
         if (sort == MIST_RECORDED_COMPUTATION)
             at->out->ranks[job->ops[i].replica].computing_s += job->work_s[i];
         if (sort != MIST_RECORDED_CALL && job->gap_s[i] >= LATE_S) {

@@ -1,5 +1,5 @@
 /*
- * Where the time of a job that profilers recorded went: rank by rank, and what each kind of
+ * Where the time of a job that was recorded rank by rank went: by rank, and what each kind of
  * operations costs. A kind costs what the job takes longer than with it in no time.
  */
 #ifndef MIST_SIM_RECORDED_RECORDED_COSTS_H
@@ -8,6 +8,7 @@
 #include "sim/recorded/recorded.h"
 
 struct mist_recorded_rank {
+    int64_t n_ops;                 /* 0: nothing of it was recorded */
     double recorded_s, replayed_s; /* from its first start to its last end */
     double computing_s;            /* of its computations, together */
     double waiting_s;              /* in messages, for the other ranks */

@@ -100,20 +100,28 @@ static enum mist_status add_name(struct files *files, const char *name)
                                              : add_file(files, name);
 }
 
-/* Whether the file begins as JSON does. */
-static enum mist_status look(const char *path, bool *is_json, struct mist_err *err)
+enum { BEGIN_BYTES = 256 };
+
+/* The first bytes of a file that may be packed. */
+static enum mist_status read_begin(const char *path, char begin[BEGIN_BYTES],
+                                   struct mist_err *err)
 {
     struct mist_packed_file file;
-    char begin[64];
     size_t n = 0;
     enum mist_status status = mist_packed_file_open(&file, path, err);
 
     if (status == MIST_OK)
-        status = mist_packed_file_read(&file, begin, sizeof begin - 1, &n, err);
+        status = mist_packed_file_read(&file, begin, BEGIN_BYTES - 1, &n, err);
     mist_packed_file_close(&file);
     begin[n] = '\0';
-    *is_json = begin[strspn(begin, " \t\r\n")] == '{';
     return status;
+}
+
+bool mist_recorded_is_timeline(const char *path)
+{
+    char begin[BEGIN_BYTES];
+
+    return read_begin(path, begin, NULL) == MIST_OK && strstr(begin, "device_live_bytes");
 }
 
 enum mist_status mist_recorded_read(const char *const *names, int n_names,
@@ -123,13 +131,13 @@ enum mist_status mist_recorded_read(const char *const *names, int n_names,
 {
     struct files files = {.arena = arena, .err = err};
     enum mist_status status = MIST_OK;
-    bool is_json = true;
+    char begin[BEGIN_BYTES] = "{";
 
     for (int i = 0; i < n_names && status == MIST_OK; i++)
         status = add_name(&files, names[i]);
     if (status == MIST_OK && files.n == 1)
-        status = look(files.items[0], &is_json, err);
-    if (status == MIST_OK && !is_json)
+        status = read_begin(files.items[0], begin, err);
+    if (status == MIST_OK && begin[strspn(begin, " \t\r\n")] != '{')
         status = mist_recorded_read_operators(files.items[0], job, arena, err);
     else if (status == MIST_OK)
         status = mist_recorded_read_torch((const char *const *)files.items, (int)files.n,

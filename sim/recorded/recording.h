@@ -17,4 +17,8 @@ enum mist_status mist_recorded_read(const char *const *names, int n_names,
                                     struct mist_arena *arena,
                                     struct mist_err *err) MIST_MUST_CHECK;
 
+/* Whether a file begins as a timeline of ours does, which needs its plan
+ * (sim/sim_timeline.h); false also where it can't be read. */
+bool mist_recorded_is_timeline(const char *path);
+
 #endif

@@ -163,7 +163,7 @@ static enum mist_status fill_job(struct joining *at, struct mist_recorded_job *j
     job->n_meetings = graph->n_meetings;
     job->n_unlaunched = graph->n_unlaunched;
     job->n_unmatched = graph->n_unmatched;
-    job->has_calls = true;
+    job->is_by_rank = true;
     job->step_name = mist_arena_alloc(arena, sizeof *job->step_name);
     job->kinds = mist_arena_alloc(arena, sizeof mist_torch_kinds);
     job->ops = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *job->ops);

@@ -110,4 +110,28 @@ sed -i 's/"world_size": 2/"world_size": 3/' job/a.json
 refuse 'a rank that is missing' 3 '^mist-sim: job/a\.json: is of a job of 3 ranks, and the trace of rank 1 is missing; ' mist-sim --replay job
 refuse 'a pattern of nothing' 3 '^mist-sim: none\*\.json: there are no such files$' mist-sim --replay 'none*.json'
 rm -r job
+
+begin 'a timeline of a plan, with two iterations'
+run mist-sim plan2.json -q -o once.csv
+awk -F, -v OFS=, 'NR == 1 { print; next } { print; $6++; $8 += 1; $9 += 1; print }' once.csv > twice.csv
+run mist-sim plan2.json --replay once.csv --json
+expect_exit 0
+once=$(value recorded_s)
+expect_value replayed_s "$once"
+expect_value messages 5
+run mist-sim plan2.json --replay twice.csv --json --what-if launch=0x
+expect_value messages 10
+awk -v a="$(value edited_s)" -v b="$once" 'BEGIN { exit !(a > 1.9999 * b && a < 2.0001 * b) }' ||
+    fail "two iterations take $(value edited_s), one $once"
+
+refuse 'a timeline without its plan' 2 '^mist-sim: --replay: once\.csv is a timeline of a plan; name this PLAN, too$' mist-sim --replay once.csv
+refuse 'a timeline of another plan' 3 '^mist-sim: once\.csv: has rank 1, the plan 1 ranks; ' mist-sim plan.json --replay once.csv
+grep -v '^1,' once.csv > less.csv
+refuse 'a timeline without a rank' 3 '^mist-sim: less\.csv: has no task of rank 1; ' mist-sim plan2.json --replay less.csv
+sed 's/^0,compute,forward,2,/0,compute,forward,3,/' once.csv > other.csv
+refuse 'a timeline of other tasks' 3 '^mist-sim: other\.csv: task [0-9]+ of rank 0 is forward of layer 3, micro-batch 0, which the plan does not have there; ' \
+    mist-sim plan2.json --replay other.csv
+grep -v '^0,host_to_device,load_batch,' once.csv > lost.csv
+refuse 'a timeline without a task' 3 '^mist-sim: lost\.csv: iteration 1 of rank 0 has no task [0-9]+ \(load_batch\), for which its task [0-9]+ waits; ' \
+    mist-sim plan2.json --replay lost.csv
 finish

@@ -14,7 +14,7 @@ static void replay(const struct mist_recorded_job *job, double times_s[2],
     struct mist_recorded_costs costs;
     struct mist_err err = {0};
 
-    if (job->has_calls) {
+    if (job->is_by_rank) {
         fuzz_must(mist_recorded_find_costs(job, &costs, arena, &err), &err);
         times_s[0] = costs.recorded_s;
         times_s[1] = costs.replayed_s;
