@@ -163,6 +163,8 @@ static void add_doubts(struct mist_emit *emit, const struct mist_recorded_job *j
                     job->n_unlaunched, MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "unmatched", "messages without their other ends",
                     job->n_unmatched, MIST_HUMAN_NUMBER);
+    mist_emit_double(emit, "clock_shift_s", "clocks of ranks moved by up to",
+                     job->clock_shift_s, MIST_HUMAN_TIME_S);
     mist_emit_int64(emit, "late", "late on a device, nothing says why", costs->n_late,
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "late_s", "these gaps, together", costs->late_s,

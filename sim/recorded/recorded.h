@@ -67,6 +67,7 @@ struct mist_recorded_job {
     /* Of profilers' recordings. */
     int64_t n_unlaunched; /* works of a device without the call that launched them */
     int64_t n_unmatched;  /* messages between ranks whose other ends are not known */
+    double clock_shift_s; /* by which a rank's clock was moved, at most */
 };
 
 /*

@@ -1,6 +1,6 @@
 /*
  * Operations and what they wait for, of traces of torch.profiler: made rank by rank, then
- * matched between ranks. torch_job.h says the rules.
+ * matched between ranks, whose clocks are brought together. torch_job.h says the rules.
  */
 #ifndef MIST_SIM_RECORDED_TORCH_GRAPH_H
 #define MIST_SIM_RECORDED_TORCH_GRAPH_H
@@ -24,6 +24,7 @@ struct mist_torch_graph {      /* zero to begin with */
     int64_t n_unlaunched;             /* on a device, without the call that launched it */
     int64_t n_unmatched;              /* messages whose other ends are not known */
     int32_t n_meetings;
+    double shift_us; /* by which the clock of a rank was moved, at most */
 };
 
 /* Adds what a rank did, and sorts its trace. false: no memory. */
@@ -33,6 +34,10 @@ bool mist_torch_graph_add_rank(struct mist_torch_graph *graph,
 
 /* Finds out which messages are one. false: no memory. */
 bool mist_torch_graph_match(struct mist_torch_graph *graph) MIST_MUST_CHECK;
+
+/* Brings the clocks of the ranks together by the ends of their messages. false: no memory. */
+bool mist_torch_graph_align(struct mist_torch_graph *graph,
+                            int32_t n_ranks) MIST_MUST_CHECK;
 
 void mist_torch_graph_free(struct mist_torch_graph *graph);
 

@@ -163,6 +163,7 @@ static enum mist_status fill_job(struct joining *at, struct mist_recorded_job *j
     job->n_meetings = graph->n_meetings;
     job->n_unlaunched = graph->n_unlaunched;
     job->n_unmatched = graph->n_unmatched;
+    job->clock_shift_s = 1e-6 * graph->shift_us;
     job->is_by_rank = true;
     job->step_name = mist_arena_alloc(arena, sizeof *job->step_name);
     job->kinds = mist_arena_alloc(arena, sizeof mist_torch_kinds);
@@ -207,7 +208,8 @@ enum mist_status mist_recorded_read_torch(const char *const *paths, int n_paths,
         status = add_trace(&at, i, progress);
     if (status == MIST_OK && n_paths > 1)
         status = check_ranks(&at);
-    if (status == MIST_OK && !mist_torch_graph_match(&at.graph))
+    if (status == MIST_OK && (!mist_torch_graph_match(&at.graph) ||
+                              !mist_torch_graph_align(&at.graph, n_paths)))
         status = out_of_memory(&at);
     if (status == MIST_OK)
         status = check_meetings(&at);

@@ -36,6 +36,7 @@ struct times {
 
 struct naive {
     int n_ranks, n_items;
+    double clock_us[MOST_RANKS]; /* how far each is ahead of the first */
     bool says_all; /* events and groups are named; else there are two streams only */
     struct item items[MOST_ITEMS];
     struct times times[MOST_RANKS][MOST_ITEMS];
@@ -138,6 +139,8 @@ static double simulate(struct naive *job)
 
 #define BEGIN_US 1e6
 
+static double begin_us; /* of the rank whose events are written */
+
 static void write_event(FILE *file, const char *category, const char *name, int tid,
                         double start_us, double end_us)
 {
@@ -145,7 +148,7 @@ static void write_event(FILE *file, const char *category, const char *name, int 
         file,
         ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d, "
         "\"ts\": %.17g, \"dur\": %.17g",
-        category, name, tid, BEGIN_US + start_us, end_us - start_us);
+        category, name, tid, begin_us + start_us, end_us - start_us);
 }
 
 static void write_call(FILE *file, const char *name, int correlation, double start_us,
@@ -210,6 +213,7 @@ static void write_traces(const struct naive *job, struct scratch *scratch)
         snprintf(name, sizeof name, "rank%d.json", 9 - r); /* not in their order */
         FILE *file = fopen(scratch_path(scratch, name), "w");
         assert_non_null(file);
+        begin_us = BEGIN_US + job->clock_us[r];
         fprintf(file,
                 "{\n\"schemaVersion\": 1,\n\"distributedInfo\": {\"rank\": %d, "
                 "\"world_size\": %d},\n\"traceEvents\": [\n{\"ph\": \"M\"}",
@@ -333,6 +337,35 @@ static void test_random_ranks(void **state)
     }
 }
 
+/* Where messages end for all at once, it does not matter that clocks differ. */
+static void test_clocks(void **state)
+{
+    static struct naive job;
+    struct mist_random random;
+    struct scratch scratch;
+
+    mist_random_init(&random, test_seed(1515));
+    for (int i = 0; i < 50; i++) {
+        scratch_init(&scratch);
+        do {
+            draw(&job, &random);
+        } while (!has(&job, MESSAGE) || job.n_ranks == 1);
+        for (int r = 1; r < job.n_ranks; r++) {
+            job.clock_us[r] =
+                (r == 1 ? 1 : -1) * (100 + 4000 * mist_random_uniform(&random));
+            for (int k = 0; k < job.n_items; k++)
+                if (job.items[k].what == MESSAGE)
+                    job.times[r][k].work_us = job.times[0][k].work_us;
+        }
+        double us = simulate(&job);
+        write_traces(&job, &scratch);
+        check_costs(scratch.folder, &job, us);
+        near(edited_us(scratch.folder, "launch=0.5x"), naive_us(&job, -1, -1, 0.5),
+             "half a launch");
+        scratch_fini(&scratch);
+    }
+}
+
 /* -------------------------------------------------------------------------- refusals */
 
 #define HEAD(rank, n)                                                                    \
@@ -370,6 +403,11 @@ static void test_refusals(void **state)
          1,
          0},
         {{A, HEAD(1, 2) KERNEL("ncclDevKernel_AllGather", 11) END},
+         "no message that matches",
+         0,
+         0},
+        {{A,
+          HEAD(1, 2) KERNEL("k", 12) ",\n" KERNEL("ncclDevKernel_AllReduce", 30010) END},
          "no message that matches",
          0,
          0},
@@ -500,6 +538,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_ranks),
+        cmocka_unit_test(test_clocks),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_eight_ranks),
     };
