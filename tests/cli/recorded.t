@@ -88,11 +88,11 @@ expect_value messages 1
 expect_value recorded_s 4e-05
 expect_value replayed_s 4e-05
 expect_value unmatched 0
-run mist-sim --replay 'job/*.json*' --json --what-if launch=0x
+run mist-sim --replay 'job/*.json*' --json --what-if launch=none
 expect_value edited_s 3.3e-05
-run mist-sim --replay job/b.json.gz,job/a.json --json --what-if kernel.matmul=0.5x
+run mist-sim --replay job/b.json.gz,job/a.json --json --what-if kernel.matmul=2x
 expect_value edited_s 3.3e-05
-run mist-sim --replay job --what-if straggler.rank0=2x
+run mist-sim --replay job --what-if rank.0=0.5x
 expect_exit 0
 expect_stderr_empty
 expect_stdout '^iteration, as edited  *46.0 us$'
@@ -119,7 +119,7 @@ expect_exit 0
 once=$(value recorded_s)
 expect_value replayed_s "$once"
 expect_value messages 5
-run mist-sim plan2.json --replay twice.csv --json --what-if launch=0x
+run mist-sim plan2.json --replay twice.csv --json --what-if launch=none
 expect_value messages 10
 awk -v a="$(value edited_s)" -v b="$once" 'BEGIN { exit !(a > 1.9999 * b && a < 2.0001 * b) }' ||
     fail "two iterations take $(value edited_s), one $once"

@@ -71,7 +71,7 @@ static void expect_straggler(const struct mist_plan *plan,
             return; /* there a slow device does not slow down the host */
     for (int i = 0; i < MAX_RANKS; i++)
         factors[i] = i == rank ? 2.5 : 1;
-    snprintf(edit, sizeof edit, "straggler.rank%d=2.5x", rank);
+    snprintf(edit, sizeof edit, "rank.%d=0.4x", rank);
     must(mist_recorded_edit(job, edit, &err), &err);
     mist_recorded_replay(job, job->gap_s, job->work_s, times);
     near(mist_recorded_mean_s(job, times, NULL), predict_s(plan, model, factors, path),

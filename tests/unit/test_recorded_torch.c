@@ -319,16 +319,16 @@ static void test_random_ranks(void **state)
         double us = simulate(&job);
         write_traces(&job, &scratch);
         check_costs(scratch.folder, &job, us);
-        near(edited_us(scratch.folder, "launch=0x"), naive_us(&job, -1, -1, 0),
+        near(edited_us(scratch.folder, "launch=none"), naive_us(&job, -1, -1, 0),
              "no launch");
-        near(edited_us(scratch.folder, "launch=0.5x"), naive_us(&job, -1, -1, 0.5),
+        near(edited_us(scratch.folder, "launch=2x"), naive_us(&job, -1, -1, 0.5),
              "half a launch");
         if (has(&job, MATMUL)) {
-            near(edited_us(scratch.folder, "kernel.matmul=0.5x"),
+            near(edited_us(scratch.folder, "kernel.matmul=2x"),
                  naive_us(&job, MATMUL, -1, 0.5), "matmul");
             if (!has(&job, ADD))
-                near(edited_us(scratch.folder, "straggler.rank0=3x"),
-                     naive_us(&job, MATMUL, 0, 3), "straggler");
+                near(edited_us(scratch.folder, "rank.0=0.25x"),
+                     naive_us(&job, MATMUL, 0, 4), "straggler");
         }
         if (has(&job, MESSAGE))
             near(edited_us(scratch.folder, "link.all_reduce=0.25x"),
@@ -360,7 +360,7 @@ static void test_clocks(void **state)
         double us = simulate(&job);
         write_traces(&job, &scratch);
         check_costs(scratch.folder, &job, us);
-        near(edited_us(scratch.folder, "launch=0.5x"), naive_us(&job, -1, -1, 0.5),
+        near(edited_us(scratch.folder, "launch=2x"), naive_us(&job, -1, -1, 0.5),
              "half a launch");
         scratch_fini(&scratch);
     }
@@ -493,9 +493,9 @@ static bool find_traces(char *path, size_t size)
 
 static void test_eight_ranks(void **state)
 {
-    static const char *const edits[] = {"launch=0x",          "kernel.all=0.5x",
-                                        "kernel.matmul=0.5x", "link.all=0.5x",
-                                        "launch=0.25x",       "straggler.rank3=1.5x"};
+    static const char *const edits[] = {"launch=none",      "kernel.all=2x",
+                                        "kernel.matmul=2x", "link.all=0.5x",
+                                        "launch=4x",        "rank.3=0.75x"};
     struct mist_recorded_job job;
     struct mist_recorded_costs costs;
     struct mist_recorded_times times;
