@@ -3,6 +3,7 @@
 
 #include "sim/closed_form/pass_replay.h"
 #include "sim/closed_form/stage_model.h"
+#include "sim/schedule/schedule.h" /* where a stage pauses */
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -239,7 +240,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_eval(price->model, values, columns, 1, outputs, scratch);
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
-    out->is_ahead = i_stage > 0 && stage->offload_weights == 0;
+    out->is_ahead = mist_schedule_pauses(i_stage);
     return MIST_OK;
 }
 

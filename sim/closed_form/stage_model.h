@@ -41,9 +41,6 @@
  *   a busy first stage runs ahead while later ones work; and transfers meet in the order
  *   of the logical clock, which uneven stages do not keep.
  *
- * - a later stage with weights in the host takes its step apart like the first one, and
- *   can't hide in the wait for its first input what the formula lets it hide.
- *
  * - ratios act through whole tensors in the schedule (module_storage.h), here through any
  *   part of a block; embedding and head, which have one or two matrices, are done
  *   exactly. Every slab more than one costs the latency of its copies and collectives,
@@ -98,7 +95,7 @@ struct mist_stage_shape {
     bool is_sequence_parallel;
 };
 
-enum { MIST_STAGE_N_VALUES = 224 };
+enum { MIST_STAGE_N_VALUES = 240 };
 
 /* Values of the template quantities of one shape; made by prepare, opaque otherwise. */
 struct mist_stage_values {

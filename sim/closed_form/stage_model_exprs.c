@@ -192,23 +192,45 @@ static work needs(writer *at, struct visit before, struct visit visit)
                           (struct mist_stage_when){.moment = MIST_MOMENT_GRADIENTS}));
 }
 
-/* What a module's gradients of a micro-batch leave behind; now: MIST_IF_LAST of the last
- * one, 0 of a stable one. */
-static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
+/* Whether a module has gradients that leave the device. */
+static mist_expr if_some_leave(writer *at, mist_expr yes, mist_expr no)
 {
-    struct mist_stage_when when = {.moment = MIST_MOMENT_SUM, .conditions = now};
+    return at->offloads
+               ? mist_expr_select(at->pool, at->ratio[MIST_RATIO_GRADIENTS], yes, no)
+               : no;
+}
+
+/* What a module's gradients of a micro-batch leave behind; now: MIST_IF_LAST of the last
+ * one, 0 of a stable one; which of them. */
+static work sums_of(writer *at, enum mist_layer_kind kind, uint32_t now,
+                    enum mist_stage_which which)
+{
+    struct mist_stage_when when = {
+        .moment = MIST_MOMENT_SUM, .conditions = now, .which = which};
     work out = mist_stage_pieces(at, kind, when);
     mist_expr partial = of(at, MIST_STAGE_REDUCE_PARTIAL, kind), none = num(at, 0);
     mist_expr zeroing = of(at, MIST_STAGE_ZEROING, kind);
 
     when.moment = MIST_MOMENT_SETTLE;
     out = mist_stage_add_work(at, out, mist_stage_pieces(at, kind, when));
-    if (!now)
+    if (now == 0)
         partial = mist_stage_by_zero(at, 2, partial, none);
+    else if (which == MIST_STAGE_THAT_LEAVE)
+        partial = mist_stage_by_zero(at, 2, partial, if_some_leave(at, partial, none));
+    else if (which == MIST_STAGE_THAT_STAY)
+        partial = mist_stage_by_zero(at, 2, none, if_some_leave(at, none, partial));
     out.seconds[GPU_GPU] = add(at, out.seconds[GPU_GPU], partial);
-    out.seconds[COMPUTE] =
-        add(at, out.seconds[COMPUTE], mist_stage_by_zero(at, 2, zeroing, none));
+    if (which != MIST_STAGE_THAT_STAY)
+        out.seconds[COMPUTE] =
+            add(at, out.seconds[COMPUTE], mist_stage_by_zero(at, 2, zeroing, none));
     return out;
+}
+
+/* Those that follow the pass; a stage that pauses puts off what stays. */
+static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
+{
+    return sums_of(at, kind, now,
+                   now && at->pauses ? MIST_STAGE_THAT_LEAVE : MIST_STAGE_ALL);
 }
 
 static work leaves(writer *at, struct visit visit, uint32_t now)
@@ -492,10 +514,10 @@ static mist_expr last_backward(writer *at)
 
 static mist_expr left(writer *at, enum mist_layer_kind kind, enum mist_stream stream)
 {
-    return sums(at, kind, MIST_IF_LAST).seconds[stream];
+    return sums_of(at, kind, MIST_IF_LAST, MIST_STAGE_THAT_STAY).seconds[stream];
 }
 
-/* Sums all behind the last backward, and what leaves for the host beside them. */
+/* Sums behind the last backward, and what leaves for the host beside them. */
 static mist_expr reduce_behind(writer *at)
 {
     work beside = mist_stage_no_work(at);
@@ -505,44 +527,30 @@ static mist_expr reduce_behind(writer *at)
     return bundle(at, all(at, left, COMPUTE), beside);
 }
 
-static mist_expr by_offloading(writer *at, int ratio, mist_expr yes, mist_expr no)
-{
-    if (!at->offloads)
-        return no;
-    return mist_expr_select(at->pool, at->ratio[ratio], yes, no);
-}
-
 /* What the first micro-batch zeroes; in t where each does. */
 static mist_expr zero_once(writer *at)
 {
     return mist_stage_by_zero(at, 2, num(at, 0), of(at, MIST_STAGE_ZEROING, EMBEDDING));
 }
 
-/* The optimizer step: taken apart where weights come from the host, and on the first
- * stage, which has no pause in front of its micro-batches. */
+/* The optimizer step. */
 static mist_expr first(writer *at)
 {
-    mist_expr taken_apart =
-        sub(at,
-            beside_host(at, first_forward(at),
-                        apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU), num(at, 0)),
-            passes(at, false, 0));
+    if (at->pauses)
+        return steps_in_front(at);
+    mist_expr gathered = apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU);
 
-    return at->is_first
-               ? taken_apart
-               : by_offloading(at, MIST_RATIO_WEIGHTS, taken_apart, steps_in_front(at));
+    return sub(at, beside_host(at, first_forward(at), gathered, num(at, 0)),
+               passes(at, false, 0));
 }
 
-/* Sums over ranks and norms, likewise. */
+/* Sums over ranks and norms. */
 static mist_expr last(writer *at)
 {
-    mist_expr sum = last_backward(at);
     mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]);
 
-    if (at->is_first)
-        return add(at, sum, add(at, rest, zero_once(at)));
-    mist_expr behind = mist_stage_by_zero(at, 2, sum, reduce_behind(at));
-    return add(at, by_offloading(at, MIST_RATIO_GRADIENTS, sum, behind), rest);
+    rest = add(at, rest, at->pauses ? reduce_behind(at) : zero_once(at));
+    return add(at, last_backward(at), rest);
 }
 
 /* What programs of all modules compute. */

@@ -100,6 +100,7 @@ struct mist_stage_writer {
     struct mist_expr_pool *pool;
     const struct mist_interference *interference;
     bool is_first, is_last;
+    bool pauses;   /* mist_schedule_pauses() */
     bool offloads; /* whether any of the four ratios may be above 0 */
     bool is_cut;   /* programs communicate inside (tp > 1) */
     bool has_lean; /* whether any block may be */
@@ -165,12 +166,15 @@ struct mist_stage_work {
     mist_expr seconds[MIST_N_STREAMS];
 };
 
+/* Gradients: all; in stages without ZeRO-2 those that leave the device, that stay. */
+enum mist_stage_which { MIST_STAGE_ALL, MIST_STAGE_THAT_LEAVE, MIST_STAGE_THAT_STAY };
+
 /* Which pieces: of a moment, due under its conditions (MIST_IF_STEPS .. MIST_IF_LAST). */
 struct mist_stage_when {
     enum mist_moment moment;
     uint32_t conditions;
     uint32_t only; /* those that ask for these conditions of a slab */
-    bool is_more;  /* less what is due in a stable micro-batch */
+    enum mist_stage_which which;
 };
 
 /* What they come to for one module of a kind. */

@@ -311,19 +311,11 @@ static mist_expr others_or_waiting(writer *at, enum mist_layer_kind kind)
     return at->offloads ? max(at, most, last) : most;
 }
 
-/* In a stage that takes the optimizer step apart: the first one, and where weights come
- * from the host. */
-static mist_expr if_apart(writer *at, mist_expr apart, mist_expr otherwise)
-{
-    if (at->is_first)
-        return apart;
-    return mist_expr_select(at->pool, at->ratio[MIST_RATIO_WEIGHTS], apart, otherwise);
-}
-
-/* In the first micro-batch: the state that the step of a module has left. */
+/* In the first micro-batch, where the step is taken apart: the state that the step of a
+ * module has left. */
 static mist_expr stepped(writer *at, enum mist_layer_kind kind)
 {
-    return if_apart(at, rooms(at, kind, MIST_UNTIL_NEXT_STEPPED), num(at, 0));
+    return at->pauses ? num(at, 0) : rooms(at, kind, MIST_UNTIL_NEXT_STEPPED);
 }
 
 /* -------------------------------------------------------------------------- forwards */
@@ -483,8 +475,8 @@ static mist_expr step_of(writer *at, enum mist_layer_kind kind,
     return add(at, state_of_both, rooms(at, kind, MIST_UNTIL_STEPPED));
 }
 
-/* Steps taken apart: each in front of the forward of the module before, which computes
- * next on what the first micro-batch has kept so far. */
+/* Steps taken apart, of the first stage: each in front of the forward of the module before,
+ * which computes next on what the first micro-batch has kept so far. */
 static mist_expr steps_apart(writer *at)
 {
     mist_expr none = num(at, 0), u = boundary(at);
@@ -499,13 +491,10 @@ static mist_expr steps_apart(writer *at)
                    add(at, brought(at, BLOCK), step_of(at, HEAD, BLOCK)));
         most = max(at, most, head);
     }
-    if (at->is_first) {
-        mist_expr own = add(at, rooms(at, EMBEDDING, MIST_UNTIL_STEPPED),
-                            rooms(at, EMBEDDING, MIST_UNTIL_NEXT_STEPPED));
-        mist_expr next = add(at, brought(at, BLOCK), step_of(at, BLOCK, EMBEDDING));
-        most = max(at, most, add(at, brought(at, EMBEDDING), max(at, own, next)));
-    }
-    return most;
+    mist_expr own = add(at, rooms(at, EMBEDDING, MIST_UNTIL_STEPPED),
+                        rooms(at, EMBEDDING, MIST_UNTIL_NEXT_STEPPED));
+    mist_expr next = add(at, brought(at, BLOCK), step_of(at, BLOCK, EMBEDDING));
+    return max(at, most, add(at, brought(at, EMBEDDING), max(at, own, next)));
 }
 
 /* All steps in front of the first forward. */
@@ -536,7 +525,7 @@ static mist_expr device(writer *at)
         most = max(at, most, forward_of_first(at));
     }
     if (at->offloads)
-        most = max(at, most, if_apart(at, steps_apart(at), steps_in_front(at)));
+        most = max(at, most, at->pauses ? steps_in_front(at) : steps_apart(at));
     return add(at, persistent(at), most);
 }
 

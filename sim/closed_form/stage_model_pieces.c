@@ -230,17 +230,33 @@ static mist_expr where(struct mist_stage_writer *at, uint32_t if_all, uint32_t i
     return mul(at, share, size);
 }
 
-static mist_expr piece_seconds(struct mist_stage_writer *at, int i,
-                               enum mist_layer_kind kind)
+/* Of slabs for which more conditions hold. */
+static mist_expr seconds_where(struct mist_stage_writer *at, int i,
+                               enum mist_layer_kind kind, uint32_t all, uint32_t none)
 {
     const struct mist_piece *piece = &mist_pieces[i];
     bool is_sum = piece->kind == MIST_TASK_REDUCE_GRADIENT; /* scattered with ZeRO-1 */
     int sharded = is_sum ? 1 : sharding_level(piece->quantity, piece->extent);
-    mist_expr share = mist_stage_share_where(at, kind, piece->if_all, piece->if_none);
+    mist_expr share =
+        mist_stage_share_where(at, kind, piece->if_all | all, piece->if_none | none);
 
     return where(at, piece->if_all, piece->if_none, sharded, share,
                  of(at, mist_stage_piece(i, false), kind),
                  of(at, mist_stage_piece(i, true), kind));
+}
+
+static mist_expr piece_seconds(struct mist_stage_writer *at, int i,
+                               enum mist_layer_kind kind, enum mist_stage_which which)
+{
+    mist_expr all = seconds_where(at, i, kind, 0, 0), none = num(at, 0);
+
+    if (which == MIST_STAGE_THAT_LEAVE)
+        return mist_stage_by_zero(at, 2, all,
+                                  seconds_where(at, i, kind, MIST_IF_GRADIENTS_AWAY, 0));
+    if (which == MIST_STAGE_THAT_STAY)
+        return mist_stage_by_zero(at, 2, none,
+                                  seconds_where(at, i, kind, 0, MIST_IF_GRADIENTS_AWAY));
+    return all;
 }
 
 static mist_expr room_bytes(struct mist_stage_writer *at, const struct mist_room *room,
@@ -259,6 +275,12 @@ static mist_expr room_bytes(struct mist_stage_writer *at, const struct mist_room
                  of(at, value[0], kind), of(at, value[1], kind));
 }
 
+/* A step that is taken apart has weights in the room of the pass. */
+static bool is_made(const struct mist_stage_writer *at, const struct mist_room *room)
+{
+    return at->pauses || !(room->if_none & MIST_IF_BRINGS);
+}
+
 mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind kind,
                            enum mist_until until, int n)
 {
@@ -266,7 +288,7 @@ mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind ki
 
     at->n_in_row = n;
     for (int i = 0; i < MIST_N_ROOMS; i++)
-        if (mist_rooms[i].until == until)
+        if (mist_rooms[i].until == until && is_made(at, &mist_rooms[i]))
             sum = add(at, sum, room_bytes(at, &mist_rooms[i], kind));
     at->n_in_row = 0;
     return mul(at, num(at, n), sum);
@@ -308,7 +330,7 @@ struct mist_stage_work mist_stage_pieces(struct mist_stage_writer *at,
         if (piece->moment != when.moment || (piece->if_all & when.only) != when.only ||
             !is_due(piece, when.conditions))
             continue;
-        *sum = add(at, *sum, piece_seconds(at, i, kind));
+        *sum = add(at, *sum, piece_seconds(at, i, kind, when.which));
     }
     return out;
 }

@@ -132,6 +132,20 @@ enum { MIST_NORM_EXCHANGE_BYTES = 64 };
 enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
                                               int32_t layer);
 
+/*
+ * Where the optimizer step goes, and the sums of gradients over ranks, of all schedules.
+ * A later stage pauses: it waits for its first input, and when its last gradient has left,
+ * for the stages before it. There the whole step comes in front of all passes, and the
+ * sums behind them, where they stand in nobody's way; but gradients that leave the device
+ * are summed before they do, and with ZeRO-2 after each micro-batch. The first stage has
+ * no pause: both are taken apart by module, and run beside its first forward and its last
+ * backward.
+ */
+static inline bool mist_schedule_pauses(int32_t i_stage)
+{
+    return i_stage > 0;
+}
+
 /* First and last module number of a chunk of a stage, inclusive (embedding and head
  * counted). */
 void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,

@@ -4,8 +4,9 @@
  * Parameters that are cut over data-parallel ranks (ZeRO-3) or live in the host are put
  * together in a buffer that lives for the pass; neighbouring passes of one module share
  * it. An update on the device works on the home of its slab where that is on the device;
- * where it is in the host, on the buffer of the forward that follows. An update on the
- * host works on what is there, and its result comes to the device before the forward.
+ * where it is in the host, on the buffer of the forward that follows, or in front of all
+ * forwards on one of its own. An update on the host works on what is there, and its result
+ * comes to the device before the forward.
  */
 #include "sim/schedule/schedule_internal.h"
 
@@ -100,11 +101,6 @@ void mist_schedule_add_persistent(struct mist_schedule_builder *at)
 
 /* ----------------------------------------------------------------------------- update */
 
-bool mist_schedule_interleaves_update(const struct mist_schedule_builder *at)
-{
-    return at->out->i_stage == 0 || at->stage->offload_weights > 0;
-}
-
 void mist_schedule_swap_out_state(struct mist_schedule_builder *at)
 {
     if (at->stepped.i_module >= 0)
@@ -114,12 +110,20 @@ void mist_schedule_swap_out_state(struct mist_schedule_builder *at)
 
 void mist_schedule_add_all_updates(struct mist_schedule_builder *at)
 {
+    int32_t leaving = -1; /* weights that may still be on their way to the host */
+
     for (int32_t m = 0; m < at->out->n_modules; m++)
         for (int32_t s = 0; s < at->out->storage[m].n_slabs; s++) {
+            const struct mist_slab *slab = mist_schedule_plan_slab(at, m, s);
             struct mist_schedule_work work = mist_schedule_work_on(at, m, s, -1);
             work.conditions |= MIST_IF_STEPS;
-            if (!mist_schedule_plan_slab(at, m, s)->is_alias)
-                mist_schedule_add_pieces(at, MIST_MOMENT_WEIGHTS, &work);
+            if (slab->is_alias)
+                continue;
+            mist_schedule_add_pieces(at, MIST_MOMENT_WEIGHTS, &work);
+            if (!slab->offloads_weights)
+                continue;
+            mist_schedule_hold(at, leaving); /* the step has had other room */
+            leaving = work.places[MIST_WEIGHTS][MIST_PLACE_WORK].buffer;
         }
     mist_schedule_swap_out_state(at);
 }
@@ -225,7 +229,7 @@ void mist_schedule_fetch(struct mist_schedule_builder *at, int32_t i_pass)
     const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
     bool is_forward = pass->slot->kind == MIST_SLOT_FORWARD;
     bool updates = is_forward && pass->slot->micro_batch == 0 &&
-                   mist_schedule_interleaves_update(at);
+                   !mist_schedule_pauses(at->out->i_stage);
     uint32_t weights, gradients;
 
     mist_schedule_pass_slabs(at, pass, &weights, &gradients);

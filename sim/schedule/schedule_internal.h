@@ -220,9 +220,7 @@ enum mist_role mist_schedule_quantity_role(enum mist_quantity quantity, int32_t 
 /* Homes of all slabs, ids, the constant; before anything else. */
 void mist_schedule_add_persistent(struct mist_schedule_builder *at);
 
-/* The optimizer step of all modules at once, for stages that pause before their first
- * pass; and whether this stage takes it apart instead. */
-bool mist_schedule_interleaves_update(const struct mist_schedule_builder *at);
+/* The optimizer step of all modules at once, in front of all passes. */
 void mist_schedule_add_all_updates(struct mist_schedule_builder *at);
 
 /* Swaps out the optimizer state of the latest step, if that is still to be done. */
@@ -260,7 +258,7 @@ void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass);
 /* ... until here: the n oldest (-1: all). */
 void mist_schedule_settle(struct mist_schedule_builder *at, int32_t n);
 
-/* Sums behind the last pass of stages that do not take them apart. */
+/* Sums that were put off until behind the last pass, or are still to settle. */
 void mist_schedule_reduce_rest(struct mist_schedule_builder *at);
 
 /* The tied weight's gradient has been exchanged in a micro-batch: its sum over ranks. */

@@ -157,21 +157,40 @@ static bool is_exchanged(const struct mist_schedule_builder *at, int32_t i_modul
     return false;
 }
 
-/* All slabs of a module whose gradients of a micro-batch are complete. */
+/* Slabs by what becomes of gradients that are summed once per step: those that leave the
+ * device are summed before they do, of others the sum can be put off. */
+enum which { ALL, THAT_LEAVE, THAT_STAY };
+
+static bool has_leaving(const struct mist_module_storage *storage)
+{
+    bool has = false;
+
+    for (int32_t s = 0; s < storage->n_slabs; s++)
+        has = has || storage->slabs[s].offloads_gradients;
+    return has;
+}
+
+/* Slabs of a module whose gradients of a micro-batch are complete; those that leave first,
+ * if there are any. */
 static void leave_module(struct mist_schedule_builder *at, int32_t i_module,
-                         int32_t micro_batch)
+                         int32_t micro_batch, enum which which)
 {
     const struct mist_module_storage *storage = &at->out->storage[i_module];
     bool is_summed =
         micro_batch == at->plan->n_micro_batches - 1 || mist_schedule_reduces_each(at);
 
-    if (is_summed) {
+    if (which == THAT_LEAVE && !has_leaving(storage))
+        return;
+    if (is_summed && !(which == THAT_STAY && has_leaving(storage))) {
         add_tie(at, i_module, micro_batch);
         reduce_partial(at, i_module, micro_batch);
     }
-    for (int32_t s = 0; s < storage->n_slabs; s++)
-        if (!storage->slabs[s].is_alias && !is_exchanged(at, i_module, s))
+    for (int32_t s = 0; s < storage->n_slabs; s++) {
+        const struct mist_slab *slab = &storage->slabs[s];
+        bool is_meant = which == ALL || slab->offloads_gradients == (which == THAT_LEAVE);
+        if (is_meant && !slab->is_alias && !is_exchanged(at, i_module, s))
             leave_slab(at, i_module, s, micro_batch);
+    }
 }
 
 void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_batch)
@@ -183,17 +202,10 @@ void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_ba
             leave_slab(at, i_module, s, micro_batch);
 }
 
-/*
- * Where the reduction goes. The first stage has no pause behind its micro-batches: there
- * it is taken apart by module and runs beside the last backward. A later stage pauses
- * after its last gradient has left: there the whole reduction waits for the last
- * transfer and does not stand in the way of the pipeline, unless gradients are not to
- * stay on the device that long.
- */
-static bool interleaves_reduction(const struct mist_schedule_builder *at)
+/* Whether sums are put off until behind the last pass, where they can be. */
+static bool puts_off(const struct mist_schedule_builder *at)
 {
-    return at->out->i_stage == 0 || at->stage->offload_gradients > 0 ||
-           mist_schedule_reduces_each(at);
+    return mist_schedule_pauses(at->out->i_stage) && !mist_schedule_reduces_each(at);
 }
 
 void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass)
@@ -207,20 +219,19 @@ void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass)
         at->swapping_pass = i_pass;
     if (!pass->completes_gradients)
         return;
-    if (interleaves_reduction(at))
-        leave_module(at, pass->i_module, k);
+    leave_module(at, pass->i_module, k, puts_off(at) ? THAT_LEAVE : ALL);
 }
 
 void mist_schedule_reduce_rest(struct mist_schedule_builder *at)
 {
-    if (interleaves_reduction(at)) {
+    if (!puts_off(at)) {
         mist_schedule_settle(at, -1);
         return;
     }
     at->collectives_behind = at->last_transfer;
     for (int32_t m = at->out->n_modules - 1; m >= 0; m--) {
         int32_t n_before = at->n_settling;
-        leave_module(at, m, at->plan->n_micro_batches - 1);
+        leave_module(at, m, at->plan->n_micro_batches - 1, THAT_STAY);
         mist_schedule_settle(at, n_before < at->n_settling ? n_before : at->n_settling);
     }
     mist_schedule_settle(at, -1);

@@ -32,6 +32,10 @@ const struct mist_piece mist_pieces[] = {
     PIECE(WEIGHTS, OPTIMIZER, HOST, STATE, UPDATE, HOST, HOST, STEPS | ON_HOST, 0),
     PIECE(WEIGHTS, SWAP_IN_WEIGHT, HOST_TO_DEVICE, WEIGHTS, UPDATE, HOST, HOME, STEPS | ON_HOST, WEIGHTS_AWAY),
     PIECE(WEIGHTS, SWAP_IN_WEIGHT, HOST_TO_DEVICE, WEIGHTS, HOME, HOME, WORK, BRINGS | WEIGHTS_AWAY, 0),
+    /* A step in front of all forwards brings what it writes for itself. */
+    PIECE(WEIGHTS, SWAP_IN_WEIGHT, HOST_TO_DEVICE, WEIGHTS, UPDATE, HOME, WORK, STEPS | WEIGHTS_AWAY, BRINGS | ON_HOST),
+    PIECE(WEIGHTS, SWAP_IN_WEIGHT, HOST_TO_DEVICE, WEIGHTS, UPDATE, HOME, WORK,
+          STEPS | WEIGHTS_AWAY | ON_HOST | SHARDS_STATE, BRINGS | SHARDS_WEIGHTS),
     /* The step on the device brings what it reads ... */
     PIECE(WEIGHTS, SWAP_IN_GRADIENT, HOST_TO_DEVICE, GRADIENTS, UPDATE, HOME, WORK, STEPS | GRADIENTS_AWAY, ON_HOST),
     PIECE(WEIGHTS, SWAP_IN_OPTIMIZER, HOST_TO_DEVICE, STATE, UPDATE, HOME, WORK, STEPS | STATE_AWAY, ON_HOST),
@@ -67,7 +71,10 @@ const struct mist_room mist_rooms[] = {
     /* Weights that are cut over ranks or live in the host, whole, to compute with. */
     ROOM(WEIGHTS, PASSED, WEIGHTS, WHOLE, WORK, BRINGS | SHARDS_WEIGHTS, 0),
     ROOM(WEIGHTS, PASSED, WEIGHTS, WHOLE, WORK, BRINGS | WEIGHTS_AWAY, SHARDS_WEIGHTS),
-    /* What a step on the device reads of the host's. */
+    /* What a step on the device reads of the host's; and of weights what it writes, where it is in front of all
+       forwards. */
+    ROOM(WEIGHTS, NEXT_STEPPED, WEIGHTS, HOME, WORK, STEPS | WEIGHTS_AWAY, BRINGS | ON_HOST),
+    ROOM(WEIGHTS, NEXT_STEPPED, WEIGHTS, HOME, WORK, STEPS | WEIGHTS_AWAY | ON_HOST | SHARDS_STATE, BRINGS | SHARDS_WEIGHTS),
     ROOM(WEIGHTS, STEPPED, GRADIENTS, UPDATE, WORK, STEPS | GRADIENTS_AWAY, ON_HOST),
     ROOM(WEIGHTS, NEXT_STEPPED, STATE, UPDATE, WORK, STEPS | STATE_AWAY, ON_HOST),
     /* A micro-batch's gradients where they can't begin at home ... */

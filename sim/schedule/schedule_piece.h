@@ -104,7 +104,7 @@ struct mist_room {
 };
 
 /* The tables. */
-enum { MIST_N_PIECES = 21, MIST_N_ROOMS = 8 };
+enum { MIST_N_PIECES = 23, MIST_N_ROOMS = 10 };
 extern const struct mist_piece mist_pieces[];
 extern const struct mist_room mist_rooms[];
 

@@ -58,6 +58,7 @@ static const char *const plain[] = {
     "G4 zb: oa.5 / ow1 oo.5",
     "G4 zb delay6: ck1 / og1",
     "G4: / /",
+    "G4 delay51: / ow.5 og.5 / ow1 oo1",
     "G4 zb: oa1 / og.5 / ck1",
     "G4: ln1",
     "G4: ck1 ln2",
@@ -152,6 +153,8 @@ static const char *const sharded_once[] = {
     "G4 serial: dp2 z1 og.5",
     "G4 zb: dp2 z1",
     "G4: dp2 / dp2 z1",
+    "G4 delay52: dp2 og.5 / dp2 ow1 og.3",
+    "G4 delay53: dp2 z1 / dp2 z1 ow.5 og.5 oo.7 uh",
     "G4 zb: dp2 z1 oa.5 / dp2 z1 ow.5",
     NULL,
 };

@@ -161,8 +161,9 @@ static inline enum mist_status memory_check_buffer(const struct memory_checker *
         first = 0;
         last = schedule->n_tasks - 1;
     }
-    /* gradients keep their room while a sum over ranks reads them */
-    bool may_last = buffer->role >= MIST_ROLE_GRADIENTS && buffer->last_task >= last;
+    /* gradients keep their room while a sum over ranks reads them, weights that a step has
+     * written until the next one has its own */
+    bool may_last = buffer->role >= MIST_ROLE_WEIGHTS && buffer->last_task >= last;
     if (buffer->first_task != first || (buffer->last_task != last && !may_last))
         return memory_fault(at, i, "has a lifetime that is not that of its uses");
     return MIST_OK;
