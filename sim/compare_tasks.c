@@ -2,6 +2,7 @@
  * compare.h. */
 #include "sim/compare.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,7 @@ static void add_differences(const struct tasks *at, const struct mist_timeline *
     for (size_t i = 0; i < measured->n_rows; i++) {
         const struct mist_timeline_row *row = &measured->rows[i];
         const struct mist_timeline_row *of = find_task(at, row);
+        assert(of); /* check_tasks() */
         struct mist_compare_difference *sum =
             &sums[(size_t)row->rank * MIST_N_TASK_KINDS + (size_t)row->kind];
         sum->n_tasks++;

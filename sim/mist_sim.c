@@ -173,8 +173,8 @@ static enum mist_status run_once(struct mist_sim_run *at, struct mist_err *err)
 {
     const struct mist_sim_edits edits = {at->options.what_if.n,
                                          at->options.what_if.items};
-    struct mist_explanation explained,
-        *explanation = at->options.explains ? &explained : NULL;
+    struct mist_explanation explained = {0},
+                            *explanation = at->options.explains ? &explained : NULL;
     struct mist_cluster cluster;
     struct mist_replay_result result;
     struct mist_emit *emit = NULL;

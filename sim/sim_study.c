@@ -85,6 +85,14 @@ static enum mist_status try_point(struct mist_sim_run *run, struct point *point,
     return status == MIST_ERR_INPUT ? MIST_OK : status;
 }
 
+static bool differ_in_price(const struct point *a, const struct point *b)
+{
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        if (a->prices_s[i] != b->prices_s[i])
+            return true;
+    return false;
+}
+
 /* Whether anything that the plan meets is another; unknown points are. */
 static bool differ(const struct point *a, const struct point *b)
 {
@@ -92,8 +100,7 @@ static bool differ(const struct point *a, const struct point *b)
            a->error_s != b->error_s || a->device_bytes != b->device_bytes ||
            a->device_memory_bytes != b->device_memory_bytes ||
            a->host_memory_bytes != b->host_memory_bytes ||
-           a->has_slow_rank != b->has_slow_rank ||
-           memcmp(a->prices_s, b->prices_s, sizeof a->prices_s) != 0;
+           a->has_slow_rank != b->has_slow_rank || differ_in_price(a, b);
 }
 
 static enum mist_status refuse_nothing(const char *edit, struct mist_err *err)

@@ -605,6 +605,7 @@ static void shuffle(int *order, int n, uint64_t *rng)
 {
     for (int i = 0; i < n; i++) {
         int k = below(rng, i + 1);
+        order[i] = i;
         order[i] = order[k];
         order[k] = i;
     }
