@@ -2,9 +2,9 @@
  * Step 6 of the search: one case across its stages. See search.h.
  *
  * Under side constraints, options of a stage that can't keep to one that is about that stage
- * alone are dropped. The exact solver comes next: where its optimum keeps to the others,
- * too, nothing is left to solve, and it is a bound in any case. Else GLPK solves the case
- * with the constraints as rows.
+ * alone are dropped. The exact solver comes next, with its splits in the order of their
+ * times: often the first that keeps to the constraints is the optimum, and the first of all
+ * is a bound in any case. Else GLPK solves the case with the constraints as rows.
  */
 #include "tune/constraint.h"
 #include "tune/inter_stage_glpk.h"
@@ -84,11 +84,11 @@ static enum mist_status alloc_solutions(const struct mist_space_case *of, size_t
 /* MIST_OK, also without a solution. */
 static enum mist_status solve_exactly(const struct mist_search_config *config,
                                       const struct mist_inter_stage_problem *problem,
-                                      const struct mist_space_case *of, double cutoff_s,
-                                      struct mist_search_solved *out,
+                                      const struct mist_space_case *of, size_t n_best,
+                                      double cutoff_s, struct mist_search_solved *out,
                                       struct mist_err *err)
 {
-    struct mist_inter_stage_config how = {config->n_best, isinf(cutoff_s) ? 0 : cutoff_s};
+    struct mist_inter_stage_config how = {n_best, isinf(cutoff_s) ? 0 : cutoff_s};
     struct mist_inter_stage_result result;
     enum mist_status status = mist_inter_stage_solve(problem, &how, &result, err);
 
@@ -157,6 +157,9 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
 }
 
 /* ------------------------------------------------------------------ side constraints */
+
+/* Splits that are looked through for one that keeps to the constraints. */
+enum { SPLITS = 256 };
 
 #define SLACK 1e-9 /* of sums of decimals such as 0.1 * dp */
 
@@ -319,25 +322,23 @@ static enum mist_status narrow(const struct mist_constraints *constraints,
     return make_rows(constraints, problem, of, in, rows, err);
 }
 
-/* Of out's candidates those that keep to the constraints stay. */
-static void drop_others(const struct mist_constraints *constraints,
+/* Of out's candidates n at the most stay, the best of those that keep to the constraints. */
+static void drop_others(const struct mist_constraints *constraints, size_t n,
                         struct mist_search_solved *out)
 {
-    size_t n = out->n_candidates, n_stages = 0;
+    size_t n_all = out->n_candidates;
 
     out->n_candidates = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct mist_search_candidate *from = &out->candidates[i];
-        struct mist_search_candidate *to = &out->candidates[out->n_candidates];
-        n_stages = (size_t)from->n_stages;
-        if (!mist_constraints_hold(constraints, from->n_micro_batches, from->n_stages,
-                                   from->stages))
+    for (size_t i = 0; i < n_all && out->n_candidates < n; i++) {
+        struct mist_search_candidate candidate = out->candidates[i];
+        size_t n_stages = (size_t)candidate.n_stages;
+        if (!mist_constraints_hold(constraints, candidate.n_micro_batches,
+                                   candidate.n_stages, candidate.stages))
             continue;
         struct mist_search_choice *stages = out->stages + out->n_candidates * n_stages;
-        memmove(stages, from->stages, n_stages * sizeof *stages);
-        *to = *from;
-        to->stages = stages;
-        out->n_candidates++;
+        memmove(stages, candidate.stages, n_stages * sizeof *stages);
+        candidate.stages = stages;
+        out->candidates[out->n_candidates++] = candidate;
     }
 }
 
@@ -382,14 +383,57 @@ static enum mist_status solve_rows(const struct mist_search_config *config,
         out->glpk.n_cases = 1;
         out->glpk.n_optimal = result.outcome == MIST_INTER_STAGE_OPTIMAL ||
                               result.outcome == MIST_INTER_STAGE_INFEASIBLE;
-        if (!out->glpk.n_optimal)
-            out->glpk.bound_s = fmax(bound_s, result.bound_s);
+        out->glpk.bound_s =
+            out->glpk.n_optimal ? (double)INFINITY : fmax(bound_s, result.bound_s);
         if (result.time_s < best_s)
             status = put_first(config, problem, of, i_option, out, err);
     }
     free(i_option);
     glp_free_env(); /* of this thread, which may end before the process */
     return status;
+}
+
+/* Whether a case's layers and devices by stage say all that the constraints ask. */
+static bool are_of_splits(const struct mist_constraints *constraints,
+                          const struct mist_space_case *of)
+{
+    for (int k = 0; k < constraints->n; k++)
+        for (int i = 0; i < constraints->of[k].n_terms; i++)
+            if (constraints->of[k].terms[i].of > MIST_QUANTITY_DEVICES)
+                return of->n_shapes == 1;
+    return true;
+}
+
+/*
+ * The exact solver's splits in the order of their times. The first that keeps to the
+ * constraints is the optimum if these are about splits alone; it is in any case if it is
+ * the first of all. out: those that do. *bound_s: no plan that does is faster.
+ */
+static enum mist_status solve_splits(const struct mist_search_config *config,
+                                     const struct mist_inter_stage_problem *problem,
+                                     const struct mist_space_case *of, double cutoff_s,
+                                     struct mist_search_solved *out, double *bound_s,
+                                     struct mist_err *err)
+{
+    bool are_enough = are_of_splits(config->constraints, of);
+    size_t n_best = are_enough && config->n_best < SPLITS ? SPLITS : config->n_best;
+    enum mist_status status =
+        solve_exactly(config, problem, of, n_best, cutoff_s, out, err);
+    size_t n = out->n_candidates;
+
+    *bound_s = INFINITY;
+    if (status != MIST_OK || n == 0)
+        return status;
+    double first_s = out->candidates[0].time_s, last_s = out->candidates[n - 1].time_s;
+    drop_others(config->constraints, config->n_best, out);
+    double best_s = out->n_candidates > 0 ? out->candidates[0].time_s : INFINITY;
+    if (!are_enough)
+        *bound_s = first_s;
+    else if (n == n_best) /* there may be more splits */
+        *bound_s = fmin(best_s, last_s);
+    else
+        *bound_s = best_s;
+    return MIST_OK;
 }
 
 /* options, n_options: the problem's, to be narrowed. */
@@ -401,17 +445,19 @@ static enum mist_status solve_within(const struct mist_search_config *config,
                                      struct mist_err *err)
 {
     struct rows rows;
+    double bound_s = INFINITY;
     enum mist_status status =
         narrow(config->constraints, problem, of, out, options, n_options, &rows, err);
 
     if (status == MIST_OK && rows.can_hold)
-        status = solve_exactly(config, problem, of, cutoff_s, out, err);
-    if (status == MIST_OK && out->n_candidates > 0) {
-        double bound_s = out->candidates[0].time_s;
-        drop_others(config->constraints, out);
-        if (out->n_candidates == 0 || out->candidates[0].time_s > bound_s)
-            status = solve_rows(config, problem, of, cutoff_s, bound_s, &rows, out, err);
-    }
+        status = solve_splits(config, problem, of, cutoff_s, out, &bound_s, err);
+    double best_s = out->n_candidates > 0 ? out->candidates[0].time_s : INFINITY;
+    if (bound_s < best_s)
+        out->glpk.bound_s = bound_s;
+    /* what can't be faster than the best so far is not worth GLPK's time */
+    if (status == MIST_OK && bound_s < best_s &&
+        bound_s <= cutoff_s / (1 + config->slack_frac))
+        status = solve_rows(config, problem, of, cutoff_s, bound_s, &rows, out, err);
     free_rows(&rows);
     return status;
 }
@@ -450,7 +496,8 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
             status = solve_within(config, &problem, of, cutoff_s, options, n_options, out,
                                   err);
         else if (config->solver != MIST_SOLVER_GLPK)
-            status = solve_exactly(config, &problem, of, cutoff_s, out, err);
+            status =
+                solve_exactly(config, &problem, of, config->n_best, cutoff_s, out, err);
         if (status == MIST_OK && !is_held && config->solver != MIST_SOLVER_EXACT)
             status = solve_by_glpk(config, &problem, of, out, err);
     }

@@ -311,6 +311,7 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         how.rows = NULL;
         how.solver = MIST_SOLVER_EXACT;
         how.progress = NULL;
+        how.glpk_time_limit_s /= 8; /* there may be many */
         how.cutoff_s = isinf(at->best_s) ? 0 : find_cutoff(at);
     }
     enum mist_status status = MIST_OK;
