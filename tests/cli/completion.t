@@ -17,7 +17,7 @@ offered_fish() {
     HOME=$scratch/io fish --no-config -c 'source $argv[1]; complete -C $argv[2]' "$scratch/io/${1%% *}.fish" "$1" | cut -f 1 | sort
 }
 offered_zsh() {
-    timeout 60 zsh -f "$root/tests/cli/completion.zsh" "$scratch/io/${1%% *}.zsh" "$1" | sort
+    timeout 30 zsh -f "$root/tests/cli/completion.zsh" "$scratch/io/${1%% *}.zsh" "$1" | sort
 }
 
 # offers LINE WORD...: in every shell that is there, exactly these words.
