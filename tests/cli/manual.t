@@ -33,7 +33,7 @@ for tool in mist $TOOLS; do
 
     begin "$tool: nor does mandoc, but for the length of lines that nobody sees"
     if command -v mandoc > /dev/null; then
-        mandoc -T lint "$page" 2>&1 | grep -v 'longer than 80 bytes' > "$out" && fail "$(head -n 5 "$out")"
+        mandoc -T lint < "$page" 2>&1 | grep -v 'longer than 80 bytes' > "$out" && fail "$(head -n 5 "$out")"
     else
         skip 'mandoc is missing'
     fi
