@@ -213,7 +213,7 @@ static work sums_of(writer *at, enum mist_layer_kind kind, uint32_t now,
 
     when.moment = MIST_MOMENT_SETTLE;
     out = mist_stage_add_work(at, out, mist_stage_pieces(at, kind, when));
-    if (now == 0)
+    if (now != MIST_IF_LAST)
         partial = mist_stage_by_zero(at, 2, partial, none);
     else if (which == MIST_STAGE_THAT_LEAVE)
         partial = mist_stage_by_zero(at, 2, partial, if_some_leave(at, partial, none));
@@ -229,8 +229,9 @@ static work sums_of(writer *at, enum mist_layer_kind kind, uint32_t now,
 /* Those that follow the pass; a stage that pauses puts off what stays. */
 static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
 {
-    return sums_of(at, kind, now,
-                   now && at->pauses ? MIST_STAGE_THAT_LEAVE : MIST_STAGE_ALL);
+    bool puts_off = now == MIST_IF_LAST && at->pauses;
+
+    return sums_of(at, kind, now, puts_off ? MIST_STAGE_THAT_LEAVE : MIST_STAGE_ALL);
 }
 
 static work leaves(writer *at, struct visit visit, uint32_t now)

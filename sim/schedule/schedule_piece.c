@@ -71,8 +71,7 @@ const struct mist_room mist_rooms[] = {
     /* Weights that are cut over ranks or live in the host, whole, to compute with. */
     ROOM(WEIGHTS, PASSED, WEIGHTS, WHOLE, WORK, BRINGS | SHARDS_WEIGHTS, 0),
     ROOM(WEIGHTS, PASSED, WEIGHTS, WHOLE, WORK, BRINGS | WEIGHTS_AWAY, SHARDS_WEIGHTS),
-    /* What a step on the device reads of the host's; and of weights what it writes, where it is in front of all
-       forwards. */
+    /* What a step on the device reads of the host's, and writes of it where it is in front of all forwards. */
     ROOM(WEIGHTS, NEXT_STEPPED, WEIGHTS, HOME, WORK, STEPS | WEIGHTS_AWAY, BRINGS | ON_HOST),
     ROOM(WEIGHTS, NEXT_STEPPED, WEIGHTS, HOME, WORK, STEPS | WEIGHTS_AWAY | ON_HOST | SHARDS_STATE, BRINGS | SHARDS_WEIGHTS),
     ROOM(WEIGHTS, STEPPED, GRADIENTS, UPDATE, WORK, STEPS | GRADIENTS_AWAY, ON_HOST),

@@ -1,0 +1,187 @@
+/*
+ * What is offloaded costs time, by the closed form: as a ratio rises and all else stays,
+ * neither t nor what a stage takes with one micro-batch, t + d, falls, so no plan gets
+ * faster. The search counts on it (tune/search.h, step 4). Random stages of two blocks and
+ * more, of all roles, on made-up machines; updates on the host, which relieve the device,
+ * are left out.
+ *
+ * Gradients that leave a later stage are the exception: they are summed over ranks before,
+ * beside the last backward, the others in the pause behind it (mist_schedule_pauses), where
+ * nobody waits for them either; so t + d falls by a little. And a bundle of three channels
+ * is not quite monotone in each.
+ *
+ * MIST_SEED: which stages; MIST_STAGES: how many of each model, role and machine; MIST_PRINT:
+ * those that get faster.
+ */
+#include "tests/unit/test.h"
+
+#include "core/random.h"
+#include "sim/closed_form/stage_model.h"
+#include "tests/prop/made_up_machines.h"
+#include "tests/unit/tiny_models.h"
+
+#include <math.h>
+
+enum {
+    SEED = 20261123,
+    N_MODELS = 6,
+    N_STAGES = 20,
+    N_RATIOS = 4,
+    N_STEPS = 8,
+    N_ROLES = 4
+};
+
+static struct mist_err err;
+
+static int pick(struct mist_random *random, int low, int high)
+{
+    return low + (int)mist_random_below(random, high - low + 1);
+}
+
+/* A model whose larger blocks take longer to move than the latency. */
+static struct mist_model draw_model(struct mist_random *random)
+{
+    enum mist_family family = pick(random, 0, 1) ? MIST_FAMILY_GPT : MIST_FAMILY_LLAMA;
+    struct mist_model model = mist_tiny_model(family, 8);
+
+    model.hidden = 24 << pick(random, 2, 5);
+    model.head_dim = model.hidden / model.n_heads;
+    model.ffn = 4 * model.hidden;
+    model.ties_embeddings = pick(random, 0, 1);
+    return model;
+}
+
+static void draw_knobs(struct mist_random *random, double knobs[MIST_STAGE_N_COLUMNS])
+{
+    int n_layers = pick(random, 2, 8), n_checkpointed = pick(random, 0, n_layers);
+    int g = pick(random, 1, 8);
+
+    knobs[MIST_STAGE_LAYERS] = n_layers;
+    knobs[MIST_STAGE_CHECKPOINTED] = n_checkpointed;
+    knobs[MIST_STAGE_LEAN] = pick(random, 0, n_layers - n_checkpointed);
+    knobs[MIST_STAGE_ZERO] = pick(random, 0, 3);
+    for (int r = 0; r < N_RATIOS; r++)
+        knobs[MIST_STAGE_OFFLOAD_WEIGHTS + r] =
+            pick(random, 0, 1) ? pick(random, 0, N_STEPS) / (double)N_STEPS : 0;
+    knobs[MIST_STAGE_UPDATE_ON_HOST] = 0;
+    knobs[MIST_STAGE_IN_FLIGHT] = pick(random, 1, g < 4 ? g : 4);
+    knobs[MIST_STAGE_MICRO_BATCHES] = g;
+}
+
+/* How much of t + d (or t) is saved at most by one step of a ratio. */
+static double find_saving(const struct mist_stage_model *model,
+                          const struct mist_stage_values *values,
+                          const double knobs[MIST_STAGE_N_COLUMNS], int ratio,
+                          void *scratch)
+{
+    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
+    double rising[N_STEPS + 1], t[N_STEPS + 1], d[N_STEPS + 1], most = 0;
+    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
+        [MIST_STAGE_STABLE] = t, [MIST_STAGE_EXTRA] = d};
+
+    for (int i = 0; i <= N_STEPS; i++)
+        rising[i] = i / (double)N_STEPS;
+    for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
+        columns[k] = (struct mist_tape_input){NULL, knobs[k]};
+    columns[MIST_STAGE_OFFLOAD_WEIGHTS + ratio].column = rising;
+    mist_stage_model_eval(model, values, columns, N_STEPS + 1, outputs, scratch);
+    for (int i = 1; i <= N_STEPS; i++) {
+        double whole_s = t[i - 1] + d[i - 1];
+        most = fmax(most, (t[i - 1] - t[i]) / t[i - 1]);
+        most = fmax(most, (whole_s - t[i] - d[i]) / whole_s);
+    }
+    return most;
+}
+
+static void print_stage(const double knobs[MIST_STAGE_N_COLUMNS],
+                        const struct mist_stage_shape *shape, int ratio, double saving)
+{
+    printf("# %.4f saved by ratio %d: first %d last %d b %d dp %d tp %d:", saving, ratio,
+           shape->is_first, shape->is_last, (int)shape->micro_batch, (int)shape->dp,
+           (int)shape->tp);
+    for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
+        printf(" %g", knobs[k]);
+    printf("\n");
+}
+
+/* The largest saving of a random stage of a model, by ratio. */
+static void check_stage(struct mist_random *random, const struct mist_stage_model *model,
+                        int role, double most[N_RATIOS], void *scratch)
+{
+    struct mist_stage_shape shape = {
+        .is_first = role & 1,
+        .is_last = role & 2,
+        .micro_batch = pick(random, 1, 4),
+        .dp = 1 << pick(random, 0, 2),
+        .tp = 1,
+        .n_nodes = 1,
+    };
+    double knobs[MIST_STAGE_N_COLUMNS];
+    struct mist_stage_values values;
+
+    shape.n_devices = shape.dp;
+    must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
+    draw_knobs(random, knobs);
+    for (int r = 0; r < N_RATIOS; r++) {
+        double saving = find_saving(model, &values, knobs, r, scratch);
+        if (saving > 1e-9 && getenv("MIST_PRINT"))
+            print_stage(knobs, &shape, r, saving);
+        most[r] = fmax(most[r], saving);
+    }
+}
+
+/* Of n stages of each role of a random model. */
+static void check_model(struct mist_random *random, const struct mist_cost_model *costs,
+                        int n, double most[N_ROLES][N_RATIOS])
+{
+    struct mist_model trained = draw_model(random);
+    struct mist_job job = {.seq_len = 32 * pick(random, 1, 4)};
+    struct mist_stage_model *model;
+
+    must(mist_stage_model_new(&trained, costs, &job, 1, &model, &err), &err);
+    void *scratch =
+        aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
+    assert_non_null(scratch);
+    for (int role = 0; role < N_ROLES; role++)
+        for (int i = 0; i < n; i++)
+            check_stage(random, model, role, most[role], scratch);
+    free(scratch);
+    mist_stage_model_free(model);
+}
+
+static void offloading_costs_time(void **state)
+{
+    /* by ratio: weights, gradients, optimizer, activations */
+    static const double most_frac[N_RATIOS] = {0.005, 0.03, 1e-9, 1e-9};
+    static const char *const names[N_ROLES] = {"middle", "first", "last", "only"};
+    int n = getenv("MIST_STAGES") ? atoi(getenv("MIST_STAGES")) : N_STAGES;
+    uint64_t seed = test_seed(SEED);
+    struct mist_random random;
+
+    mist_random_init(&random, seed);
+    for (int m = 0; m < N_MACHINES; m++) {
+        struct mist_trace_set traces;
+        struct mist_cost_model *costs;
+        make_machine(&traces, &machines[m]);
+        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        double most[N_ROLES][N_RATIOS] = {{0}};
+        for (int i = 0; i < N_MODELS; i++)
+            check_model(&random, costs, n, most);
+        for (int role = 0; role < N_ROLES; role++) {
+            print_message("%s, %s: saved at most %.4f %.4f %.4f %.4f\n", machines[m].name,
+                          names[role], most[role][0], most[role][1], most[role][2],
+                          most[role][3]);
+            for (int r = 0; r < N_RATIOS; r++)
+                assert_true(most[role][r] <= most_frac[r]);
+        }
+        mist_cost_model_free(costs);
+        mist_trace_set_fini(&traces);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(offloading_costs_time)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
