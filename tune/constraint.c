@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const names[MIST_N_QUANTITIES] = {
+static const char *const names[MIST_N_CONSTRAINT_OF] = {
     "stages", "micro-batches", "layers", "devices", "dp", "tp", "micro-batch", "memory"};
 
 /* ------------------------------------------------------------------------- from text */
@@ -70,16 +70,16 @@ static enum mist_status read_number(struct reader *at, double *out)
 }
 
 /* The quantity of the longest name that stands here. */
-static enum mist_status read_name(struct reader *at, enum mist_quantity *out)
+static enum mist_status read_name(struct reader *at, enum mist_constraint_of *out)
 {
     size_t longest = 0;
 
     skip_blanks(at);
-    for (int i = 0; i < MIST_N_QUANTITIES; i++) {
+    for (int i = 0; i < MIST_N_CONSTRAINT_OF; i++) {
         size_t n = strlen(names[i]);
         if (n > longest && strncmp(at->at, names[i], n) == 0) {
             longest = n;
-            *out = (enum mist_quantity)i;
+            *out = (enum mist_constraint_of)i;
         }
     }
     if (longest == 0 || isalnum((unsigned char)at->at[longest]))
@@ -129,7 +129,7 @@ static enum mist_status read_quantity(struct reader *at, double coefficient)
     }
     if (status != MIST_OK)
         return status;
-    if (term.of < MIST_QUANTITY_LAYERS && term.scope != MIST_SCOPE_EACH) {
+    if (term.of < MIST_CONSTRAINT_LAYERS && term.scope != MIST_SCOPE_EACH) {
         at->at = name;
         return fail(at, "a quantity of a stage inside of sum() and before [");
     }
@@ -207,7 +207,7 @@ enum mist_status mist_constraints_add(struct mist_constraints *to, const char *t
     if (!is_most)
         constraint.lower = -at.constant;
     for (int i = 0; i < constraint.n_terms; i++)
-        has_memory = has_memory || constraint.terms[i].of == MIST_QUANTITY_MEMORY;
+        has_memory = has_memory || constraint.terms[i].of == MIST_CONSTRAINT_MEMORY;
     if (has_memory)
         return take_memory(&at, to);
     if (constraint.n_terms == 0 || at.has_bytes)
@@ -225,7 +225,7 @@ enum mist_status mist_constraints_add(struct mist_constraints *to, const char *t
 
 static bool is_of_plan(const struct mist_constraint_term *term)
 {
-    return term->of < MIST_QUANTITY_LAYERS;
+    return term->of < MIST_CONSTRAINT_LAYERS;
 }
 
 int32_t mist_constraint_n_times(const struct mist_constraint *of, int32_t n_stages)
@@ -243,21 +243,23 @@ double mist_constraint_of_plan(const struct mist_constraint *of, int32_t n_stage
 
     for (int i = 0; i < of->n_terms; i++)
         if (is_of_plan(&of->terms[i]))
-            sum += of->terms[i].coefficient *
-                   (of->terms[i].of == MIST_QUANTITY_STAGES ? n_stages : n_micro_batches);
+            sum +=
+                of->terms[i].coefficient *
+                (of->terms[i].of == MIST_CONSTRAINT_STAGES ? n_stages : n_micro_batches);
     return sum;
 }
 
-static double value_of(enum mist_quantity quantity, const struct mist_search_choice *of)
+static double value_of(enum mist_constraint_of quantity,
+                       const struct mist_search_choice *of)
 {
     switch (quantity) {
-    case MIST_QUANTITY_LAYERS:
+    case MIST_CONSTRAINT_LAYERS:
         return of->n_layers;
-    case MIST_QUANTITY_DEVICES:
+    case MIST_CONSTRAINT_DEVICES:
         return mist_space_n_devices(&of->shape);
-    case MIST_QUANTITY_DP:
+    case MIST_CONSTRAINT_DP:
         return of->shape.dp;
-    case MIST_QUANTITY_TP:
+    case MIST_CONSTRAINT_TP:
         return of->shape.tp;
     default:
         return of->micro_batch;

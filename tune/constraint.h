@@ -26,16 +26,16 @@
 
 struct mist_search_choice;
 
-enum mist_quantity {
-    MIST_QUANTITY_STAGES,
-    MIST_QUANTITY_MICRO_BATCHES,
-    MIST_QUANTITY_LAYERS, /* from here on of a stage */
-    MIST_QUANTITY_DEVICES,
-    MIST_QUANTITY_DP,
-    MIST_QUANTITY_TP,
-    MIST_QUANTITY_MICRO_BATCH,
-    MIST_QUANTITY_MEMORY,
-    MIST_N_QUANTITIES
+enum mist_constraint_of {
+    MIST_CONSTRAINT_STAGES,
+    MIST_CONSTRAINT_MICRO_BATCHES,
+    MIST_CONSTRAINT_LAYERS, /* from here on of a stage */
+    MIST_CONSTRAINT_DEVICES,
+    MIST_CONSTRAINT_DP,
+    MIST_CONSTRAINT_TP,
+    MIST_CONSTRAINT_MICRO_BATCH,
+    MIST_CONSTRAINT_MEMORY,
+    MIST_N_CONSTRAINT_OF
 };
 
 enum mist_scope { MIST_SCOPE_EACH, MIST_SCOPE_ONE, MIST_SCOPE_SUM };
@@ -44,7 +44,7 @@ enum { MIST_CONSTRAINT_MAX_TERMS = 16, MIST_MAX_CONSTRAINTS = 32 };
 
 struct mist_constraint_term {
     double coefficient;
-    enum mist_quantity of;
+    enum mist_constraint_of of;
     enum mist_scope scope; /* of a quantity of a stage */
     int32_t i_stage;       /* ONE; below 0: from the end */
 };

@@ -399,7 +399,7 @@ static bool are_of_splits(const struct mist_constraints *constraints,
 {
     for (int k = 0; k < constraints->n; k++)
         for (int i = 0; i < constraints->of[k].n_terms; i++)
-            if (constraints->of[k].terms[i].of > MIST_QUANTITY_DEVICES)
+            if (constraints->of[k].terms[i].of > MIST_CONSTRAINT_DEVICES)
                 return of->n_shapes == 1;
     return true;
 }
