@@ -175,7 +175,7 @@ static struct round round_of(const writer *at)
 static work needs(writer *at, struct visit before, struct visit visit)
 {
     enum mist_layer_kind kind = kind_of(visit);
-    bool is_there = visit.position == before.position && visit.is_backward;
+    bool is_there = visit.position == before.position;
     bool reads = kind != EMBEDDING || !visit.is_backward;
     bool begins = kind == HEAD ? !visit.is_backward : visit.is_backward;
     work out = mist_stage_no_work(at);

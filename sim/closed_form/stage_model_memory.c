@@ -290,25 +290,13 @@ static mist_expr others(writer *at)
     return mul(at, sub(at, at->in_flight, num(at, 1)), kept(at));
 }
 
-/* The same, and behind a backward of kind its gradients, which wait with ZeRO-2 for what is
- * computed on their sum. */
+/* The same, and behind a backward of kind its gradients, which wait for what is computed on
+ * their sum, or leave for the host. */
 static mist_expr others_and_waiting(writer *at, enum mist_layer_kind kind)
 {
     mist_expr waiting = add(at, fresh(at, kind), rooms(at, kind, MIST_UNTIL_SETTLED));
 
-    if (at->offloads)
-        waiting = mist_stage_by_zero(at, 2, waiting, num(at, 0));
     return add(at, others(at), waiting);
-}
-
-/* The same while backwards go on: without ZeRO-2 they wait in the last micro-batch, when
- * nothing else is in flight. */
-static mist_expr others_or_waiting(writer *at, enum mist_layer_kind kind)
-{
-    mist_expr most = others_and_waiting(at, kind);
-    mist_expr last = mist_stage_by_zero(at, 2, num(at, 0), fresh(at, kind));
-
-    return at->offloads ? max(at, most, last) : most;
 }
 
 /* In the first micro-batch, where the step is taken apart: the state that the step of a
@@ -407,7 +395,7 @@ static mist_expr backward_of_last(writer *at)
     if (at->is_first)
         sum = add(at, sum, if_below(at, 1, at->n_layers, none, next));
     if (at->is_last)
-        return add(at, sum, others_or_waiting(at, HEAD));
+        return add(at, sum, others_and_waiting(at, HEAD));
     mist_expr behind = others_and_waiting(at, at->is_first ? EMBEDDING : BLOCK);
     behind = max(at, add(at, others(at), swapped(at, 0)), sub(at, behind, kept(at)));
     return add(at, sum, if_below(at, 1, at->in_flight, behind, stepped(at, BLOCK)));
@@ -420,7 +408,7 @@ static mist_expr backward_of_second_last(writer *at)
     sum = add(at, sum, add(at, scratch_backward(at, 1), next_input(at)));
     sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 2));
     sum = add(at, sum, two_fresh(at, 2));
-    sum = add(at, sum, others_or_waiting(at, BLOCK));
+    sum = add(at, sum, others_and_waiting(at, BLOCK));
     return if_below(at, 1, at->n_layers, sum, num(at, 0));
 }
 
@@ -446,7 +434,7 @@ static mist_expr backward_of_first(writer *at)
                            : mist_expr_select_le(at->pool, at->in_flight, one,
                                                  brought(at, BLOCK), for_another(at)));
     return add(at, sum,
-               if_below(at, 1, at->n_layers, others_or_waiting(at, BLOCK), others(at)));
+               if_below(at, 1, at->n_layers, others_and_waiting(at, BLOCK), others(at)));
 }
 
 static mist_expr backward_of_embedding(writer *at)
@@ -458,7 +446,7 @@ static mist_expr backward_of_embedding(writer *at)
     next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), next,
                                max(at, next, for_another(at)));
     sum = add(at, sum, add(at, next, fresh(at, EMBEDDING)));
-    return add(at, sum, others_or_waiting(at, BLOCK));
+    return add(at, sum, others_and_waiting(at, BLOCK));
 }
 
 /* ----------------------------------------------------------------------------- steps */

@@ -198,14 +198,22 @@ static void fetch_activations(struct mist_schedule_builder *at,
     }
 }
 
-/* Whether the buffer that the pass before worked with serves this one, too. What was
- * brought for a backward does not come when only the loss is computed. */
-static bool has_weights(const struct mist_schedule_builder *at, int32_t i_pass,
-                        const struct mist_schedule_slab *slab)
+/* Whether the buffer that the pass before worked with serves this one, too. */
+static bool has_weights(int32_t i_pass, const struct mist_schedule_slab *slab)
 {
-    return slab->weights_pass >= 0 && slab->weights_pass == i_pass - 1 &&
-           (at->passes[i_pass].slot->kind != MIST_SLOT_FORWARD ||
-            at->passes[i_pass - 1].slot->kind == MIST_SLOT_FORWARD);
+    return slab->weights_pass >= 0 && slab->weights_pass == i_pass - 1;
+}
+
+/* Whether weights for a pass are there for a forward as well: of its own, or of the same
+ * module right behind it. They come when only the loss is computed, too. */
+static bool serves_forward(const struct mist_schedule_builder *at, int32_t i_pass)
+{
+    const struct mist_schedule_pass *pass = &at->passes[i_pass];
+    bool has_next =
+        i_pass + 1 < at->n_passes && pass[1].i_module == pass->i_module;
+
+    return pass->slot->kind == MIST_SLOT_FORWARD ||
+           (has_next && pass[1].slot->kind == MIST_SLOT_FORWARD);
 }
 
 /* Fetches the weights of a slab for a pass, unless they are there. */
@@ -215,11 +223,11 @@ static void fetch_slab(struct mist_schedule_builder *at, int32_t i_pass, int32_t
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     bool is_there = is_resident(at, mist_schedule_plan_slab(at, i_module, i_slab)) ||
-                    has_weights(at, i_pass, state);
+                    has_weights(i_pass, state);
 
     if (updates || !is_there)
         fetch_weights(at, i_module, i_slab, pass->slot->micro_batch,
-                      pass->slot->kind == MIST_SLOT_FORWARD, updates);
+                      serves_forward(at, i_pass), updates);
     state->weights_pass = i_pass;
 }
 
@@ -244,12 +252,24 @@ void mist_schedule_fetch(struct mist_schedule_builder *at, int32_t i_pass)
         fetch_activations(at, pass);
 }
 
+/* Whether gradients of a module are still to leave for the host. */
+static bool are_leaving(const struct mist_schedule_builder *at, int32_t i_module)
+{
+    for (int32_t i = 0; i < at->n_settling; i++)
+        if (at->settling[i].i_module == i_module &&
+            !(at->settling[i].conditions & MIST_IF_SUMS_EACH))
+            return true;
+    return false;
+}
+
 void mist_schedule_fetch_gradients(struct mist_schedule_builder *at, int32_t i_pass)
 {
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
     const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
     uint32_t weights, gradients;
 
+    if (are_leaving(at, pass->i_module))
+        mist_schedule_settle(at, -1);
     mist_schedule_pass_slabs(at, pass, &weights, &gradients);
     for (int32_t s = 0; s < storage->n_slabs; s++)
         if (gradients >> s & 1)

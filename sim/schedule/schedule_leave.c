@@ -5,8 +5,8 @@
  * Gradients are summed over data-parallel ranks once per step, behind the last
  * micro-batch (its own sums first: over the tensor-parallel ranks where each saw a part,
  * with the head's where the embedding is tied), or after every micro-batch; then the sums
- * are added up. Work on a sum waits in a queue until the next pass has been computed, so
- * that the communication has something to run beside.
+ * are added up. Work on a sum, and gradients for the host, wait in a queue until the next
+ * pass has been computed, so that what moves has something to run beside.
  */
 #include "sim/schedule/schedule_internal.h"
 
@@ -82,11 +82,10 @@ static void leave_slab(struct mist_schedule_builder *at, int32_t i_module, int32
     mist_schedule_add_pieces(at, MIST_MOMENT_SUM, &work);
     if (!adds_up)
         places[MIST_PLACE_SUM] = places[MIST_PLACE_WORK];
-    if (!sums_each && !(work.conditions & MIST_IF_LAST)) {
-        mist_schedule_add_pieces(at, MIST_MOMENT_SETTLE, &work);
+    if (!sums_each && !(work.conditions & (MIST_IF_LAST | MIST_IF_GRADIENTS_AWAY)))
         return;
-    }
-    /* the next pass must not wait for the room that the sum still reads */
+    /* the next pass must not wait for the room that the sum, or the way to the host, still
+     * reads */
     work.held = fresh;
     if (at->n_settling == MIST_SCHEDULE_MAX_SETTLING)
         mist_schedule_settle(at, 1);

@@ -86,8 +86,8 @@ struct mist_piece {
 enum mist_until {
     MIST_UNTIL_PASSED,  /* the pass that computes with it has */
     MIST_UNTIL_SUMMED,  /* the pass has; where gradients wait for their sum over ranks
-                              or micro-batches, what is computed on that, behind the next
-                              pass, has */
+                              or micro-batches, or leave for the host, the next one and
+                              what is computed on the sum have */
     MIST_UNTIL_SETTLED, /* what is computed on the sum, behind the next pass, has */
     MIST_UNTIL_STEPPED, /* the optimizer step of the slab has */
     MIST_UNTIL_NEXT_STEPPED, /* the next step has: it leaves beside that one */
