@@ -171,8 +171,9 @@ static struct round round_of(const writer *at)
 
 /* What is dispatched before a pass for the one behind it: weights, unless it has just
  * worked with them, and sums to add to. The embedding's backward reads no weights; the
- * head's forward begins its gradients. */
-static work needs(writer *at, struct visit before, struct visit visit)
+ * head's forward begins its gradients. now: MIST_IF_FIRST, MIST_IF_LAST of the first, the
+ * last micro-batch, 0 of a stable one. */
+static work needs(writer *at, struct visit before, struct visit visit, uint32_t now)
 {
     enum mist_layer_kind kind = kind_of(visit);
     bool is_there = visit.position == before.position;
@@ -189,7 +190,8 @@ static work needs(writer *at, struct visit before, struct visit visit)
     return mist_stage_add_work(
         at, out,
         mist_stage_pieces(at, kind,
-                          (struct mist_stage_when){.moment = MIST_MOMENT_GRADIENTS}));
+                          (struct mist_stage_when){.moment = MIST_MOMENT_GRADIENTS,
+                                                   .conditions = now}));
 }
 
 /* Whether a module has gradients that leave the device. */
@@ -200,8 +202,7 @@ static mist_expr if_some_leave(writer *at, mist_expr yes, mist_expr no)
                : no;
 }
 
-/* What a module's gradients of a micro-batch leave behind; now: MIST_IF_LAST of the last
- * one, 0 of a stable one; which of them. */
+/* What a module's gradients of a micro-batch leave behind; which of them. */
 static work sums_of(writer *at, enum mist_layer_kind kind, uint32_t now,
                     enum mist_stage_which which)
 {
@@ -250,7 +251,7 @@ static mist_expr window(writer *at, struct visit before, struct visit visit,
 {
     enum mist_layer_kind kind = kind_of(visit);
     work beside =
-        mist_stage_add_work(at, leaves(at, before, now), needs(at, visit, after));
+        mist_stage_add_work(at, leaves(at, before, now), needs(at, visit, after, now));
     mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
     mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind), none = num(at, 0);
 
@@ -545,13 +546,15 @@ static mist_expr first(writer *at)
                passes(at, false, 0));
 }
 
-/* Sums over ranks and norms. */
+/* Sums over ranks and norms; and less, as the first micro-batch finds no gradients to add
+ * to. */
 static mist_expr last(writer *at)
 {
+    mist_expr less = sub(at, passes(at, true, 0), passes(at, true, MIST_IF_FIRST));
     mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]);
 
     rest = add(at, rest, at->pauses ? reduce_behind(at) : zero_once(at));
-    return add(at, last_backward(at), rest);
+    return add(at, last_backward(at), sub(at, rest, less));
 }
 
 /* What programs of all modules compute. */
