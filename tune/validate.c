@@ -15,8 +15,9 @@
 /* Of a search, one candidate for so many plans that are wanted. */
 enum { CANDIDATES = 4 };
 
-/* Searches with less freedom may price a fifth of what the first does, or so many. */
-enum { FREE_CONFIGURATIONS = 1 << 20 };
+/* Searches with less freedom may price three times what the first does, in so many searches;
+ * or so many configurations. */
+enum { FREE_CONFIGURATIONS = 1 << 20, MOST_SEARCHES = 64 };
 
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
@@ -29,11 +30,17 @@ struct pooled {
     uint64_t hash;
 };
 
+/* What a question may use: groups of knobs, as the space has them, and behind these the
+ * four ratios. */
+enum { RATIOS = MIST_N_SPACE_GROUPS, N_USES = RATIOS + MIST_N_OFFLOADS };
+
 /* A search with no more freedom than the first. */
 struct question {
-    unsigned groups;
+    unsigned uses;
     int64_t limit_bytes;
-    double least_s;      /* no answer is faster by the closed form */
+    double least_s; /* no answer is faster by the closed form */
+    double hope_s;  /* the best one of the question that this one is a part of, by its
+                            passes */
     bool misses_nothing; /* that may fit; asked until nothing new comes */
     bool is_asked;
 };
@@ -166,7 +173,7 @@ static enum mist_status add_question(struct validation *at, const struct questio
                                      struct mist_err *err)
 {
     for (size_t i = 0; i < at->n_questions; i++)
-        if (at->questions[i].groups == of->groups &&
+        if (at->questions[i].uses == of->uses &&
             at->questions[i].limit_bytes == of->limit_bytes &&
             at->questions[i].misses_nothing == of->misses_nothing)
             return MIST_OK;
@@ -179,11 +186,11 @@ static enum mist_status add_question(struct validation *at, const struct questio
     return MIST_OK;
 }
 
-/* The groups of knobs that a candidate can't do without. */
-static unsigned find_groups(const struct mist_search_candidate *of)
+/* What a candidate can't do without. */
+static unsigned find_uses(const struct mist_search_candidate *of)
 {
     const struct mist_search_choice *first = &of->stages[0];
-    unsigned groups = 0;
+    unsigned uses = 0;
 
     for (int32_t i = 0; i < of->n_stages; i++) {
         const struct mist_search_choice *at = &of->stages[i];
@@ -192,45 +199,46 @@ static unsigned find_groups(const struct mist_search_candidate *of)
                         at->shape.tp != first->shape.tp ||
                         is_sequence != first->shape.is_sequence_parallel;
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            groups |= (unsigned)(at->offload[k] > 0) << MIST_SPACE_OFFLOAD;
-        groups |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
-                  (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
-                  (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
-                  (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
-                  (unsigned)is_other << MIST_SPACE_MESH |
-                  (unsigned)is_sequence << MIST_SPACE_SEQUENCE;
+            if (at->offload[k] > 0)
+                uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k);
+        uses |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
+                (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
+                (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
+                (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
+                (unsigned)is_other << MIST_SPACE_MESH |
+                (unsigned)is_sequence << MIST_SPACE_SEQUENCE;
     }
-    return groups;
+    return uses;
 }
 
 /* Questions with a bit less freedom whose answer may be another one than the n >= 1 of the
- * candidates that are looked at: without a group of knobs that some of them needs, and with
- * less memory than the largest of the best needs. */
+ * candidates that are looked at: without a group of knobs or a ratio that some of them needs,
+ * and with less memory than the largest of the best needs. */
 static enum mist_status ask_for_less(struct validation *at, const struct question of,
                                      const struct mist_search_candidate *candidates,
                                      const size_t *order, size_t n, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
     int64_t peak_bytes = 0;
-    unsigned groups = 0;
+    unsigned uses = 0;
 
     for (size_t i = 0; i < n; i++) {
         const struct mist_search_candidate *candidate = &candidates[order[i]];
-        groups |= find_groups(candidate);
+        uses |= find_uses(candidate);
         for (int32_t s = 0; s < candidate->n_stages && i < (n + 1) / 2; s++)
             if (candidate->stages[s].peak_bytes > peak_bytes)
                 peak_bytes = candidate->stages[s].peak_bytes;
     }
-    struct question less = {of.groups, of.limit_bytes, candidates[0].time_s, false,
-                            false};
+    struct question less = of;
+    less.is_asked = false;
     if (peak_bytes > 0) {
         less.limit_bytes = round_limit(peak_bytes, true);
         status = add_question(at, &less, err);
     }
     less.limit_bytes = of.limit_bytes;
-    for (int g = 0; g < MIST_N_SPACE_GROUPS && status == MIST_OK; g++) {
-        less.groups = of.groups & ~(1u << g);
-        if (groups >> g & 1u)
+    for (int u = 0; u < N_USES && status == MIST_OK; u++) {
+        less.uses = of.uses & ~(1u << u);
+        if (uses >> u & 1u)
             status = add_question(at, &less, err);
     }
     return status;
@@ -238,27 +246,68 @@ static enum mist_status ask_for_less(struct validation *at, const struct questio
 
 /* Under the real limit: what may fit although the closed form says it does not. */
 static enum mist_status ask_for_all(struct validation *at, const struct question of,
-                                    double least_s, struct mist_err *err)
+                                    struct mist_err *err)
 {
-    const struct question hopeful = {of.groups, of.limit_bytes, least_s, true, false};
+    struct question hopeful = of;
 
+    hopeful.misses_nothing = true;
+    hopeful.is_asked = false;
     return at->config->is_thorough && of.limit_bytes < INT64_MAX &&
                    of.limit_bytes == at->questions[0].limit_bytes
                ? add_question(at, &hopeful, err)
                : MIST_OK;
 }
 
+/* A candidate of a search by its passes. */
+struct ranked {
+    double passes_s; /* INFINITY: not priced */
+    size_t i;        /* its place by the closed form */
+};
+
+static int compare_ranked(const void *a_void, const void *b_void)
+{
+    const struct ranked *a = a_void, *b = b_void;
+
+    if (a->passes_s != b->passes_s)
+        return a->passes_s < b->passes_s ? -1 : 1;
+    return (a->i > b->i) - (a->i < b->i);
+}
+
+/* Sorts the candidates by their passes, of which the n best are priced. out: room for all. */
+static enum mist_status rank(const struct validation *at,
+                             const struct mist_search_result *of, size_t n,
+                             struct ranked *out, struct mist_err *err)
+{
+    struct mist_plan *plan = malloc(sizeof *plan); /* large */
+    enum mist_status status = MIST_OK;
+
+    if (!plan)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < of->n_candidates; i++)
+        out[i] = (struct ranked){INFINITY, i};
+    for (size_t i = 0; i < n && i < of->n_candidates && status == MIST_OK; i++) {
+        mist_validate_make_plan(at->config, &of->candidates[i], plan);
+        status = mist_stage_price_plan(at->config->price, plan, &out[i].passes_s, err);
+    }
+    free(plan);
+    if (of->n_candidates > 0)
+        qsort(out, of->n_candidates, sizeof *out, compare_ranked);
+    return status;
+}
+
 /*
  * Which of a search's candidates are looked at: half of n the best, then the best of every
  * case that is not among them, then the rest. order: room for all; returns how many.
  */
-static size_t choose(const struct mist_search_result *of, size_t n, size_t *order)
+static size_t choose(const struct mist_search_result *of, const struct ranked *ranked,
+                     size_t n, size_t *order)
 {
     size_t n_all = of->n_candidates, n_chosen = 0;
 
     n = n < n_all ? n : n_all;
     for (int pass = 0; pass < 3; pass++)
-        for (size_t i = 0; i < n_all && n_chosen < (pass == 0 ? (n + 1) / 2 : n); i++) {
+        for (size_t r = 0; r < n_all && n_chosen < (pass == 0 ? (n + 1) / 2 : n); r++) {
+            size_t i = ranked[r].i;
             bool is_had = false;
             for (size_t k = 0; k < n_chosen; k++)
                 is_had |= order[k] == i ||
@@ -275,19 +324,37 @@ static enum mist_status take(struct validation *at, struct question question, si
                              const struct mist_search_result *of, struct mist_err *err)
 {
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
-    enum mist_status status = MIST_OK;
+    struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
+    enum mist_status status = order && ranked
+                                  ? rank(at, of, CANDIDATES * n, ranked, err)
+                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
-    if (!order)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    n = choose(of, n, order);
+    n = status == MIST_OK ? choose(of, ranked, n, order) : 0;
     for (size_t i = 0; i < n && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);
+    if (n > 0) {
+        question.least_s = of->candidates[0].time_s;
+        question.hope_s = ranked[0].passes_s;
+    }
     if (status == MIST_OK && !question.misses_nothing)
-        status = ask_for_all(at, question, n > 0 ? of->candidates[0].time_s : 0, err);
+        status = ask_for_all(at, question, err);
     if (n > 0 && status == MIST_OK && !question.misses_nothing)
         status = ask_for_less(at, question, of->candidates, order, n, err);
     free(order);
+    free(ranked);
     return status;
+}
+
+/* The part of the space that a question is about. */
+static enum mist_status make_part(const struct mist_space *space, unsigned uses,
+                                  struct mist_space *out, struct mist_err *err)
+{
+    struct mist_bounds bounds = space->bounds;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        if (!(uses >> (RATIOS + k) & 1u))
+            bounds.of[MIST_KNOB_OFFLOAD + k].max = bounds.of[MIST_KNOB_OFFLOAD + k].min;
+    return mist_space_part(out, space, uses & ((1u << RATIOS) - 1), &bounds, err);
 }
 
 /* Searches, and takes what is best into the pool. */
@@ -315,11 +382,11 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         how.cutoff_s = isinf(at->best_s) ? 0 : find_cutoff(at);
     }
     enum mist_status status = MIST_OK;
-    if (question.groups != space->groups)
-        status = mist_space_part(&part, space, question.groups, &space->bounds, err);
+    bool is_whole = question.uses == at->questions[0].uses;
+    if (!is_whole)
+        status = make_part(space, question.uses, &part, err);
     if (status == MIST_OK)
-        status = mist_search_run(question.groups == space->groups ? space : &part, &how,
-                                 &result, err);
+        status = mist_search_run(is_whole ? space : &part, &how, &result, err);
     mist_space_fini(&part);
     if (status != MIST_OK)
         return status;
@@ -497,21 +564,22 @@ static bool is_worth_asking(const struct validation *at, const struct question *
     if (of->is_asked)
         return false;
     if (at->result.n_plans == 0)
-        return of->groups == at->questions[0].groups;
+        return of->uses == at->questions[0].uses;
     int64_t n_spent = of->misses_nothing ? at->n_hopeful : find_spent(at) - at->n_hopeful;
     return of->least_s <= find_cutoff(at) &&
            (n_spent < FREE_CONFIGURATIONS ||
-            n_spent < (of->misses_nothing ? 1 : 3) * at->result.search.n_priced);
+            (at->result.n_searches < MOST_SEARCHES &&
+             n_spent < (of->misses_nothing ? 1 : 3) * at->result.search.n_priced));
 }
 
-/* The question whose answer may be the fastest; NULL: there is none. */
+/* The question that promises the fastest answer; NULL: there is none. */
 static struct question *find_question(const struct validation *at)
 {
     struct question *best = NULL;
 
     for (size_t i = 0; i < at->n_questions; i++)
         if (is_worth_asking(at, &at->questions[i]) &&
-            (!best || at->questions[i].least_s < best->least_s))
+            (!best || at->questions[i].hope_s < best->hope_s))
             best = &at->questions[i];
     return best;
 }
@@ -519,7 +587,7 @@ static struct question *find_question(const struct validation *at)
 static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 {
     const struct question first = {
-        .groups = at->config->space->groups,
+        .uses = at->config->space->groups | ((1u << MIST_N_OFFLOADS) - 1) << RATIOS,
         .limit_bytes = round_limit(at->config->limit_bytes, false),
     };
     enum mist_status status = add_question(at, &first, err);

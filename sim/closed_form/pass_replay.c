@@ -81,20 +81,21 @@ static void list_transfers(struct run *at)
 
 /* ------------------------------------------------------------------------------ slots */
 
-/* Without the sums behind the last one. */
-static double slot_s(const struct mist_pass_times *times, const struct mist_slot *slot)
+static double slot_s(const struct mist_pass_times *times, const struct mist_slot *slot,
+                     int32_t n_micro_batches)
 {
     bool takes_step = slot->micro_batch == 0 && !times->is_ahead;
+    bool sums = slot->micro_batch == n_micro_batches - 1;
 
     switch (slot->kind) {
     case MIST_SLOT_FORWARD:
         return times->forward_s + (takes_step ? times->first_s : 0);
     case MIST_SLOT_BACKWARD:
-        return times->backward_s;
+        return times->backward_s + (sums ? times->last_s : 0);
     case MIST_SLOT_BACKWARD_INPUT:
         return times->input_s;
     default:
-        return times->weight_s;
+        return times->weight_s + (sums ? times->last_s : 0);
     }
 }
 
@@ -118,8 +119,8 @@ static void advance(struct run *at, int32_t i_stage)
                                                                  : at->gradient_s[cell];
         if (isinf(ready_s))
             return;
-        stage->computed_s =
-            fmax(stage->computed_s, ready_s) + slot_s(&at->times[i_virtual], slot);
+        stage->computed_s = fmax(stage->computed_s, ready_s) +
+                            slot_s(&at->times[i_virtual], slot, order->n_micro_batches);
         if (is_forward)
             at->forward_s[cell] = stage->computed_s;
         else if (slot->kind != MIST_SLOT_BACKWARD_WEIGHT)
@@ -180,7 +181,7 @@ static double run(struct run *at)
         for (int32_t c = 0; c < order->n_chunks; c++)
             sums_s +=
                 at->times[mist_pipeline_virtual(order->schedule, order->n_stages, i, c)]
-                    .last_s;
+                    .behind_s;
         double moved_s = fmax(stage->sent_s, stage->received_s);
         end_s = fmax(end_s, fmax(stage->computed_s, moved_s) + sums_s);
     }

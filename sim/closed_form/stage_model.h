@@ -136,8 +136,8 @@ void mist_stage_model_sends(const struct mist_stage_values *values, double *forw
 /* Scratch bytes of one call of eval; one piece per thread, aligned to 64. */
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
 
-/* What an evaluation gives. t is FORWARD and BACKWARD and its transfers; d is FIRST and
- * LAST. */
+/* What an evaluation gives. t is FORWARDS and BACKWARDS and its transfers; d is FIRST, LAST
+ * and BEHIND. */
 enum mist_stage_output {
     MIST_STAGE_STABLE,   /* t, seconds */
     MIST_STAGE_EXTRA,    /* d */
@@ -147,8 +147,9 @@ enum mist_stage_output {
     MIST_STAGE_BACKWARDS,
     MIST_STAGE_BACKWARDS_INPUT, /* where it is split: input gradients, weight gradients */
     MIST_STAGE_BACKWARDS_WEIGHT,
-    MIST_STAGE_FIRST, /* extra seconds of the first micro-batch, of the last one */
+    MIST_STAGE_FIRST, /* extra seconds of the first micro-batch, of the last one's backward */
     MIST_STAGE_LAST,
+    MIST_STAGE_BEHIND, /* seconds behind that */
     MIST_STAGE_N_OUTPUTS
 };
 

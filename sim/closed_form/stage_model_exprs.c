@@ -504,14 +504,13 @@ static mist_expr steps_in_front(writer *at)
 
 /* -------------------------------------------------------------- extra: last backward */
 
-/* Sums taken apart: each beside the next pass, the first module's behind the last one. */
-static mist_expr last_backward(writer *at)
+/* Of sums taken apart, each beside the next pass, the first module's: behind the last one. */
+static mist_expr sums_of_first(writer *at)
 {
     work behind = sums(at, first_kind(at), MIST_IF_LAST);
-    mist_expr more = sub(at, passes(at, true, MIST_IF_LAST), passes(at, true, 0));
 
-    more = add(at, more, add(at, behind.seconds[GPU_GPU], behind.seconds[TO_HOST]));
-    return add(at, more, behind.seconds[COMPUTE]);
+    return add(at, add(at, behind.seconds[GPU_GPU], behind.seconds[TO_HOST]),
+               behind.seconds[COMPUTE]);
 }
 
 static mist_expr left(writer *at, enum mist_layer_kind kind, enum mist_stream stream)
@@ -546,15 +545,24 @@ static mist_expr first(writer *at)
                passes(at, false, 0));
 }
 
-/* Sums over ranks and norms; and less, as the first micro-batch finds no gradients to add
- * to. */
+/* Sums in the last micro-batch's backward; and less, as the first one finds no gradients to
+ * add to. */
 static mist_expr last(writer *at)
 {
-    mist_expr less = sub(at, passes(at, true, 0), passes(at, true, MIST_IF_FIRST));
+    mist_expr stable = passes(at, true, 0);
+    mist_expr more = sub(at, passes(at, true, MIST_IF_LAST), stable);
+    mist_expr less = sub(at, stable, passes(at, true, MIST_IF_FIRST));
+
+    return sub(at, more, less);
+}
+
+/* Sums behind all backwards, and norms. */
+static mist_expr sums_behind(writer *at)
+{
     mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]);
 
     rest = add(at, rest, at->pauses ? reduce_behind(at) : zero_once(at));
-    return add(at, last_backward(at), sub(at, rest, less));
+    return add(at, sums_of_first(at), rest);
 }
 
 /* What programs of all modules compute. */
@@ -584,6 +592,8 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     outputs[MIST_STAGE_STABLE] = add(at, both, way);
     outputs[MIST_STAGE_FIRST] = first(at);
     outputs[MIST_STAGE_LAST] = last(at);
+    outputs[MIST_STAGE_BEHIND] = sums_behind(at);
     outputs[MIST_STAGE_EXTRA] =
-        add(at, outputs[MIST_STAGE_FIRST], outputs[MIST_STAGE_LAST]);
+        add(at, outputs[MIST_STAGE_FIRST],
+            add(at, outputs[MIST_STAGE_LAST], outputs[MIST_STAGE_BEHIND]));
 }

@@ -209,8 +209,7 @@ static bool has_weights(int32_t i_pass, const struct mist_schedule_slab *slab)
 static bool serves_forward(const struct mist_schedule_builder *at, int32_t i_pass)
 {
     const struct mist_schedule_pass *pass = &at->passes[i_pass];
-    bool has_next =
-        i_pass + 1 < at->n_passes && pass[1].i_module == pass->i_module;
+    bool has_next = i_pass + 1 < at->n_passes && pass[1].i_module == pass->i_module;
 
     return pass->slot->kind == MIST_SLOT_FORWARD ||
            (has_next && pass[1].slot->kind == MIST_SLOT_FORWARD);
