@@ -10,10 +10,11 @@
  *      layers;
  *   4. offloading: what was over the limit is priced again with the four ratios on the
  *      grid {0, 1/2, 1}, unless none of the ratios' 0 and 1 brings it below the limit or
- *      a point of the frontier is no slower than it would be without offloading; then the
- *      neighbours of the offloaded points of the frontier in steps of 1/4 and 1/8. What
- *      Where the space allows it, each of these that offloads optimizer state is priced
- *      with the update on the device and on the host. What
+ *      a point of the frontier is no slower than it would be without offloading, or, with
+ *      the same of the four, with halves; then the neighbours of the offloaded points of
+ *      the frontier in steps of 1/4 and 1/8, but for those that only offload more than one
+ *      of the points. Where the space allows it, each of these that offloads optimizer
+ *      state is priced with the update on the device and on the host. What
  *      fits without offloading is never offloaded: that only costs time. This loses no
  *      point of the frontier over the coarse grid as long as nothing gets faster when a
  *      ratio rises, and halves fit only where wholes do;

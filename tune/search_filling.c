@@ -24,22 +24,25 @@ struct mist_search_block mist_search_make_block(const struct mist_search_columns
     return block;
 }
 
+/* What is 0 everywhere is priced faster if that is known. */
+static const double *unless_zero(const double *column, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (column[i] != 0)
+            return column;
+    return NULL;
+}
+
 enum mist_status mist_search_price_columns(struct mist_search_filling *at,
                                            struct mist_search_columns *columns,
                                            size_t first)
 {
     struct mist_search_block block = mist_search_make_block(columns, first);
-    struct mist_knob_range lean = mist_space_range(at->space, MIST_KNOB_LEAN);
-    bool is_base = columns == &at->base;
 
-    /* what is 0 everywhere is priced faster if that is known */
-    if (lean.max == 0 || (is_base && first == 0 && lean.min == 0))
-        block.n_lean = NULL;
+    block.n_lean = unless_zero(block.n_lean, block.n);
+    block.on_host = unless_zero(block.on_host, block.n);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        if (is_base && at->ratios[k].min <= 0)
-            block.offload[k] = NULL;
-    if (!at->space->allows_host_updates || !block.offload[MIST_OFFLOAD_OPTIMIZER])
-        block.on_host = NULL;
+        block.offload[k] = unless_zero(block.offload[k], block.n);
     at->work->n_priced += (int64_t)block.n;
     if (block.n == 0)
         return MIST_OK;
