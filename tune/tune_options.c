@@ -73,7 +73,8 @@ static const struct mist_option option_table[] = {
     {.name = "thorough",
      .kind = MIST_OPTION_FLAG,
      .group = "Search",
-     .help = "also plan what may fit although its memory is priced too high",
+     .help = "also plan what may fit although its memory is priced too high, and "
+             "what is beside the best",
      .offset = offsetof(struct mist_tune_options, is_thorough)},
     ROW("prefer-simple", MIST_OPTION_STRING, "Search", "FRAC",
         "take the plan with the fewest techniques that is no slower than that, such as "

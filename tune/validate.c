@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "tune/alike.h"
 #include "tune/arenas.h"
+#include "tune/neighbours.h"
 #include "tune/no_plan.h"
 
 #include <math.h>
@@ -28,6 +29,8 @@ enum { FREE_CONFIGURATIONS = 1 << 20, MOST_SEARCHES = 64 };
 struct pooled {
     struct mist_search_candidate of; /* its stages are in the arena of the pool */
     uint64_t hash;
+    double replayed_s; /* INFINITY: was not looked at, or does not hold */
+    bool is_explored;  /* its neighbours are in the pool */
 };
 
 /* What a question may use: groups of knobs, as the space has them, and behind these the
@@ -126,12 +129,13 @@ static struct mist_search_kind kind_of(const struct mist_search_candidate *of, i
 }
 
 /* Takes a candidate into the pool, if it is not there, with what the closed form itself
- * says of its memory. */
+ * says of its time and memory. */
 static enum mist_status pool_candidate(struct validation *at,
                                        const struct mist_search_candidate *candidate,
                                        struct mist_err *err)
 {
-    struct pooled pooled = {*candidate, hash_candidate(candidate)};
+    struct pooled pooled = {
+        .of = *candidate, .hash = hash_candidate(candidate), .replayed_s = INFINITY};
     size_t bytes = (size_t)candidate->n_stages * sizeof *candidate->stages;
 
     for (size_t i = 0; i < at->n_pool; i++)
@@ -150,6 +154,8 @@ static enum mist_status pool_candidate(struct validation *at,
         struct mist_search_kind kind = kind_of(candidate, i);
         status = mist_search_price_choice(at->search, &kind, &stages[i], err);
     }
+    pooled.of.time_s =
+        mist_search_time_s(candidate->n_micro_batches, candidate->n_stages, stages);
     if (status == MIST_OK)
         grown[at->n_pool++] = pooled;
     return status;
@@ -410,8 +416,8 @@ static enum mist_status ask(struct validation *at, size_t i_question,
 /* Candidates that are validated together, one index each. */
 struct group {
     const struct validation *at;
-    const struct mist_search_candidate **candidates; /* [n] */
-    struct mist_validated *out;                      /* [n] */
+    struct pooled **pooled;     /* [n] borrowed */
+    struct mist_validated *out; /* [n] */
     size_t n;
 };
 
@@ -445,7 +451,7 @@ static enum mist_status validate_some(void *context, int64_t begin, int64_t end,
     (void)i_thread;
     for (int64_t i = begin; i < end && status == MIST_OK; i++)
         status =
-            validate_one(group->at->config, group->candidates[i], &group->out[i], err);
+            validate_one(group->at->config, &group->pooled[i]->of, &group->out[i], err);
     return status;
 }
 
@@ -489,9 +495,10 @@ static enum mist_status run_group(struct validation *at, struct group *group,
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
         if (at->config->is_thorough)
-            status = note_arenas(at, group->candidates[i], plan->plan, err);
+            status = note_arenas(at, &group->pooled[i]->of, plan->plan, err);
         plan->i_looked = result->n_plans + result->n_dropped;
         if (plan->holds) {
+            group->pooled[i]->replayed_s = plan->plan->predicted.iteration_s;
             at->best_s = fmin(at->best_s, plan->plan->predicted.iteration_s);
             at->error_frac = fmax(at->error_frac,
                                   plan->closed_s / plan->plan->predicted.iteration_s - 1);
@@ -524,11 +531,11 @@ static void fill_group(struct validation *at, struct group *group)
     double cutoff_s = find_cutoff(at);
 
     for (group->n = 0; at->n_looked < at->n_pool; at->n_looked++) {
-        const struct pooled *pooled = &at->pool[at->n_looked];
+        struct pooled *pooled = &at->pool[at->n_looked];
         if (is_over(at) && (at->result.n_plans > 0 || group->n > 0))
             return;
         if (pooled->of.time_s <= cutoff_s)
-            group->candidates[group->n++] = &pooled->of;
+            group->pooled[group->n++] = pooled;
     }
 }
 
@@ -538,12 +545,12 @@ static enum mist_status look(struct validation *at, struct mist_err *err)
     size_t n = at->n_pool - at->n_looked + 1;
     struct group group = {
         .at = at,
-        .candidates = malloc(n * sizeof *group.candidates),
+        .pooled = malloc(n * sizeof *group.pooled),
         .out = calloc(n, sizeof *group.out),
     };
     enum mist_status status = MIST_OK;
 
-    if (!group.candidates || !group.out)
+    if (!group.pooled || !group.out)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     do {
         if (status != MIST_OK)
@@ -552,7 +559,7 @@ static enum mist_status look(struct validation *at, struct mist_err *err)
         if (group.n > 0)
             status = run_group(at, &group, err);
     } while (group.n > 0);
-    free(group.candidates);
+    free(group.pooled);
     free(group.out);
     return status;
 }
@@ -603,7 +610,48 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
             !at->questions[i].misses_nothing || at->n_pool == n_pool;
         next = is_over(at) ? NULL : find_question(at);
     }
-    at->result.was_stopped = is_over(at);
+    return status;
+}
+
+static enum mist_status take_neighbour(void *context,
+                                       const struct mist_search_candidate *candidate,
+                                       struct mist_err *err)
+{
+    return pool_candidate(context, candidate, err);
+}
+
+/* The fastest plan whose neighbours were not looked at; NULL: those of the fastest few all
+ * were. */
+static struct pooled *find_unexplored(const struct validation *at)
+{
+    struct pooled *best = NULL;
+    size_t n_faster = 0;
+
+    for (size_t i = 0; i < at->n_pool; i++) {
+        struct pooled *one = &at->pool[i];
+        if (!one->is_explored && isfinite(one->replayed_s) &&
+            (!best || one->replayed_s < best->replayed_s))
+            best = one;
+    }
+    for (size_t i = 0; i < at->n_pool && best; i++)
+        n_faster += at->pool[i].replayed_s < best->replayed_s;
+    return n_faster < at->config->n_best ? best : NULL;
+}
+
+/* Looks at the neighbours of the fastest few plans, and of those that are among them then,
+ * until nothing new comes. */
+static enum mist_status explore(struct validation *at, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    struct pooled *next;
+
+    while (status == MIST_OK && !is_over(at) && (next = find_unexplored(at))) {
+        const struct mist_search_candidate of = next->of;
+        next->is_explored = true;
+        status = mist_neighbours_list(at->config->space, &of, take_neighbour, at, err);
+        if (status == MIST_OK)
+            status = look(at, err);
+    }
     return status;
 }
 
@@ -640,7 +688,9 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
 
     mist_arena_init(&at.arena);
     enum mist_status status = ask_all(&at, err);
-
+    if (status == MIST_OK && config->is_thorough)
+        status = explore(&at, err);
+    at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)
         status = mist_no_plan_explain(config, &at.result, err);
     if (status == MIST_OK)

@@ -28,8 +28,11 @@
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
  * under the real limit each question is also asked for all that may fit, again and again
- * until nothing new comes or as much was priced as by the first search. Of two questions
- * the one with more freedom may then find less of what is found beyond the others.
+ * until nothing new comes or as much was priced as by the first search. In the end the
+ * fastest n_best plans are left a knob at a time (neighbours.h), and those that are among
+ * them then, since what is fastest by replay is near what is fast by the closed form. Of
+ * two questions the one with more freedom may then find less of what is found beyond the
+ * others.
  *
  * As the searches go down in memory, they also reach plans that hold where the closed
  * form was optimistic.
@@ -68,7 +71,7 @@ struct mist_validate_config {
     int32_t threads;             /* host threads per device */
     size_t n_best;               /* plans wanted at the most, >= 1 */
     double slower_frac; /* among them the simplest that is no slower than that; 0 */
-    bool is_thorough;   /* arenas correct the closed form, as above */
+    bool is_thorough; /* arenas correct the closed form, neighbours are tried, as above */
     struct mist_stage_price *price; /* borrowed */
 };
 

@@ -1,0 +1,95 @@
+/* Plans that differ from one in a knob. See neighbours.h. */
+#include "tune/neighbours.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What may change: each of these a step down and a step up. */
+enum knob { CHECKPOINTED, LEAN, ZERO, UPDATE, RATIO, N_KNOBS = RATIO + MIST_N_OFFLOADS };
+
+static bool can_be(const struct mist_space *space, const struct mist_search_choice *stage)
+{
+    int32_t n_open = stage->n_layers - stage->n_checkpointed;
+    bool can = stage->n_checkpointed >= 0 && n_open >= 0 && stage->zero >= 0 &&
+               stage->zero < mist_space_n_zero(space, stage->shape.dp) &&
+               mist_space_allows_value(space, MIST_KNOB_ZERO, stage->zero) &&
+               mist_space_allows_blocks(space, stage->n_layers, stage->n_checkpointed) &&
+               mist_space_allows_lean(space, n_open, stage->n_lean) &&
+               mist_space_allows_update(space, stage->offload[MIST_OFFLOAD_OPTIMIZER],
+                                        stage->updates_on_host);
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++) {
+        struct mist_knob_range ratio = mist_space_ratios(space, k);
+        can = can && stage->offload[k] >= ratio.min && stage->offload[k] <= ratio.max;
+    }
+    return can;
+}
+
+/* Moves a stage by a step of -1 or 1; false: it can't, and is left as it is. */
+static bool move_stage(const struct mist_space *space, enum knob knob, int step,
+                       struct mist_search_choice *stage)
+{
+    struct mist_search_choice moved = *stage;
+    bool is_lean = stage->n_lean > 0;
+
+    switch (knob) {
+    case CHECKPOINTED:
+        moved.n_checkpointed += step;
+        break;
+    case LEAN:
+        is_lean = step > 0;
+        break;
+    case ZERO:
+        moved.zero += step;
+        break;
+    case UPDATE:
+        moved.updates_on_host = step > 0;
+        break;
+    default:
+        moved.offload[knob - RATIO] =
+            (int8_t)(moved.offload[knob - RATIO] + step * space->ratio_step);
+    }
+    moved.n_lean = is_lean ? moved.n_layers - moved.n_checkpointed : 0;
+    if (moved.offload[MIST_OFFLOAD_OPTIMIZER] == 0)
+        moved.updates_on_host = false;
+    if (!can_be(space, &moved))
+        return false;
+    *stage = moved;
+    return true;
+}
+
+/* One stage, or all that can be moved (i_stage -1). */
+static bool move(const struct mist_space *space, enum knob knob, int step,
+                 int32_t i_stage, int32_t n_stages, struct mist_search_choice *stages)
+{
+    bool has_moved = false;
+
+    for (int32_t i = 0; i < n_stages; i++)
+        if (i_stage < 0 || i == i_stage)
+            has_moved |= move_stage(space, knob, step, &stages[i]);
+    return has_moved;
+}
+
+enum mist_status mist_neighbours_list(const struct mist_space *space,
+                                      const struct mist_search_candidate *of,
+                                      mist_neighbours_take *take, void *context,
+                                      struct mist_err *err)
+{
+    int32_t n_apart = of->n_stages > 1 && !space->bounds.is_uniform ? of->n_stages : 0;
+    size_t bytes = (size_t)of->n_stages * sizeof *of->stages;
+    struct mist_search_choice *stages = malloc(bytes);
+    struct mist_search_candidate neighbour = *of;
+    enum mist_status status =
+        stages ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    neighbour.stages = stages;
+    for (int32_t i = -1; i < n_apart; i++)
+        for (int knob = 0; knob < N_KNOBS; knob++)
+            for (int step = -1; step <= 1 && status == MIST_OK; step += 2) {
+                memcpy(stages, of->stages, bytes);
+                if (move(space, (enum knob)knob, step, i, of->n_stages, stages))
+                    status = take(context, &neighbour, err);
+            }
+    free(stages);
+    return status;
+}
