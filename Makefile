@@ -98,7 +98,7 @@ include tests/faults/faults.mk
 $(BUILD)/plots/scripts.o: $(wildcard plots/*.gp)
 $(BUILD)/core/options_man.o: core/manual/words.man
 $(BUILD)/sim/sim_options.o: sim/mist_sim.man
-$(BUILD)/tune/mist_tune.o: tune/mist_tune.man
+$(BUILD)/tune/tune_options.o: tune/mist_tune.man
 $(BUILD)/exec/train/train_options.o: exec/mist_exec.man
 $(BUILD)/profile/mist_profile.o: profile/mist_profile.man
 $(BUILD)/plots/mist_plot.o: plots/mist_plot.man
