@@ -12,7 +12,8 @@ Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2))
 
 # The one list of Debian packages: what builds, runs and tests Mist on a bare Debian 12.
-PACKAGES_BUILD := gcc make pkg-config libc6-dev libcsv-dev libjansson-dev zlib1g-dev libglpk-dev libdnnl-dev libopenmpi-dev
+PACKAGES_BUILD := gcc make pkg-config libc6-dev libcsv-dev libjansson-dev zlib1g-dev libglpk-dev libdnnl-dev \
+                  libopenmpi-dev
 PACKAGES_RUN   := openmpi-bin gnuplot-nox fonts-dejavu-core
 PACKAGES_TEST  := g++ libcmocka-dev perl locales
 PACKAGES       := $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)

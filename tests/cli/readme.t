@@ -110,7 +110,8 @@ for target in $(grep -oE '`make [a-z-]+' "$readme" | sed 's/.* //' | sort -u); d
     make "$target" || fail "make $target"
 done
 begin 'and every file'
-for file in $(grep -oE '`(\.package|[a-z]+)/[a-zA-Z0-9_./*-]+`|\]\([a-z/_.]+\)' "$readme" | tr -d '`]()' | grep -v '^traces/mine' | sort -u); do
+files=$(grep -oE '`(\.package|[a-z]+)/[a-zA-Z0-9_./*-]+`|\]\([a-z/_.]+\)' "$readme" | tr -d '`]()' | sort -u)
+for file in $files; do
     ls -d "$root"/$file > /dev/null 2>&1 || fail "$file"
 done
 finish
