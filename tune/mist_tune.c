@@ -156,7 +156,7 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
     const struct mist_tune_session *session = &at->session;
     const struct mist_tune_options *options = &at->options;
     struct mist_speed speed;
-    struct mist_bill bill;
+    struct mist_bill bill = {0};
     struct mist_tune_report report = {
         .space = &session->space,
         .traces = &session->traces,

@@ -68,6 +68,12 @@ same 'tp of all stages' 'sum(tp) >= 2 * stages' --fix tp=2
 same 'micro-batches' 'micro-batches <= 1' --max micro-batches=1
 same 'memory' 'memory <= 40MiB' --device-memory 40MiB
 
+begin 'a point of a sweep that no plan of keeps to it'
+# shellcheck disable=SC2086
+run $tune --constraint 'stages = 2' --sweep ranks=1:2 --csv
+expect_exit 0
+expect_stdout '^1,false,1,.*no plan keeps to --constraint stages = 2$'
+expect_stdout '^2,true,2,[0-9]'
 begin 'layers that differ between stages'
 # shellcheck disable=SC2086
 run $tune -o best.json --constraint 'layers[0] + 4 <= layers[-1],stages = 2'
