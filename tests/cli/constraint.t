@@ -2,7 +2,7 @@
 # mist-tune --constraint: plans keep to it, and what is wrong with one is said.
 . tests/cli/lib.sh
 
-tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q'
+tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q --glpk-time 10min'
 # wrong NAME REASON CONSTRAINT OPTIONS...
 # shellcheck disable=SC2086
 wrong() {
