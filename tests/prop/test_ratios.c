@@ -7,7 +7,7 @@
  *
  * Gradients that leave a later stage are the exception: they are summed over ranks before,
  * beside the last backward, the others in the pause behind it (mist_schedule_pauses), where
- * nobody waits for them either; so t + d falls by a little. And a bundle of three channels
+ * nobody waits for them either; so t + d falls by a little with each eighth. And a bundle of three channels
  * is not quite monotone in each.
  *
  * MIST_SEED: which stages; MIST_STAGES: how many of each model, role and machine; MIST_PRINT:
