@@ -9,10 +9,10 @@
  * More freedom is never slower. The closed form errs, so the best plan by replay is not
  * its first, and a larger space or a higher limit alone would lose plans that a smaller
  * question finds. So after the first search the same search is asked with less freedom:
- * without a group of knobs that a candidate uses which is looked at, and with less memory
- * than the best few need, and so on from there. What these find is replayed as well, and what a
- * smaller question would find is among it. A question whose candidates would be those of
- * a larger one is not asked. For that to hold
+ * without a group of knobs or an offload ratio that a candidate uses which is looked at, and
+ * with less memory than the best few need, and so on from there. What these find is
+ * replayed as well, and what a smaller question would find is among it. A question whose
+ * candidates would be those of a larger one is not asked. For that to hold
  *   - every question contributes equally many candidates, as many as it would alone;
  *   - limits of searches are numbers of six binary digits: the search with the least that
  *     is not below the real one comes first, and plans that do not hold are dropped;
@@ -22,8 +22,14 @@
  * mist_search_floors) and slower plans are cut off. The most promising question comes
  * first; when what they priced is more than some (FREE_CONFIGURATIONS), plans are only
  * looked for as far as the closed form was seen to err, and when it is three times the first
- * search's, no more is asked: in large spaces a better plan of a smaller question may be
- * missed by what the closed form errs.
+ * search's, or after MOST_SEARCHES, no more is asked: in large spaces a better plan of a
+ * smaller question may be missed by what the closed form errs.
+ *
+ * Passes. The formula over stages lets a stage hide its optimizer step while it waits for its
+ * first input, and sums behind its last backward. Stages that take these apart can't, and
+ * what they take longer adds up from stage to stage. So the candidates of a search are priced
+ * by their passes (mist_stage_price_plan()), which know that: the best by these are replayed,
+ * and a question promises what the best candidate takes of that which it is a part of.
  *
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and

@@ -41,6 +41,9 @@
  *   a busy first stage runs ahead while later ones work; and transfers meet in the order
  *   of the logical clock, which uneven stages do not keep.
  *
+ * - copies that take longer than what is computed meanwhile run ahead or behind by a pass or
+ *   two, as far as there is room; here they are waited for pass by pass.
+ *
  * - ratios act through whole tensors in the schedule (module_storage.h), here through any
  *   part of a block; embedding and head, which have one or two matrices, are done
  *   exactly. Every slab more than one costs the latency of its copies and collectives,

@@ -545,15 +545,27 @@ static mist_expr first(writer *at)
                passes(at, false, 0));
 }
 
-/* Sums in the last micro-batch's backward; and less, as the first one finds no gradients to
- * add to. */
+/* What the first micro-batch's backward takes less, as it finds no gradients in the host to
+ * add to: of each block what it is of one in the middle. */
+static mist_expr less_at_first(writer *at)
+{
+    const struct visit before = {AT_TOP, true}, visit = {AT_MIDDLE, true};
+    const struct visit after = {AT_BOTTOM, true};
+    mist_expr is_kept = num(at, 1);
+
+    if (!at->offloads)
+        return num(at, 0);
+    return mul(at, at->n_layers,
+               sub(at, window(at, before, visit, after, is_kept, 0),
+                   window(at, before, visit, after, is_kept, MIST_IF_FIRST)));
+}
+
+/* Sums in the last micro-batch's backward. */
 static mist_expr last(writer *at)
 {
-    mist_expr stable = passes(at, true, 0);
-    mist_expr more = sub(at, passes(at, true, MIST_IF_LAST), stable);
-    mist_expr less = sub(at, stable, passes(at, true, MIST_IF_FIRST));
+    mist_expr more = sub(at, passes(at, true, MIST_IF_LAST), passes(at, true, 0));
 
-    return sub(at, more, less);
+    return sub(at, more, less_at_first(at));
 }
 
 /* Sums behind all backwards, and norms. */
