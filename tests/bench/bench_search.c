@@ -1,7 +1,8 @@
 /*
  * Time of whole searches on a made-up H100-like cluster without measured kernels: GPT 22B
  * on 32 devices over the space of the original (one shape for all stages, ZeRO,
- * checkpointing, offloading) and over all of it, 175B on 1,024.
+ * checkpointing, offloading) and over all of it, 175B on 1,024, with and without lean
+ * layers.
  */
 #include "tests/bench/made_up_cluster.h"
 
@@ -91,13 +92,16 @@ int main(void)
     static const unsigned original =
         MIST_SPACE_ALL & ~(1u << MIST_SPACE_MESH) & ~(1u << MIST_SPACE_SEQUENCE) &
         ~(1u << MIST_SPACE_LEAN) & ~(1u << MIST_SPACE_SCHEDULE);
+    static const unsigned plain = MIST_SPACE_ALL & ~(1u << MIST_SPACE_LEAN);
     static const struct question questions[] = {
         {"gpt3-22b", 4, 512, original, INT64_C(80) << 30,
          "22B on 32, the original's space"},
         {"gpt3-22b", 4, 512, original, INT64_C(24) << 30, "the same with 24 GiB"},
         {"gpt3-22b", 4, 512, MIST_SPACE_ALL, INT64_C(80) << 30, "22B on 32"},
         {"gpt3-22b", 4, 512, MIST_SPACE_ALL, INT64_C(24) << 30, "the same with 24 GiB"},
+        {"gpt3-22b", 4, 512, plain, INT64_C(24) << 30, "and without lean layers"},
         {"gpt3-175b", 128, 1536, MIST_SPACE_ALL, INT64_C(80) << 30, "175B on 1024"},
+        {"gpt3-175b", 128, 1536, plain, INT64_C(80) << 30, "without lean layers"},
     };
 
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
