@@ -135,7 +135,7 @@ struct brute {
     bool sequences[MAX_STAGES];
     unsigned groups;
     int32_t n_layers, n_ranks, global_batch;
-    bool is_tied;
+    bool is_tied, has_halves; /* of ratios; else nothing or all is offloaded */
     int64_t limit_bytes, host_limit_bytes;
     int32_t g, n_stages;
     int first_sequence;
@@ -242,7 +242,8 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
                       double host_bytes)
 {
     int32_t dp = kind->shape.dp, n_devices = dp * kind->shape.tp;
-    int n_offloads = has(at, MIST_SPACE_OFFLOAD) ? 1 << MIST_N_OFFLOADS : 1;
+    int n_steps = at->has_halves ? 2 : 1;
+    int n_offloads = !has(at, MIST_SPACE_OFFLOAD) ? 1 : at->has_halves ? 81 : 16;
 
     at->layers[i] = l;
     at->dps[i] = dp;
@@ -261,8 +262,10 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
                 bool may = may_be(at, ZERO, z, z) && may_be(at, CKPT, c, l) &&
                            may_be(at, LEAN, knobs.n_lean, l - c);
                 for (int k = 0; k < MIST_N_OFFLOADS; k++) {
-                    knobs.offload[k] = offloads >> k & 1;
-                    may = may && may_be(at, OFFLOADED + k, 8 * (offloads >> k & 1), 8);
+                    int value = offloads % (n_steps + 1) * 8 / n_steps;
+                    offloads /= n_steps + 1;
+                    knobs.offload[k] = value / 8.0;
+                    may = may && may_be(at, OFFLOADED + k, value, 8);
                 }
                 if (!may)
                     continue;
@@ -457,6 +460,8 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
     of.ties_embeddings = brute->is_tied;
     enumerate(brute);
     init_space_of(&space, &of, brute->n_ranks, brute->global_batch, brute->groups);
+    if (brute->has_halves)
+        space.ratio_step = MIST_RATIO_ONE / 2;
     if (bounds) {
         unsigned groups = space.groups;
         struct mist_space whole = space;
@@ -522,6 +527,29 @@ static void test_offload(void **state)
         n_feasible += compare(&brute, NULL);
     }
     assert_true(n_feasible > 30);
+}
+
+/* The same with ratios in halves, of single stages and of two with few other knobs. */
+static void test_halves(void **state)
+{
+    static struct brute brute;
+    static const int64_t limits[] = {700, 550, 400, 300, 250, 150};
+    uint64_t seed = test_seed(SEED);
+    int n_feasible = 0;
+
+    for (int i = 0; i < 96; i++) {
+        bool is_one = i % 4 > 0;
+        brute.seed = seed + 4000 + (uint64_t)i;
+        brute.groups = is_one ? ALL | OFFLOAD : 1u << MIST_SPACE_3D | OFFLOAD;
+        brute.has_halves = true;
+        brute.n_layers = is_one ? 1 : 2;
+        brute.n_ranks = is_one ? 1 + i % 3 : 2;
+        brute.global_batch = 2;
+        brute.limit_bytes = limits[i / 4 % 6];
+        brute.host_limit_bytes = i % 3 == 0 ? 500 : INT64_MAX;
+        n_feasible += compare(&brute, NULL);
+    }
+    assert_true(n_feasible > 60);
 }
 
 /* Holds the enumeration and the bounds to one word more. */
@@ -943,6 +971,7 @@ int main(void)
         cmocka_unit_test(test_nodes),    cmocka_unit_test(test_offload),
         cmocka_unit_test(test_slack),    cmocka_unit_test(test_refinement),
         cmocka_unit_test(test_bounds),   cmocka_unit_test(test_bound_words),
+        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
