@@ -216,7 +216,7 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
         char *grown = mist_grow(buffer, &capacity, used + READ_BYTES + 1, 1);
         if (!grown) {
             status = mist_err_memory(err, path);
-            break;
+            goto out;
         }
         buffer = grown;
         status = mist_packed_file_read(&file, buffer + used, READ_BYTES, &got, err);
@@ -225,15 +225,16 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
             status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                                  "is longer than the %zu bytes that are read", max_bytes);
     }
-    mist_packed_file_close(&file);
-    if (status != MIST_OK) {
-        free(buffer);
-        return status;
-    }
+    if (status != MIST_OK)
+        goto out;
     buffer[used] = '\0';
     *text = buffer;
     *n = used;
-    return MIST_OK;
+    buffer = NULL;
+out:
+    free(buffer);
+    mist_packed_file_close(&file);
+    return status;
 }
 
 static int make_one(const char *path)

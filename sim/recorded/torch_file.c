@@ -106,7 +106,7 @@ static enum mist_status read_work(struct reading *at, const struct mist_json *ev
                                   const char *name, const struct mist_json *args)
 {
     struct mist_torch_trace *trace = at->trace;
-    struct mist_torch_work work = {.kind = mist_torch_kind_of(name),
+    struct mist_torch_work work = {.kind = (int32_t)mist_torch_kind_of(name),
                                    .stream = mist_torch_get_id(args, "stream"),
                                    .correlation = mist_torch_get_id(args, "correlation"),
                                    .group = -1};
