@@ -552,12 +552,11 @@ static mist_expr less_at_first(writer *at)
     const struct visit before = {AT_TOP, true}, visit = {AT_MIDDLE, true};
     const struct visit after = {AT_BOTTOM, true};
     mist_expr is_kept = num(at, 1);
+    mist_expr less = sub(at, window(at, before, visit, after, is_kept, 0),
+                         window(at, before, visit, after, is_kept, MIST_IF_FIRST));
 
-    if (!at->offloads)
-        return num(at, 0);
-    return mul(at, at->n_layers,
-               sub(at, window(at, before, visit, after, is_kept, 0),
-                   window(at, before, visit, after, is_kept, MIST_IF_FIRST)));
+    return by_offloading(at, MIST_RATIO_GRADIENTS, mul(at, at->n_layers, less),
+                         num(at, 0));
 }
 
 /* Sums in the last micro-batch's backward. */

@@ -530,6 +530,57 @@ static void test_gradient_bytes(void **state)
     }
 }
 
+/* Whether a computation names a buffer. */
+static bool is_computed_with(const struct mist_schedule *schedule, int32_t buffer)
+{
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        for (int r = 0; r < MIST_N_ROLES; r++)
+            if (schedule->tasks[i].stream == MIST_STREAM_COMPUTE &&
+                schedule->tasks[i].buffers[r] == buffer)
+                return true;
+    return false;
+}
+
+/* With everything in the host: no weights come in vain, not even where a module's forward
+ * follows its backward; and no computation waits until the gradients of the pass before it
+ * have left. */
+static void test_copies_overlap(void **state)
+{
+    static struct mist_plan plan;
+
+    plan = (struct mist_plan){
+        .job = {.global_batch = 8, .seq_len = 32}, .n_micro_batches = 8, .n_stages = 2};
+    assert_int_equal(mist_model_load_preset("gpt3-demo", &plan.model, NULL), MIST_OK);
+    for (int i = 0; i < 2; i++)
+        plan.stages[i] = (struct mist_stage_plan){.n_layers = plan.model.n_layers / 2,
+                                                  .n_nodes = 1,
+                                                  .n_devices = 1,
+                                                  .micro_batch = 1,
+                                                  .dp = 1,
+                                                  .tp = 1,
+                                                  .offload_weights = 1,
+                                                  .offload_gradients = 1};
+    for (int i = 0; i < 2; i++) {
+        struct mist_schedule *schedule = build(&plan, i);
+        const struct mist_task *before = NULL; /* computation */
+        for (int32_t t = 0; t < schedule->n_tasks; t++) {
+            const struct mist_task *task = &schedule->tasks[t];
+            if (task->kind == MIST_TASK_SWAP_IN_WEIGHT)
+                assert_true(is_computed_with(schedule, task->buffers[MIST_ROLE_OUTPUT]));
+            for (int32_t k = 0;
+                 k < task->n_deps && before && task->stream == MIST_STREAM_COMPUTE; k++) {
+                const struct mist_task *on =
+                    &schedule->tasks[schedule->deps[task->dep_first + k]];
+                assert_false(on->kind == MIST_TASK_SWAP_OUT_GRADIENT &&
+                             on->layer == before->layer &&
+                             on->micro_batch == before->micro_batch);
+            }
+            before = task->stream == MIST_STREAM_COMPUTE ? task : before;
+        }
+        mist_schedule_free(schedule);
+    }
+}
+
 static int compare_doubles(const void *a_void, const void *b_void)
 {
     double a = *(const double *)a_void, b = *(const double *)b_void;
@@ -572,6 +623,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient_bytes),
+        cmocka_unit_test(test_copies_overlap),
         cmocka_unit_test(test_random_plans),
     };
 
