@@ -130,10 +130,11 @@ static struct mist_search_kind kind_of(const struct mist_search_candidate *of, i
 
 /* Takes a candidate into the pool, if it is not there, with what the closed form itself
  * says of its time and memory. */
-static enum mist_status pool_candidate(struct validation *at,
+static enum mist_status pool_candidate(void *context,
                                        const struct mist_search_candidate *candidate,
                                        struct mist_err *err)
 {
+    struct validation *at = context;
     struct pooled pooled = {
         .of = *candidate, .hash = hash_candidate(candidate), .replayed_s = INFINITY};
     size_t bytes = (size_t)candidate->n_stages * sizeof *candidate->stages;
@@ -613,13 +614,6 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
     return status;
 }
 
-static enum mist_status take_neighbour(void *context,
-                                       const struct mist_search_candidate *candidate,
-                                       struct mist_err *err)
-{
-    return pool_candidate(context, candidate, err);
-}
-
 /* The fastest plan whose neighbours were not looked at; NULL: those of the fastest few all
  * were. */
 static struct pooled *find_unexplored(const struct validation *at)
@@ -648,7 +642,7 @@ static enum mist_status explore(struct validation *at, struct mist_err *err)
     while (status == MIST_OK && !is_over(at) && (next = find_unexplored(at))) {
         const struct mist_search_candidate of = next->of;
         next->is_explored = true;
-        status = mist_neighbours_list(at->config->space, &of, take_neighbour, at, err);
+        status = mist_neighbours_list(at->config->space, &of, pool_candidate, at, err);
         if (status == MIST_OK)
             status = look(at, err);
     }
