@@ -555,8 +555,7 @@ static mist_expr less_at_first(writer *at)
     mist_expr less = sub(at, window(at, before, visit, after, is_kept, 0),
                          window(at, before, visit, after, is_kept, MIST_IF_FIRST));
 
-    return by_offloading(at, MIST_RATIO_GRADIENTS, mul(at, at->n_layers, less),
-                         num(at, 0));
+    return if_some_leave(at, mul(at, at->n_layers, less), num(at, 0));
 }
 
 /* Sums in the last micro-batch's backward. */
