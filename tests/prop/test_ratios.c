@@ -75,7 +75,7 @@ static double find_saving(const struct mist_stage_model *model,
                           void *scratch)
 {
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
-    double rising[N_STEPS + 1], t[N_STEPS + 1], d[N_STEPS + 1], most = 0;
+    double rising[N_STEPS + 1], t[N_STEPS + 1] = {0}, d[N_STEPS + 1] = {0}, most = 0;
     double *const outputs[MIST_STAGE_N_OUTPUTS] = {
         [MIST_STAGE_STABLE] = t, [MIST_STAGE_EXTRA] = d};
 
