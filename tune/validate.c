@@ -265,90 +265,25 @@ static enum mist_status ask_for_all(struct validation *at, const struct question
                : MIST_OK;
 }
 
-/* A candidate of a search by its passes. */
-struct ranked {
-    double passes_s; /* INFINITY: not priced */
-    size_t i;        /* its place by the closed form */
-};
-
-static int compare_ranked(const void *a_void, const void *b_void)
-{
-    const struct ranked *a = a_void, *b = b_void;
-
-    if (a->passes_s != b->passes_s)
-        return a->passes_s < b->passes_s ? -1 : 1;
-    return (a->i > b->i) - (a->i < b->i);
-}
-
-/* Sorts the candidates by their passes, of which the n best are priced. out: room for all. */
-static enum mist_status rank(const struct validation *at,
-                             const struct mist_search_result *of, size_t n,
-                             struct ranked *out, struct mist_err *err)
-{
-    struct mist_plan *plan = malloc(sizeof *plan); /* large */
-    enum mist_status status = MIST_OK;
-
-    if (!plan)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < of->n_candidates; i++)
-        out[i] = (struct ranked){INFINITY, i};
-    for (size_t i = 0; i < n && i < of->n_candidates && status == MIST_OK; i++) {
-        mist_validate_make_plan(at->config, &of->candidates[i], plan);
-        status = mist_stage_price_plan(at->config->price, plan, &out[i].passes_s, err);
-    }
-    free(plan);
-    if (of->n_candidates > 0)
-        qsort(out, of->n_candidates, sizeof *out, compare_ranked);
-    return status;
-}
-
-/*
- * Which of a search's candidates are looked at: half of n the best, then the best of every
- * case that is not among them, then the rest. order: room for all; returns how many.
- */
-static size_t choose(const struct mist_search_result *of, const struct ranked *ranked,
-                     size_t n, size_t *order)
-{
-    size_t n_all = of->n_candidates, n_chosen = 0;
-
-    n = n < n_all ? n : n_all;
-    for (int pass = 0; pass < 3; pass++)
-        for (size_t r = 0; r < n_all && n_chosen < (pass == 0 ? (n + 1) / 2 : n); r++) {
-            size_t i = ranked[r].i;
-            bool is_had = false;
-            for (size_t k = 0; k < n_chosen; k++)
-                is_had |= order[k] == i ||
-                          (pass == 1 &&
-                           of->candidates[order[k]].i_case == of->candidates[i].i_case);
-            if (!is_had)
-                order[n_chosen++] = i;
-        }
-    return n_chosen;
-}
-
 /* Takes the best few candidates of a search into the pool, and asks for less. */
 static enum mist_status take(struct validation *at, struct question question, size_t n,
                              const struct mist_search_result *of, struct mist_err *err)
 {
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
-    struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
-    enum mist_status status = order && ranked
-                                  ? rank(at, of, CANDIDATES * n, ranked, err)
+    enum mist_status status = order
+                                  ? mist_validate_choose(at->config, of, CANDIDATES * n,
+                                                         &n, order, &question.hope_s, err)
                                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
-    n = status == MIST_OK ? choose(of, ranked, n, order) : 0;
     for (size_t i = 0; i < n && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);
-    if (n > 0) {
+    if (of->n_candidates > 0)
         question.least_s = of->candidates[0].time_s;
-        question.hope_s = ranked[0].passes_s;
-    }
     if (status == MIST_OK && !question.misses_nothing)
         status = ask_for_all(at, question, err);
     if (n > 0 && status == MIST_OK && !question.misses_nothing)
         status = ask_for_less(at, question, of->candidates, order, n, err);
     free(order);
-    free(ranked);
     return status;
 }
 

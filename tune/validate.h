@@ -143,6 +143,17 @@ mist_validate_run(const struct mist_validate_config *config,
                   struct mist_validate_result *result, struct mist_err *err);
 void mist_validate_result_fini(struct mist_validate_result *result);
 
+/*
+ * Which of a search's candidates are looked at: half of *n the best, then the best of every
+ * case that is not among them, then the rest; by their passes, of which the first n_priced
+ * have a price. order: room for all; *n of them are filled, fewer if there are fewer.
+ * passes_s: what the best takes; untouched if there is none.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_validate_choose(const struct mist_validate_config *config,
+                     const struct mist_search_result *of, size_t n_priced, size_t *n,
+                     size_t *order, double *passes_s, struct mist_err *err);
+
 /* Moves the first plan of every kind (number of micro-batches, meshes of the stages) to the
  * front; else the order stays. */
 void mist_validate_vary(struct mist_validated *plans, size_t n);

@@ -1,7 +1,9 @@
-/* In which order plans are kept, and which. See validate.h. */
+/* Which candidates are looked at, and which plans are kept, in which order. See
+ * validate.h. */
 #include "tune/alike.h"
 #include "tune/validate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,4 +75,79 @@ void mist_validate_keep(struct mist_validate_result *result, size_t n, double sl
     while (result->n_plans > n)
         free(result->plans[--result->n_plans].plan);
     qsort(result->plans, result->n_plans, sizeof *result->plans, compare_plans);
+}
+
+/* A candidate of a search by its passes. */
+struct ranked {
+    double passes_s; /* INFINITY: not priced */
+    size_t i;        /* its place by the closed form */
+};
+
+static int compare_ranked(const void *a_void, const void *b_void)
+{
+    const struct ranked *a = a_void, *b = b_void;
+
+    if (a->passes_s != b->passes_s)
+        return a->passes_s < b->passes_s ? -1 : 1;
+    return (a->i > b->i) - (a->i < b->i);
+}
+
+/* Sorts the candidates by their passes, of which the n best are priced. out: room for all. */
+static enum mist_status rank(const struct mist_validate_config *config,
+                             const struct mist_search_result *of, size_t n,
+                             struct ranked *out, struct mist_err *err)
+{
+    struct mist_plan *plan = malloc(sizeof *plan); /* large */
+    enum mist_status status = MIST_OK;
+
+    if (!plan)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < of->n_candidates; i++)
+        out[i] = (struct ranked){INFINITY, i};
+    for (size_t i = 0; i < n && i < of->n_candidates && status == MIST_OK; i++) {
+        mist_validate_make_plan(config, &of->candidates[i], plan);
+        status = mist_stage_price_plan(config->price, plan, &out[i].passes_s, err);
+    }
+    free(plan);
+    if (of->n_candidates > 0)
+        qsort(out, of->n_candidates, sizeof *out, compare_ranked);
+    return status;
+}
+
+/* As mist_validate_choose(), of candidates by their passes; returns how many. */
+static size_t choose(const struct mist_search_result *of, const struct ranked *ranked,
+                     size_t n, size_t *order)
+{
+    size_t n_all = of->n_candidates, n_chosen = 0;
+
+    n = n < n_all ? n : n_all;
+    for (int pass = 0; pass < 3; pass++)
+        for (size_t r = 0; r < n_all && n_chosen < (pass == 0 ? (n + 1) / 2 : n); r++) {
+            size_t i = ranked[r].i;
+            bool is_had = false;
+            for (size_t k = 0; k < n_chosen; k++)
+                is_had |= order[k] == i ||
+                          (pass == 1 &&
+                           of->candidates[order[k]].i_case == of->candidates[i].i_case);
+            if (!is_had)
+                order[n_chosen++] = i;
+        }
+    return n_chosen;
+}
+
+enum mist_status mist_validate_choose(const struct mist_validate_config *config,
+                                      const struct mist_search_result *of,
+                                      size_t n_priced, size_t *n, size_t *order,
+                                      double *passes_s, struct mist_err *err)
+{
+    struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
+    enum mist_status status = ranked
+                                  ? rank(config, of, n_priced, ranked, err)
+                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    *n = status == MIST_OK ? choose(of, ranked, *n, order) : 0;
+    if (*n > 0)
+        *passes_s = ranked[0].passes_s;
+    free(ranked);
+    return status;
 }
