@@ -94,7 +94,8 @@ static const struct mist_tool TOOL = {
     .positional_name = "KIND FILE",
     .positional_help =
         "timeline, memory (timelines, one above the other), breakdown, compare, errors, "
-        "ablation, sweep, sensitivity, rent, pareto, links (a table), chrome (a timeline as "
+        "ablation, sweep, sensitivity, rent, pareto, links (a table), chrome (a timeline "
+        "as "
         "Chrome trace)",
     .positional_min = 2,
     .manual = mist_plot_manual,

@@ -309,12 +309,12 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     if ((at->plan_path && !is_timeline) || mist_sim_job_is_given(&options->job) ||
         options->cluster || options->sweep.n > 0 || options->finds_sensitivity ||
         options->compare || options->chrome || options->explains || options->export ||
-        options->save_plan ||
-        options->common.output)
+        options->save_plan || options->common.output)
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "--replay: a recording has no PLAN or job, --cluster, --sweep, "
-            "--sensitivity, --compare, --explain and no files to write; leave it out, and "
+            "--sensitivity, --compare, --explain and no files to write; leave it out, "
+            "and "
             "put a pattern of files into quotes");
     if (is_timeline && !at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE,
