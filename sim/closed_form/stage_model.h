@@ -140,7 +140,8 @@ void mist_stage_model_sends(const struct mist_stage_values *values, double *forw
 size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
 
 /* What an evaluation gives. t is FORWARDS and BACKWARDS and its transfers; d is FIRST, LAST
- * and BEHIND. */
+ * and BEHIND, without what the first micro-batch takes less: so d never falls by that as
+ * more gradients leave, which the search counts on. */
 enum mist_stage_output {
     MIST_STAGE_STABLE,   /* t, seconds */
     MIST_STAGE_EXTRA,    /* d */

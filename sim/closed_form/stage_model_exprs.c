@@ -561,9 +561,7 @@ static mist_expr less_at_first(writer *at)
 /* Sums in the last micro-batch's backward. */
 static mist_expr last(writer *at)
 {
-    mist_expr more = sub(at, passes(at, true, MIST_IF_LAST), passes(at, true, 0));
-
-    return sub(at, more, less_at_first(at));
+    return sub(at, passes(at, true, MIST_IF_LAST), passes(at, true, 0));
 }
 
 /* Sums behind all backwards, and norms. */
@@ -601,9 +599,8 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
         add(at, computed(at, MIST_STAGE_BACKWARD_WEIGHT), remade);
     outputs[MIST_STAGE_STABLE] = add(at, both, way);
     outputs[MIST_STAGE_FIRST] = first(at);
-    outputs[MIST_STAGE_LAST] = last(at);
+    outputs[MIST_STAGE_LAST] = sub(at, last(at), less_at_first(at));
     outputs[MIST_STAGE_BEHIND] = sums_behind(at);
     outputs[MIST_STAGE_EXTRA] =
-        add(at, outputs[MIST_STAGE_FIRST],
-            add(at, outputs[MIST_STAGE_LAST], outputs[MIST_STAGE_BEHIND]));
+        add(at, outputs[MIST_STAGE_FIRST], add(at, last(at), outputs[MIST_STAGE_BEHIND]));
 }

@@ -92,7 +92,7 @@ clean 'a dimension that is no UTF-8' 'r\\xffs' mist-sim plan.json --cluster smal
 rm -r small
 cp -R traces "$bad"
 begin 'results: tables and CSV spell names out, JSON escapes'
-run mist-sim plan.json --cluster "$bad" --sweep "kernel.attention=1x"
+run mist-sim plan.json --cluster "$bad" --sweep "kernel.attention=1x:2x"
 expect_exit 0
 cp timeline.csv "$bad.csv"
 for options in '' '--title='"$bad"; do
