@@ -55,7 +55,7 @@ static struct grid make_grid(const struct mist_search_filling *at)
 {
     int32_t step =
         at->space->ratio_step > COARSE_STEP ? at->space->ratio_step : COARSE_STEP;
-    struct grid grid;
+    struct grid grid = {0};
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         grid.n[k] = list_values(at, k, MIST_RATIO_ONE / step + 1, grid.values[k]);

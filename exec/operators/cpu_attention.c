@@ -75,13 +75,13 @@ static struct mist_cpu_bf16_shape
 bf16_shape_of(const struct attention *at, enum product product, int64_t m, int64_t n)
 {
     int64_t d = at->shape->head_dim, tile = at->tile;
-    /* ..., strides, is_float, adds */
+    /* ..., strides, is_float, adds, has_bias */
     const struct mist_cpu_bf16_shape shapes[N_PRODUCTS] = {
-        [SCORES] = {m, n, d, {at->token, 1}, {1, at->token}, tile, 1, 0},
-        [SLOPES] = {m, n, d, {at->out_token, 1}, {1, at->token}, tile, 1, 0},
-        [OF_KEYS] = {m, d, n, {tile, 1}, {at->token, 1}, d, 1, 1},
-        [OF_OUT] = {n, d, m, {1, tile}, {at->out_token, 1}, 2 * d, 1, 1},
-        [OF_QUERIES] = {n, d, m, {1, tile}, {at->token, 1}, 2 * d, 1, 1},
+        [SCORES] = {m, n, d, {at->token, 1}, {1, at->token}, tile, 1, 0, 0},
+        [SLOPES] = {m, n, d, {at->out_token, 1}, {1, at->token}, tile, 1, 0, 0},
+        [OF_KEYS] = {m, d, n, {tile, 1}, {at->token, 1}, d, 1, 1, 0},
+        [OF_OUT] = {n, d, m, {1, tile}, {at->out_token, 1}, 2 * d, 1, 1, 0},
+        [OF_QUERIES] = {n, d, m, {1, tile}, {at->token, 1}, 2 * d, 1, 1, 0},
     };
 
     return shapes[product];
@@ -215,11 +215,13 @@ static float soften(const struct attention *at, float *scores, int64_t i0, int64
         max = fmaxf(
             max, max_score(scores + j0 * at->block, mist_cpu_min(n_seen - j0, at->tile)));
     max *= at->scale;
-    for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
+    int64_t j0 = 0;
+    do {
         int64_t n = mist_cpu_min(n_keys - j0, at->tile);
         sum += exp_scores(scores + j0 * at->block, at->scale, max,
                           n_seen_of(n_seen, j0, n), n);
-    }
+        j0 += at->tile;
+    } while (j0 < n_keys);
     *lse = max + logf(sum);
     return sum;
 }
@@ -245,7 +247,7 @@ static void attend_block(const struct attention *at, void *out, float *lse, cons
     for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
         int64_t n = mist_cpu_min(n_keys - j0, at->tile);
         multiply(at, OF_KEYS, m, n,
-                 for_product(at, scores + j0 * at->block, (mist_bf16 *)room, m, n),
+                 for_product(at, scores + j0 * at->block, (void *)room, m, n),
                  element(at, v, j0 * at->token), sum, stride, j0 > 0);
     }
     for (int64_t i = 0; i < m; i++)
@@ -370,7 +372,7 @@ static struct scratch scratch_of(const struct attention *at, void *workspace)
 
     if (!at->is_bf16)
         return to;
-    to.p16 = (mist_bf16 *)(to.delta + at->block);
+    to.p16 = (void *)(to.delta + at->block);
     to.ds16 = to.p16 + tile;
     to.dq = to.delta + at->block + tile;
     to.rooms = to.dq + at->block * d;

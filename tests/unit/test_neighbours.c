@@ -132,7 +132,7 @@ static void test_one_knob(void **state)
 
     mist_random_init(&random, test_seed(12));
     for (int round = 0; round < ROUNDS; round++) {
-        struct mist_search_choice stages[MAX_STAGES];
+        struct mist_search_choice stages[MAX_STAGES] = {0};
         struct mist_search_candidate of = {
             .n_micro_batches = 4, .n_stages = 1 + round % MAX_STAGES, .stages = stages};
         struct mist_space space;
