@@ -42,7 +42,7 @@ FUZZ_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 FUZZ_CFLAGS = $(STD) $(WARN) -O1 -g1 -fno-omit-frame-pointer $(FUZZ_SANITIZE) $(CUDA_CFLAGS) \
               -I. -DMIST_VERSION='"$(VERSION)"' -MMD -MP
 FUZZ_READERS := $(wildcard core/*.c) $(filter-out $(wildcard traces/mist_*.c),$(wildcard traces/*.c)) \
-                $(wildcard sim/model/model*.c sim/model/param_shape.c sim/model/catalog*.c sim/model/layer_layout.c sim/plan/*.c sim/recorded/*.c sim/model/framework.c sim/framework_args/*.c sim/what_if.c) \
+                $(wildcard sim/*/*.c) sim/what_if.c \
                 $(wildcard exec/huggingface/*.c exec/checkpoint/*.c exec/data/*.c exec/train/log_file.c) \
                 $(filter-out plots/mist_plot.c,$(wildcard plots/*.c)) profile/journal.c \
                 $(wildcard profile/import_torch.c profile/torch_*.c) \
