@@ -12,6 +12,18 @@ enum { N_RANKS = 4 };
 /* A measured set as it was read, and the one that is edited. */
 static struct mist_trace_set original, edited;
 
+/* Presets have no rows, and no memory for them. */
+static void copy(void *to, const void *from, size_t n_bytes)
+{
+    if (n_bytes > 0)
+        memcpy(to, from, n_bytes);
+}
+
+static bool is_same(const void *a, const void *b, size_t n_bytes)
+{
+    return n_bytes == 0 || memcmp(a, b, n_bytes) == 0;
+}
+
 /* to has room for the rows of original. */
 static void copy_rows(struct mist_trace_set *to, const struct mist_trace_set *from)
 {
@@ -19,10 +31,10 @@ static void copy_rows(struct mist_trace_set *to, const struct mist_trace_set *fr
     to->n_kernels = from->n_kernels;
     to->n_links = from->n_links;
     to->n_interferences = from->n_interferences;
-    memcpy(to->kernels, from->kernels, from->n_kernels * sizeof *from->kernels);
-    memcpy(to->links, from->links, from->n_links * sizeof *from->links);
-    memcpy(to->interferences, from->interferences,
-           from->n_interferences * sizeof *from->interferences);
+    copy(to->kernels, from->kernels, from->n_kernels * sizeof *from->kernels);
+    copy(to->links, from->links, from->n_links * sizeof *from->links);
+    copy(to->interferences, from->interferences,
+         from->n_interferences * sizeof *from->interferences);
 }
 
 static bool same_rows(const struct mist_trace_set *a, const struct mist_trace_set *b)
@@ -30,10 +42,10 @@ static bool same_rows(const struct mist_trace_set *a, const struct mist_trace_se
     return a->n_kernels == b->n_kernels && a->n_links == b->n_links &&
            a->n_interferences == b->n_interferences &&
            memcmp(&a->cluster, &b->cluster, sizeof a->cluster) == 0 &&
-           memcmp(a->kernels, b->kernels, a->n_kernels * sizeof *a->kernels) == 0 &&
-           memcmp(a->links, b->links, a->n_links * sizeof *a->links) == 0 &&
-           memcmp(a->interferences, b->interferences,
-                  a->n_interferences * sizeof *a->interferences) == 0;
+           is_same(a->kernels, b->kernels, a->n_kernels * sizeof *a->kernels) &&
+           is_same(a->links, b->links, a->n_links * sizeof *a->links) &&
+           is_same(a->interferences, b->interferences,
+                   a->n_interferences * sizeof *a->interferences);
 }
 
 static bool is_time(double time_us)
