@@ -89,6 +89,12 @@ static void make_traces(struct mist_trace_set *traces)
             }
 }
 
+/* Searches of brief runs are small. */
+static int32_t most_ranks(void)
+{
+    return getenv("MIST_BRIEF") ? 2 : 4;
+}
+
 static void init(struct bench *at, int32_t n_ranks, int n_threads)
 {
     struct mist_job job = {.global_batch = 8, .seq_len = 32};
@@ -212,7 +218,7 @@ static void test_plans(void **state)
     struct bench bench;
     struct mist_validate_result result;
 
-    for (int32_t n_ranks = 1; n_ranks <= 4; n_ranks++) {
+    for (int32_t n_ranks = 1; n_ranks <= most_ranks(); n_ranks++) {
         init(&bench, n_ranks, 2);
         validate(&bench, &result);
         assert_true(result.n_plans > 0 && result.n_plans <= 10);
@@ -226,7 +232,7 @@ static void test_plans(void **state)
         mist_validate_result_fini(&result);
         fini(&bench);
     }
-    init(&bench, 4, 2);
+    init(&bench, most_ranks(), 2);
     bench.traces.cluster.device_threads = 2;
     validate(&bench, &result);
     check_plan(&bench, &result.plans[0]);
@@ -467,13 +473,9 @@ static void test_threads(void **state)
 {
     struct bench one, three;
     struct mist_validate_result a, b;
-    bool is_brief = getenv("MIST_BRIEF");
 
-    init(&one, is_brief ? 2 : 4, 1);
-    init(&three, is_brief ? 2 : 4, 3);
-    if (is_brief)
-        one.config.n_best = one.search.n_best = three.config.n_best =
-            three.search.n_best = 2;
+    init(&one, most_ranks(), 1);
+    init(&three, most_ranks(), 3);
     validate(&one, &a);
     validate(&three, &b);
     assert_int_equal(a.n_plans, b.n_plans);
