@@ -2,6 +2,7 @@
 #include "sim/sim_study.h"
 
 #include "core/memory.h"
+#include "core/sweep.h"
 #include "sim/sim_report.h"
 #include "sim/what_if.h"
 
@@ -9,11 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    MAX_DIMENSIONS = 8,
-    MAX_POINTS = 10000, /* of a sweep */
-};
 
 /* A replay of a study: its edits, and what came out. */
 struct point {
@@ -220,74 +216,40 @@ enum mist_status mist_sim_study_what_if(struct mist_sim_run *run,
 
 /* ------------------------------------------------------------------------------ sweep */
 
-/* The values of one edit, "NAME=VALUE" each. */
-struct dimension {
-    const char **edits;
-    size_t n;
-    size_t stride; /* of points, from one value to the next */
-};
-
 struct sweep {
-    struct dimension dimensions[MAX_DIMENSIONS];
-    int n_dimensions;
-    struct point *points; /* [n]; 0: the baseline; then the last dimension fastest */
-    size_t n;
+    struct mist_sweep of;
+    struct point *points; /* [1 + n_points]; 0: the baseline */
     struct mist_arena arena;
 };
 
-static enum mist_status refuse_sweep(const char *text, struct mist_err *err)
+/* "NAME=VALUE" of an axis at a point; NULL: out of memory. */
+static char *edit_of(struct sweep *at, int64_t i_point, int32_t i_axis)
 {
-    return mist_err_set(err, MIST_ERR_USAGE,
-                        "--sweep %.100s: expected NAME=V1:V2:.., such as "
-                        "link.all=0.5x:1x:2x",
-                        text);
+    const char *name = at->of.axes[i_axis].name;
+    const char *value = mist_sweep_value(&at->of, i_point, i_axis);
+    size_t size = strlen(name) + strlen(value) + 2;
+    char *edit = mist_arena_alloc(&at->arena, size);
+
+    if (edit)
+        snprintf(edit, size, "%s=%s", name, value);
+    return edit;
 }
 
-/* "NAME=V1:V2" */
-static enum mist_status read_dimension(struct sweep *at, const char *text,
-                                       struct dimension *out, struct mist_err *err)
+/* The edits of a point: those of all, then one value of each axis. */
+static enum mist_status make_point(struct sweep *at, struct mist_sim_edits base,
+                                   int64_t i_point, struct mist_err *err)
 {
-    const char *equals = strchr(text, '='), *value;
-    size_t n_text = strlen(text), n_values = 1;
+    int n = base.n + (int)at->of.n_axes;
+    const char **items = mist_arena_alloc(&at->arena, (size_t)n * sizeof *items);
+    struct point *point = &at->points[1 + i_point];
+    bool is_ok = items;
 
-    if (!equals || equals == text || !equals[1] || equals[1] == ':' ||
-        strstr(equals, "::") || text[n_text - 1] == ':')
-        return refuse_sweep(text, err);
-    for (value = equals; *value; value++)
-        n_values += *value == ':';
-    out->n = 0;
-    out->edits = mist_arena_alloc(&at->arena, n_values * sizeof *out->edits);
-    for (value = equals + 1; out->edits && out->n < n_values; value++) {
-        int n_name = (int)(equals + 1 - text), n_value = (int)strcspn(value, ":");
-        size_t size = (size_t)n_name + (size_t)n_value + 1;
-        char *edit = mist_arena_alloc(&at->arena, size);
-        if (!edit)
-            break;
-        snprintf(edit, size, "%.*s%.*s", n_name, text, n_value, value);
-        out->edits[out->n++] = edit;
-        value += n_value;
+    for (int i = 0; i < n && is_ok; i++) {
+        items[i] = i < base.n ? base.items[i] : edit_of(at, i_point, i - base.n);
+        is_ok = items[i];
     }
-    return out->n == n_values ? MIST_OK
-                              : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-}
-
-/* The edits of point i: those of all, then one value of each dimension. */
-static enum mist_status make_point(struct sweep *at, struct mist_sim_edits base, size_t i,
-                                   struct mist_err *err)
-{
-    const char **items =
-        mist_arena_alloc(&at->arena, (size_t)(base.n + at->n_dimensions) * sizeof *items);
-    struct point *point = &at->points[i];
-
-    if (!items)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    memcpy(items, base.items, (size_t)base.n * sizeof *items);
-    for (int d = 0; d < at->n_dimensions; d++) {
-        const struct dimension *of = &at->dimensions[d];
-        items[base.n + d] = of->edits[(i - 1) / of->stride % of->n];
-    }
-    point->edits = (struct mist_sim_edits){base.n + at->n_dimensions, items};
-    point->change = join(point->edits, base.n, &at->arena);
+    point->edits = (struct mist_sim_edits){n, items};
+    point->change = is_ok ? join(point->edits, base.n, &at->arena) : NULL;
     return point->change ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 }
 
@@ -296,48 +258,43 @@ static enum mist_status read_sweeps(struct sweep *at,
                                     struct mist_err *err)
 {
     const struct mist_sim_edits base = {options->what_if.n, options->what_if.items};
-    enum mist_status status = MIST_OK;
-    size_t n = 1;
+    enum mist_status status = mist_sweep_parse(
+        &at->of, options->sweep.items, options->sweep.n, "link.all=0.5x:1x:2x", err);
 
-    if (options->sweep.n > MAX_DIMENSIONS)
-        return mist_err_set(err, MIST_ERR_USAGE, "--sweep: %d of them, at most %d",
-                            options->sweep.n, MAX_DIMENSIONS);
-    for (; at->n_dimensions < options->sweep.n && status == MIST_OK; at->n_dimensions++)
-        status = read_dimension(at, options->sweep.items[at->n_dimensions],
-                                &at->dimensions[at->n_dimensions], err);
-    for (int d = at->n_dimensions - 1; d >= 0 && status == MIST_OK; d--) {
-        at->dimensions[d].stride = n;
-        n *= at->dimensions[d].n;
-        if (n > MAX_POINTS)
-            status = mist_err_set(err, MIST_ERR_USAGE,
-                                  "--sweep: more than %d combinations", MAX_POINTS);
-    }
     if (status != MIST_OK)
         return status;
-    at->n = n + 1;
-    at->points = calloc(at->n, sizeof *at->points);
+    at->points = calloc((size_t)at->of.n_points + 1, sizeof *at->points);
     if (!at->points)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     at->points[0] = (struct point){.change = "baseline", .edits = base};
-    for (size_t i = 1; i < at->n && status == MIST_OK; i++)
+    for (int64_t i = 0; i < at->of.n_points && status == MIST_OK; i++)
         status = make_point(at, base, i, err);
     return status;
 }
 
-/* Every dimension makes a difference somewhere. */
+/* Whether some value of an axis differs from its first where all others are the same; the
+ * only one, from the baseline. stride: of points, from one value to the next. */
+static bool makes_difference(const struct sweep *at, int32_t i_axis, int64_t stride)
+{
+    const struct point *points = at->points + 1;
+    int32_t n = at->of.axes[i_axis].n_values;
+
+    for (int64_t i = 0; i < at->of.n_points && n > 1; i++)
+        if (differ(&points[i], &points[i - i / stride % n * stride]))
+            return true;
+    return n == 1 && differ(&points[0], &at->points[0]);
+}
+
+/* Every axis makes a difference somewhere. */
 static enum mist_status check_differences(const struct sweep *at, struct mist_err *err)
 {
-    for (int d = 0; d < at->n_dimensions; d++) {
-        const struct dimension *of = &at->dimensions[d];
-        bool makes_one = false;
-        for (size_t i = 1; i < at->n; i++) {
-            size_t i_value = (i - 1) / of->stride % of->n;
-            makes_one = makes_one ||
-                        differ(&at->points[i], &at->points[i - i_value * of->stride]);
-        }
-        /* of a single value: against the baseline */
-        if (!makes_one && (of->n > 1 || !differ(&at->points[1], &at->points[0])))
-            return refuse_nothing(of->edits[of->n - 1], err);
+    const struct mist_sim_edits *last = &at->points[at->of.n_points].edits;
+    int64_t stride = at->of.n_points;
+
+    for (int32_t i = 0; i < at->of.n_axes; i++) {
+        stride /= at->of.axes[i].n_values;
+        if (!makes_difference(at, i, stride))
+            return refuse_nothing(last->items[last->n - at->of.n_axes + i], err);
     }
     return MIST_OK;
 }
@@ -348,7 +305,7 @@ static enum mist_status visit_points(struct mist_sim_run *run, struct sweep *at,
 {
     enum mist_status status = is_check ? MIST_OK : try_point(run, &at->points[0], err);
 
-    for (size_t i = 1; i < at->n && status == MIST_OK; i++) {
+    for (int64_t i = 1; i <= at->of.n_points && status == MIST_OK; i++) {
         struct mist_cluster cluster;
         status = is_check ? mist_sim_replay(run, at->points[i].edits, true, &cluster,
                                             NULL, NULL, err)
@@ -369,7 +326,7 @@ enum mist_status mist_sim_study_sweep(struct mist_sim_run *run, struct mist_emit
     if (status == MIST_OK && emit)
         status = check_differences(&at, err);
     if (status == MIST_OK && emit)
-        emit_points(emit, "sweep", NULL, at.points, at.n);
+        emit_points(emit, "sweep", NULL, at.points, (size_t)at.of.n_points + 1);
     free(at.points);
     mist_arena_fini(&at.arena);
     return status;
