@@ -3,14 +3,17 @@
  *
  * As in cpu_gemm.c an output is cut into tiles of a fixed size, each product runs on one
  * thread, and the sum over k is never cut: so bits do not depend on n_threads. Tiles of
- * 256 x 384 run at 200 GFLOP/s on Zen 4, as fast as whole products, keep oneDNN's scratch
- * small, and give a second thread half of what a small batch of GPT-2 has (256 x 768).
+ * 256 x 768 run as fast as whole products and keep oneDNN's scratch small. Few rows are
+ * cut into narrower ones, so that a small batch of GPT-2 (256 x 768) has two.
+ *
+ * oneDNN's faster kernel writes dense outputs alone. A tile of bf16 that is narrower than
+ * its matrix is made in a room of its thread's, which stays in the cache, and copied.
  */
 #include "exec/operators/cpu_bf16_internal.h"
 
 #include <omp.h>
 
-enum { TILE_ROWS = 256, TILE_COLUMNS = 384 };
+enum { TILE_ROWS = MIST_CPU_BF16_TILE_ROWS, TILE_COLUMNS = MIST_CPU_BF16_TILE_COLUMNS };
 
 /* One operand: its first element, and how far apart rows and columns lie. */
 struct operand {
@@ -28,21 +31,32 @@ struct tiled {
     int64_t m, n, k;
 };
 
+static int64_t columns_of_tile(const struct tiled *x)
+{
+    return x->m > TILE_ROWS ? TILE_COLUMNS : TILE_COLUMNS / 2;
+}
+
+static bool is_made_apart(const struct tiled *x)
+{
+    return x->c_bytes == sizeof(mist_bf16) && x->n > columns_of_tile(x);
+}
+
 /* products[i_edge][j_edge]: of whole tiles and of those at the lower and right edge. */
 static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
                           size_t products[2][2])
 {
+    int64_t columns = columns_of_tile(x);
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++) {
             int64_t m = i == 0 ? TILE_ROWS : x->m % TILE_ROWS;
-            int64_t n = j == 0 ? TILE_COLUMNS : x->n % TILE_COLUMNS;
+            int64_t n = j == 0 ? columns : x->n % columns;
             const struct mist_cpu_bf16_shape shape = {
                 .m = m,
                 .n = n,
                 .k = x->k,
                 .a_strides = {x->a.row_stride, x->a.column_stride},
                 .b_strides = {x->b.row_stride, x->b.column_stride},
-                .c_stride = x->n,
+                .c_stride = is_made_apart(x) ? n : x->n,
                 .is_float = x->c_bytes == sizeof(float),
                 .adds = x->addend != NULL,
                 .has_bias = x->bias != NULL,
@@ -54,25 +68,47 @@ static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
     return true;
 }
 
-/* A product adds to what is in its tile. */
-static void put_addend(const struct tiled *x, int64_t i, int64_t j)
+/* Rows of a matrix, or of a piece of one, that lie row_bytes apart. */
+struct rows {
+    char *first;
+    int64_t row_bytes;
+};
+
+static void copy_rows(struct rows to, const char *from, int64_t from_row_bytes,
+                      int64_t n_rows, size_t n_bytes)
 {
-    int64_t end = mist_cpu_min(x->m, i + TILE_ROWS),
-            n = mist_cpu_min(x->n - j, TILE_COLUMNS);
-    if (x->addend == NULL || x->addend == x->c)
-        return;
-    for (; i < end; i++)
-        memcpy((char *)x->c + (i * x->n + j) * x->c_bytes,
-               (const char *)x->addend + (i * x->n + j) * x->c_bytes,
-               (size_t)(n * x->c_bytes));
+    for (int64_t i = 0; i < n_rows; i++)
+        memcpy(to.first + i * to.row_bytes, from + i * from_row_bytes, n_bytes);
+}
+
+/* The tile from row i and column j on, as thread t; products as find_products(). */
+static bool multiply_tile(struct mist_cpu_bf16 *context, const struct tiled *x,
+                          size_t products[2][2], int64_t i, int64_t j, int t)
+{
+    int64_t columns = columns_of_tile(x);
+    int64_t m = mist_cpu_min(x->m - i, TILE_ROWS), n = mist_cpu_min(x->n - j, columns);
+    int64_t first = (i * x->n + j) * x->c_bytes;
+    size_t n_bytes = (size_t)(n * x->c_bytes);
+    struct rows c = {(char *)x->c + first, x->n * x->c_bytes}, made = c;
+    if (is_made_apart(x))
+        made = (struct rows){mist_cpu_bf16_tile(context, t), n * x->c_bytes};
+    if (x->addend != NULL && (const char *)x->addend + first != made.first)
+        copy_rows(made, (const char *)x->addend + first, c.row_bytes, m, n_bytes);
+    bool did = mist_cpu_bf16_execute(context, products[m < TILE_ROWS][n < columns], t,
+                                     x->a.data + i * x->a.row_stride,
+                                     x->b.data + j * x->b.column_stride, made.first,
+                                     x->bias == NULL ? NULL : x->bias + j);
+    if (made.first != c.first)
+        copy_rows(c, made.first, made.row_bytes, m, n_bytes);
+    return did;
 }
 
 static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
                            int n_threads)
 {
     size_t products[2][2];
-    int64_t n_rows = mist_cpu_n_chunks(x->m, TILE_ROWS);
-    int64_t n_tiles = n_rows * mist_cpu_n_chunks(x->n, TILE_COLUMNS);
+    int64_t columns = columns_of_tile(x), n_rows = mist_cpu_n_chunks(x->m, TILE_ROWS);
+    int64_t n_tiles = n_rows * mist_cpu_n_chunks(x->n, columns);
     bool is_ok = find_products(context, x, products);
     if (!is_ok)
         return false;
@@ -81,14 +117,8 @@ static bool multiply_tiles(struct mist_cpu_bf16 *context, const struct tiled *x,
         omp_set_num_threads(1); /* of this task: oneDNN starts no threads within */
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < n_tiles; t++) {
-            int64_t i = t % n_rows * TILE_ROWS, j = t / n_rows * TILE_COLUMNS;
-            put_addend(x, i, j);
-            bool did = mist_cpu_bf16_execute(
-                context, products[x->m - i < TILE_ROWS][x->n - j < TILE_COLUMNS],
-                omp_get_thread_num(), x->a.data + i * x->a.row_stride,
-                x->b.data + j * x->b.column_stride,
-                (char *)x->c + (i * x->n + j) * x->c_bytes,
-                x->bias == NULL ? NULL : x->bias + j);
+            bool did = multiply_tile(context, x, products, t % n_rows * TILE_ROWS,
+                                     t / n_rows * columns, omp_get_thread_num());
             is_ok = is_ok && did;
         }
     }

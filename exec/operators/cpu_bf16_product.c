@@ -19,6 +19,11 @@
 
 enum { ARG_A, ARG_B, ARG_C, ARG_SCRATCH, ARG_BIAS, N_ARGS };
 
+enum {
+    TILE_BYTES =
+        MIST_CPU_BF16_TILE_ROWS * MIST_CPU_BF16_TILE_COLUMNS * (int)sizeof(mist_bf16)
+};
+
 /* A thread's handles; their addresses are set before each execution. */
 struct handles {
     dnnl_memory_t memory[N_ARGS]; /* NULL: not needed */
@@ -36,6 +41,7 @@ struct mist_cpu_bf16 {
     dnnl_stream_t *streams; /* [n_threads] */
     void **scratch;         /* [n_threads], scratch_bytes each */
     size_t scratch_bytes;
+    void **tiles; /* [n_threads] */
     struct product *products;
     size_t n_products, capacity;
 };
@@ -169,9 +175,12 @@ void mist_cpu_bf16_free(struct mist_cpu_bf16 *context)
             dnnl_stream_destroy(context->streams[t]);
         if (context->scratch != NULL)
             free(context->scratch[t]);
+        if (context->tiles != NULL)
+            free(context->tiles[t]);
     }
     free(context->streams);
     free(context->scratch);
+    free(context->tiles);
     dnnl_engine_destroy(context->engine);
     free(context);
 }
@@ -190,17 +199,27 @@ enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
     context->n_threads = n_threads;
     context->streams = calloc((size_t)n_threads, sizeof(dnnl_stream_t));
     context->scratch = calloc((size_t)n_threads, sizeof *context->scratch);
+    context->tiles = calloc((size_t)n_threads, sizeof *context->tiles);
     bool is_ok = context->streams != NULL && context->scratch != NULL &&
+                 context->tiles != NULL &&
                  dnnl_engine_create(&context->engine, dnnl_cpu, 0) == dnnl_success;
-    for (int t = 0; is_ok && t < n_threads; t++)
-        is_ok = dnnl_stream_create(&context->streams[t], context->engine,
+    for (int t = 0; is_ok && t < n_threads; t++) {
+        context->tiles[t] = aligned_alloc(4096, TILE_BYTES);
+        is_ok = context->tiles[t] != NULL &&
+                dnnl_stream_create(&context->streams[t], context->engine,
                                    dnnl_stream_default_flags) == dnnl_success;
+    }
     if (!is_ok) {
         mist_cpu_bf16_free(context);
         return mist_err_set(err, MIST_ERR_MEMORY, "bf16: out of memory");
     }
     *out = context;
     return MIST_OK;
+}
+
+void *mist_cpu_bf16_tile(const struct mist_cpu_bf16 *context, int t)
+{
+    return context->tiles[t];
 }
 
 #if DNNL_VERSION_MAJOR == 2
