@@ -274,6 +274,8 @@ static enum mist_status emit_best(struct mist_emit *emit,
     if (status != MIST_OK)
         return status;
     mist_emit_text(emit, "model", "model", plan->model.name);
+    mist_emit_text(emit, "dtype", "weights and activations",
+                   mist_dtype_name(plan->job.dtype));
     mist_emit_int64(emit, "ranks", "ranks", mist_plan_n_ranks(plan), MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "n_micro_batches", "micro-batches (G)", plan->n_micro_batches,
                     MIST_HUMAN_NUMBER);

@@ -163,12 +163,29 @@ static void warn_of_dtypes(const struct mist_trace_set *set, enum mist_dtype dty
             mist_trace_dtype_name(mine), there);
 }
 
+/* From this on a user who trains in fp32 may just not have asked for anything else. */
+static const double much_faster = 4.0;
+
+static void warn_of_slow_format(const struct mist_trace_set *set, enum mist_dtype dtype,
+                                const struct mist_messages *messages)
+{
+    const double *peaks = set->cluster.peak_flop_per_s;
+    double mine = peaks[mist_cost_trace_dtype(dtype)], bf16 = peaks[MIST_TRACE_BF16];
+
+    if (dtype == MIST_DTYPE_FP32 && mine > 0 && bf16 >= much_faster * mine)
+        mist_message(messages,
+                     "the job computes in fp32; this device computes %.3g times as fast "
+                     "in bf16 (--dtype bf16)",
+                     bf16 / mine);
+}
+
 void mist_trace_use_warn(const struct mist_trace_set *set, enum mist_dtype dtype,
                          const struct mist_messages *messages)
 {
     warn_of_ops(set, messages);
     warn_of_phases(set, messages);
     warn_of_dtypes(set, dtype, messages);
+    warn_of_slow_format(set, dtype, messages);
 }
 
 /* ---- links ---- */

@@ -48,6 +48,16 @@ cluster 'nodes that nothing connects' \
 refuse 'number formats that a device lacks' 3 '^mist-tune: cluster v100-sxm does not compute in bf16: .* there is for fp32, fp16$' \
     mist-tune $job --cluster v100:64
 
+begin 'a job that nobody gave a number format is told what fp32 costs'
+run mist-tune --model gpt3-1.3b --cluster h100-sxm:1x2 --global-batch 8 --seq-len 1024 --space 3d -o none.json -n
+expect_exit 0
+expect_stderr '^mist-tune: the job computes in fp32; this device computes 14\.8 times as fast in bf16 \(--dtype bf16\)'
+begin 'and one in bf16 is not'
+run mist-tune --model gpt3-1.3b --cluster h100-sxm:1x2 --global-batch 8 --seq-len 1024 --space 3d -o none.json -n \
+    --dtype bf16
+expect_exit 0
+! grep -q 'fp32' "$err" || fail "$(cat "$err")"
+
 begin 'an answer without any profile'
 run mist-tune $job --cluster h100-sxm:8x8,nic=8x400Gb/s --space 3d,zero -o llama.json
 expect_exit 0
