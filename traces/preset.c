@@ -392,6 +392,16 @@ enum mist_status mist_preset_parse(struct mist_trace_set *set, const char *text,
     return status;
 }
 
+bool mist_preset_resized_name(char *out, size_t size, const char *name, int nodes,
+                              int devices_per_node)
+{
+    const char *keys = name + strcspn(name, ",");
+    int n = snprintf(out, size, "%.*s:%dx%d%s", (int)strcspn(name, ":,"), name, nodes,
+                     devices_per_node, keys);
+
+    return n >= 0 && (size_t)n < size;
+}
+
 bool mist_trace_set_is_folder(const char *name)
 {
     struct stat info;

@@ -30,6 +30,9 @@
 #include "traces/preset_table.h"
 #include "traces/trace_set.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #define MIST_PRESET_MAX_DEVICES_PER_NODE 16
 #define MIST_PRESET_MAX_NODES            131072
 
@@ -47,6 +50,11 @@ mist_preset_parse(struct mist_trace_set *set, const char *text, struct mist_err 
  */
 MIST_MUST_CHECK enum mist_status
 mist_trace_set_open(struct mist_trace_set *set, const char *name, struct mist_err *err);
+
+/* A preset's name for other nodes or devices of each: "h100-sxm:2x8,memory=40GiB" of
+ * "h100-sxm,memory=40GiB". False: it does not fit into size bytes. */
+MIST_MUST_CHECK bool mist_preset_resized_name(char *out, size_t size, const char *name,
+                                              int nodes, int devices_per_node);
 
 /* Whether name is a folder for mist_trace_set_open(). */
 bool mist_trace_set_is_folder(const char *name);

@@ -61,22 +61,43 @@ static enum mist_status check_ranks(const struct mist_tune_options *options,
     return MIST_OK;
 }
 
-static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_err *err)
+/* The trace set with as many nodes and devices as are asked for. A preset says so in its
+ * name, which plans keep. */
+static enum mist_status open_cluster(struct mist_tune_session *at, struct mist_err *err)
 {
     const struct mist_tune_options *options = at->options;
     struct mist_cluster *cluster = &at->traces.cluster;
     enum mist_status status = mist_trace_set_open(&at->traces, options->cluster, err);
+    bool is_resized = options->n_nodes > 0 || options->n_devices_per_node > 0;
+
+    if (strlen(options->cluster) < sizeof at->cluster)
+        memcpy(at->cluster, options->cluster, strlen(options->cluster) + 1);
+    if (status == MIST_OK && is_resized) {
+        if (options->n_nodes > 0)
+            cluster->nodes = (int)options->n_nodes;
+        if (options->n_devices_per_node > 0)
+            cluster->devices_per_node = (int)options->n_devices_per_node;
+        cluster->probe_us = 0; /* that of other devices at once */
+    }
+    if (status != MIST_OK || !is_resized || mist_trace_set_is_folder(options->cluster))
+        return status;
+    if (!mist_preset_resized_name(at->cluster, sizeof at->cluster, options->cluster,
+                                  cluster->nodes, cluster->devices_per_node))
+        return mist_err_set(err, MIST_ERR_USAGE, "--cluster is too long for a plan");
+    mist_trace_set_fini(&at->traces);
+    return mist_trace_set_open(&at->traces, at->cluster, err);
+}
+
+static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_err *err)
+{
+    const struct mist_tune_options *options = at->options;
+    struct mist_cluster *cluster = &at->traces.cluster;
+    enum mist_status status = open_cluster(at, err);
 
     if (status != MIST_OK)
         return status;
     mist_trace_use_warn(&at->traces, at->job.dtype, &at->messages);
     at->config.fingerprint = mist_trace_set_fingerprint(&at->traces);
-    if (options->n_nodes > 0)
-        cluster->nodes = (int)options->n_nodes;
-    if (options->n_devices_per_node > 0)
-        cluster->devices_per_node = (int)options->n_devices_per_node;
-    if (options->n_nodes > 0 || options->n_devices_per_node > 0)
-        cluster->probe_us = 0; /* that of other devices at once */
     status = check_ranks(options, cluster, err);
     if (status != MIST_OK)
         return status;
@@ -165,7 +186,7 @@ enum mist_status mist_tune_session_price(struct mist_tune_session *at,
         status = mist_thread_pool_new((int)options->common.n_jobs, &at->pool, err);
     at->config.space = &at->space;
     at->config.cost_model = at->cost_model;
-    at->config.trace_set = options->cluster;
+    at->config.trace_set = at->cluster;
     at->config.threads = threads;
     at->config.n_best = (size_t)options->n_top;
     at->config.is_thorough = options->is_thorough;

@@ -17,6 +17,7 @@ struct mist_tune_session {
     struct mist_model model;
     struct mist_job job;
     struct mist_trace_set traces;
+    char cluster[256]; /* what traces were opened by; "": more than a plan can name */
     struct mist_bounds bounds;
     struct mist_constraints constraints;
     struct mist_space space;

@@ -153,6 +153,14 @@ two=$(field cost 2)
 [ "$(best --budget "$two")" = 2 ] || fail "$(cat table.csv)"
 one=$(field cost 1)
 [ "$(best --budget "$(awk -v one="$one" -v two="$two" 'BEGIN { print (one + two) / 2 }')")" = 1 ] || fail "$(cat table.csv)"
+begin 'the plan of a point names its cluster, by which mist-sim prices it alike'
+[ "$(best)" = 4 ] || fail "$(cat table.csv)"
+grep -q '"trace_set": "l4:4x4"' best.json || fail "$(grep trace_set best.json)"
+told=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' best.json)
+run mist-sim best.json --json
+expect_exit 0
+expect_stderr_empty
+grep -q "\"iteration_s\": $told" "$out" || fail "$(grep '"iteration_s"' "$out") instead of $told"
 rm best.json
 begin 'nothing within the budget: says what the cheapest costs'
 rm table.csv
