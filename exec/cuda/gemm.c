@@ -239,10 +239,11 @@ void mist_gemm_finish(enum mist_cuda_gemm_product product,
         break;
     case MIST_CUDA_FORWARD_GELU:
     case MIST_CUDA_FORWARD_BIAS_GELU:
-        mist_cuda_gelu_forward(at->stream, at->dtype, x->d, x->aux, at->rows * at->n_out);
+        mist_cuda_gelu_forward(at->stream, at->dtype, false, x->d, x->aux,
+                               at->rows * at->n_out);
         break;
     case MIST_CUDA_BACKWARD_INPUT_GELU:
-        mist_cuda_gelu_backward(at->stream, at->dtype, x->d, x->d, x->aux,
+        mist_cuda_gelu_backward(at->stream, at->dtype, false, x->d, x->d, x->aux,
                                 at->rows * at->n_in);
         break;
     default:
@@ -320,8 +321,8 @@ void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
             &operands, true);
 
     if (is_done && is_apart)
-        mist_cuda_exact_gelu_forward(at->stream, at->dtype, y, before,
-                                     at->rows * at->n_out);
+        mist_cuda_gelu_forward(at->stream, at->dtype, true, y, before,
+                               at->rows * at->n_out);
 }
 
 void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
@@ -336,8 +337,8 @@ void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
             &operands, true);
 
     if (is_done && is_apart)
-        mist_cuda_exact_gelu_backward(at->stream, at->dtype, dx, dx, before,
-                                      at->rows * at->n_in);
+        mist_cuda_gelu_backward(at->stream, at->dtype, true, dx, dx, before,
+                                at->rows * at->n_in);
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,

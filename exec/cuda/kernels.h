@@ -89,24 +89,19 @@ void mist_cuda_head_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
 /* ---------------------------------------------- elementwise: kernels_elementwise.cu */
 
-void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                            const void *x, int64_t n);
-void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *dx,
-                             const void *d_out, const void *x, int64_t n);
-void mist_cuda_exact_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                  void *out, const void *x, int64_t n);
-void mist_cuda_exact_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                   void *dx, const void *d_out, const void *x, int64_t n);
-void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                              const void *gate_up, int64_t rows, int64_t f);
+/* is_exact: in the exact form, not by tanh */
+void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, bool is_exact,
+                            void *out, const void *x, int64_t n);
+void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                             bool is_exact, void *dx, const void *d_out, const void *x,
+                             int64_t n);
+/* is_geglu: with gelu by tanh instead of silu */
+void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                              bool is_geglu, void *out, const void *gate_up, int64_t rows,
+                              int64_t f);
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                               void *d_gate_up, const void *d_out, const void *gate_up,
-                               int64_t rows, int64_t f);
-void mist_cuda_geglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                             const void *gate_up, int64_t rows, int64_t f);
-void mist_cuda_geglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                              void *d_gate_up, const void *d_out, const void *gate_up,
-                              int64_t rows, int64_t f);
+                               bool is_geglu, void *d_gate_up, const void *d_out,
+                               const void *gate_up, int64_t rows, int64_t f);
 /* x *= factor */
 void mist_cuda_scale(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
                      float factor, int64_t n);

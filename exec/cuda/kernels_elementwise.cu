@@ -127,28 +127,19 @@ void launch_map(mist_cuda_stream stream, enum mist_dtype dtype, void *out, const
 
 } // namespace
 
-void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                            const void *x, int64_t n)
+void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, bool is_exact,
+                            void *out, const void *x, int64_t n)
 {
-    launch_map<gelu_forward, false>(stream, dtype, out, x, nullptr, n);
+    (is_exact ? launch_map<exact_gelu_forward, false>
+              : launch_map<gelu_forward, false>)(stream, dtype, out, x, nullptr, n);
 }
 
-void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *dx,
-                             const void *d_out, const void *x, int64_t n)
+void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                             bool is_exact, void *dx, const void *d_out, const void *x,
+                             int64_t n)
 {
-    launch_map<gelu_backward, true>(stream, dtype, dx, x, d_out, n);
-}
-
-void mist_cuda_exact_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                  void *out, const void *x, int64_t n)
-{
-    launch_map<exact_gelu_forward, false>(stream, dtype, out, x, nullptr, n);
-}
-
-void mist_cuda_exact_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                   void *dx, const void *d_out, const void *x, int64_t n)
-{
-    launch_map<exact_gelu_backward, true>(stream, dtype, dx, x, d_out, n);
+    (is_exact ? launch_map<exact_gelu_backward, true>
+              : launch_map<gelu_backward, true>)(stream, dtype, dx, x, d_out, n);
 }
 
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
@@ -302,30 +293,21 @@ void launch_gate_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *
 
 } // namespace
 
-void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                              const void *gate_up, int64_t rows, int64_t f)
+void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                              bool is_geglu, void *out, const void *gate_up, int64_t rows,
+                              int64_t f)
 {
-    launch_gate_forward<silu_gate>(stream, dtype, out, gate_up, rows, f);
+    (is_geglu ? launch_gate_forward<gelu_gate>
+              : launch_gate_forward<silu_gate>)(stream, dtype, out, gate_up, rows, f);
 }
 
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                               void *d_gate_up, const void *d_out, const void *gate_up,
-                               int64_t rows, int64_t f)
+                               bool is_geglu, void *d_gate_up, const void *d_out,
+                               const void *gate_up, int64_t rows, int64_t f)
 {
-    launch_gate_backward<silu_gate>(stream, dtype, d_gate_up, d_out, gate_up, rows, f);
-}
-
-void mist_cuda_geglu_forward(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                             const void *gate_up, int64_t rows, int64_t f)
-{
-    launch_gate_forward<gelu_gate>(stream, dtype, out, gate_up, rows, f);
-}
-
-void mist_cuda_geglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                              void *d_gate_up, const void *d_out, const void *gate_up,
-                              int64_t rows, int64_t f)
-{
-    launch_gate_backward<gelu_gate>(stream, dtype, d_gate_up, d_out, gate_up, rows, f);
+    (is_geglu ? launch_gate_backward<gelu_gate>
+              : launch_gate_backward<silu_gate>)(stream, dtype, d_gate_up, d_out, gate_up,
+                                                 rows, f);
 }
 
 namespace

@@ -229,25 +229,24 @@ static void head_norm(step_args at)
 
 static void gelu(step_args at)
 {
-    (at->model->has_exact_gelu ? mist_cuda_exact_gelu_forward : mist_cuda_gelu_forward)(
-        stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
-        at->operands[MIST_ARG_UNARY_X], at->step->dims[0]);
+    mist_cuda_gelu_forward(stream_of(context_of(at)), at->dtype,
+                           at->model->has_exact_gelu, at->operands[MIST_ARG_OUT],
+                           at->operands[MIST_ARG_UNARY_X], at->step->dims[0]);
 }
 
 static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
-    bool is_gelu = mist_family_traits(at->model->family)->gates_with_gelu;
+    bool is_geglu = mist_family_traits(at->model->family)->gates_with_gelu;
     mist_cuda_stream stream = stream_of(context_of(at));
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        (is_gelu ? mist_cuda_geglu_forward : mist_cuda_swiglu_forward)(
-            stream, at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], dims[1]);
+        mist_cuda_swiglu_forward(stream, at->dtype, is_geglu, x[MIST_ARG_OUT],
+                                 x[MIST_ARG_UNARY_X], dims[0], dims[1]);
     else
-        (is_gelu ? mist_cuda_geglu_backward : mist_cuda_swiglu_backward)(
-            stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X],
-            dims[0], dims[1]);
+        mist_cuda_swiglu_backward(stream, at->dtype, is_geglu, x[MIST_ARG_DX],
+                                  x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X], dims[0], dims[1]);
 }
 
 static void residual(step_args at)

@@ -97,56 +97,31 @@ MIST_CPU_CLONES static void exact_gelu_backward_chunk(float *dx, const float *d_
     }
 }
 
-typedef void forward_fn(float *out, const float *x, int64_t n);
-typedef void backward_fn(float *dx, const float *d_out, const float *x, int64_t n);
-
-static void map_forward(forward_fn *chunk, bool is_bf16, void *out, const void *x,
-                        int64_t n, int n_threads)
+void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x,
+                           int64_t n, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[CHUNK], *to = mist_cpu_to(is_bf16, room, out, i);
         int64_t length = chunk_length(i, n);
-        chunk(to, mist_cpu_from(is_bf16, room, x, i, length), length);
+        (is_exact ? exact_gelu_chunk
+                  : gelu_chunk)(to, mist_cpu_from(is_bf16, room, x, i, length), length);
         mist_cpu_done(is_bf16, out, i, to, length);
     }
 }
 
-static void map_backward(backward_fn *chunk, bool is_bf16, void *dx, const void *d_out,
-                         const void *x, int64_t n, int n_threads)
+void mist_cpu_gelu_backward(bool is_bf16, bool is_exact, void *dx, const void *d_out,
+                            const void *x, int64_t n, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], dx, i);
         int64_t length = chunk_length(i, n);
-        chunk(to, mist_cpu_from(is_bf16, room[0], d_out, i, length),
-              mist_cpu_from(is_bf16, room[1], x, i, length), length);
+        (is_exact ? exact_gelu_backward_chunk : gelu_backward_chunk)(
+            to, mist_cpu_from(is_bf16, room[0], d_out, i, length),
+            mist_cpu_from(is_bf16, room[1], x, i, length), length);
         mist_cpu_done(is_bf16, dx, i, to, length);
     }
-}
-
-void mist_cpu_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
-                           int n_threads)
-{
-    map_forward(gelu_chunk, is_bf16, out, x, n, n_threads);
-}
-
-void mist_cpu_gelu_backward(bool is_bf16, void *dx, const void *d_out, const void *x,
-                            int64_t n, int n_threads)
-{
-    map_backward(gelu_backward_chunk, is_bf16, dx, d_out, x, n, n_threads);
-}
-
-void mist_cpu_exact_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
-                                 int n_threads)
-{
-    map_forward(exact_gelu_chunk, is_bf16, out, x, n, n_threads);
-}
-
-void mist_cpu_exact_gelu_backward(bool is_bf16, void *dx, const void *d_out,
-                                  const void *x, int64_t n, int n_threads)
-{
-    map_backward(exact_gelu_backward_chunk, is_bf16, dx, d_out, x, n, n_threads);
 }
 
 /* --------------------------------------------------------------------- swiglu, geglu */
@@ -201,25 +176,22 @@ MIST_CPU_CLONES static void geglu_backward_chunk(float *d_gate, float *d_up,
     }
 }
 
-typedef void gate_fn(float *out, const float *gate, const float *up, int64_t n);
-typedef void gate_backward_fn(float *d_gate, float *d_up, const float *d_out,
-                              const float *gate, const float *up, int64_t n);
-
-static void map_gate(gate_fn *chunk, bool is_bf16, void *out, const void *gate_up,
-                     int64_t rows, int64_t f, int n_threads)
+void mist_cpu_swiglu_forward(bool is_bf16, bool is_geglu, void *out, const void *gate_up,
+                             int64_t rows, int64_t f, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < f; j += CHUNK) {
             float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], out, i * f + j);
             int64_t length = chunk_length(j, f), gate = i * 2 * f + j;
-            chunk(to, mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
-                  mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length), length);
+            (is_geglu ? geglu_chunk : swiglu_chunk)(
+                to, mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length), length);
             mist_cpu_done(is_bf16, out, i * f + j, to, length);
         }
 }
 
-static void map_gate_backward(gate_backward_fn *chunk, bool is_bf16, void *d_gate_up,
+void mist_cpu_swiglu_backward(bool is_bf16, bool is_geglu, void *d_gate_up,
                               const void *d_out, const void *gate_up, int64_t rows,
                               int64_t f, int n_threads)
 {
@@ -230,38 +202,13 @@ static void map_gate_backward(gate_backward_fn *chunk, bool is_bf16, void *d_gat
             int64_t length = chunk_length(j, f), gate = i * 2 * f + j, up = gate + f;
             float *d_gate = mist_cpu_to(is_bf16, room[0], d_gate_up, gate);
             float *d_up = mist_cpu_to(is_bf16, room[1], d_gate_up, up);
-            chunk(d_gate, d_up, mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
-                  mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
-                  mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
+            (is_geglu ? geglu_backward_chunk : swiglu_backward_chunk)(
+                d_gate, d_up, mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
+                mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
             mist_cpu_done(is_bf16, d_gate_up, gate, d_gate, length);
             mist_cpu_done(is_bf16, d_gate_up, up, d_up, length);
         }
-}
-
-void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
-                             int64_t f, int n_threads)
-{
-    map_gate(swiglu_chunk, is_bf16, out, gate_up, rows, f, n_threads);
-}
-
-void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
-                              const void *gate_up, int64_t rows, int64_t f, int n_threads)
-{
-    map_gate_backward(swiglu_backward_chunk, is_bf16, d_gate_up, d_out, gate_up, rows, f,
-                      n_threads);
-}
-
-void mist_cpu_geglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
-                            int64_t f, int n_threads)
-{
-    map_gate(geglu_chunk, is_bf16, out, gate_up, rows, f, n_threads);
-}
-
-void mist_cpu_geglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
-                             const void *gate_up, int64_t rows, int64_t f, int n_threads)
-{
-    map_gate_backward(geglu_backward_chunk, is_bf16, d_gate_up, d_out, gate_up, rows, f,
-                      n_threads);
 }
 
 /* ------------------------------------------------------------------------------ scale */

@@ -172,35 +172,25 @@ void mist_cpu_head_norm_backward(bool is_bf16, void *d_qkv, void *d_q_weight,
 
 /* ------------------------------------------------------------------------ elementwise */
 
-/* out = gelu(x), the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
- * computed as the equal x * sigmoid(2 ...). out may alias x. */
-void mist_cpu_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
-                           int n_threads);
+/* out = gelu(x): the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
+ * computed as the equal x * sigmoid(2 ...); is_exact: x (1 + erf(x / sqrt(2))) / 2. out
+ * may alias x. */
+void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x,
+                           int64_t n, int n_threads);
 
 /* dx = d_out * gelu'(x). dx may alias d_out or x. */
-void mist_cpu_gelu_backward(bool is_bf16, void *dx, const void *d_out, const void *x,
-                            int64_t n, int n_threads);
+void mist_cpu_gelu_backward(bool is_bf16, bool is_exact, void *dx, const void *d_out,
+                            const void *x, int64_t n, int n_threads);
 
-/* The same of the exact gelu, x (1 + erf(x / sqrt(2))) / 2. */
-void mist_cpu_exact_gelu_forward(bool is_bf16, void *out, const void *x, int64_t n,
-                                 int n_threads);
-void mist_cpu_exact_gelu_backward(bool is_bf16, void *dx, const void *d_out,
-                                  const void *x, int64_t n, int n_threads);
-
-/* out[rows, f] = silu(gate) * up, gate_up [rows, 2 * f] with the gate first. */
-void mist_cpu_swiglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
-                             int64_t f, int n_threads);
+/* out[rows, f] = silu(gate) * up, gate_up [rows, 2 * f] with the gate first; is_geglu:
+ * gelu, its tanh form, instead of silu. */
+void mist_cpu_swiglu_forward(bool is_bf16, bool is_geglu, void *out, const void *gate_up,
+                             int64_t rows, int64_t f, int n_threads);
 
 /* d_gate_up [rows, 2 * f] from d_out [rows, f]. d_gate_up may alias gate_up. */
-void mist_cpu_swiglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
-                              const void *gate_up, int64_t rows, int64_t f,
-                              int n_threads);
-
-/* The same with gelu, its tanh form, instead of silu. */
-void mist_cpu_geglu_forward(bool is_bf16, void *out, const void *gate_up, int64_t rows,
-                            int64_t f, int n_threads);
-void mist_cpu_geglu_backward(bool is_bf16, void *d_gate_up, const void *d_out,
-                             const void *gate_up, int64_t rows, int64_t f, int n_threads);
+void mist_cpu_swiglu_backward(bool is_bf16, bool is_geglu, void *d_gate_up,
+                              const void *d_out, const void *gate_up, int64_t rows,
+                              int64_t f, int n_threads);
 
 /* x *= factor */
 void mist_cpu_scale(bool is_bf16, void *x, float factor, int64_t n, int n_threads);

@@ -152,13 +152,6 @@ static void linear(step_args at)
     }
 }
 
-/* In the form that the model has. */
-static void gelu_forward(step_args at, void *out, const void *x, int64_t n)
-{
-    (at->model->has_exact_gelu ? mist_cpu_exact_gelu_forward : mist_cpu_gelu_forward)(
-        is_bf16(at), out, x, n, at->n_threads);
-}
-
 static void linear_gelu(step_args at)
 {
     int64_t rows = at->step->dims[0], n_in = at->step->dims[1], n_out = at->step->dims[2];
@@ -167,20 +160,22 @@ static void linear_gelu(step_args at)
     if (at->step->phase == MIST_PHASE_FORWARD) {
         forward(at, x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X],
                 at->params[1], NULL, rows, n_in, n_out);
-        gelu_forward(at, x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out);
+        mist_cpu_gelu_forward(is_bf16(at), at->model->has_exact_gelu, x[MIST_ARG_OUT],
+                              x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out,
+                              at->n_threads);
     } else {
         backward_input(at, x[MIST_ARG_DX], x[MIST_ARG_DY], NULL, rows, n_in, n_out);
-        (at->model->has_exact_gelu
-             ? mist_cpu_exact_gelu_backward
-             : mist_cpu_gelu_backward)(is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DX],
-                                       x[MIST_ARG_DUNARY_X], rows * n_in, at->n_threads);
+        mist_cpu_gelu_backward(is_bf16(at), at->model->has_exact_gelu, x[MIST_ARG_DX],
+                               x[MIST_ARG_DX], x[MIST_ARG_DUNARY_X], rows * n_in,
+                               at->n_threads);
     }
 }
 
 static void gelu(step_args at)
 {
-    gelu_forward(at, at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X],
-                 at->step->dims[0]);
+    mist_cpu_gelu_forward(is_bf16(at), at->model->has_exact_gelu,
+                          at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X],
+                          at->step->dims[0], at->n_threads);
 }
 
 static void attention(step_args at)
@@ -238,16 +233,14 @@ static void swiglu(step_args at)
 {
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
-    bool is_gelu = mist_family_traits(at->model->family)->gates_with_gelu;
+    bool is_geglu = mist_family_traits(at->model->family)->gates_with_gelu;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        (is_gelu ? mist_cpu_geglu_forward : mist_cpu_swiglu_forward)(
-            is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_UNARY_X], dims[0], dims[1],
-            at->n_threads);
+        mist_cpu_swiglu_forward(is_bf16(at), is_geglu, x[MIST_ARG_OUT],
+                                x[MIST_ARG_UNARY_X], dims[0], dims[1], at->n_threads);
     else
-        (is_gelu ? mist_cpu_geglu_backward : mist_cpu_swiglu_backward)(
-            is_bf16(at), x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DUNARY_X], dims[0],
-            dims[1], at->n_threads);
+        mist_cpu_swiglu_backward(is_bf16(at), is_geglu, x[MIST_ARG_DX], x[MIST_ARG_DY],
+                                 x[MIST_ARG_DUNARY_X], dims[0], dims[1], at->n_threads);
 }
 
 static void residual(step_args at)

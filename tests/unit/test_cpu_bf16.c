@@ -263,16 +263,16 @@ static void test_gelu_and_add(void **state)
             mist_bf16 *d = help_bf16_random(h, &d_f, n, 1.0);
             mist_bf16 *out = help_bf16_copy(h, x, n), *dx = help_bf16_copy(h, d, n);
             mist_bf16 *sum = help_bf16_copy(h, x, n);
-            mist_cpu_gelu_forward(false, out_f, x_f, n, 1);
-            mist_cpu_gelu_backward(false, dx_f, d_f, x_f, n, 1);
+            mist_cpu_gelu_forward(false, false, out_f, x_f, n, 1);
+            mist_cpu_gelu_backward(false, false, dx_f, d_f, x_f, n, 1);
             mist_cpu_add_forward(false, sum_f, x_f, d_f, n, 1);
-            mist_cpu_gelu_forward(true, out, out, n, t);
-            mist_cpu_gelu_backward(true, dx, dx, x, n, t);
+            mist_cpu_gelu_forward(true, false, out, out, n, t);
+            mist_cpu_gelu_backward(true, false, dx, dx, x, n, t);
             mist_cpu_add_forward(true, sum, sum, d, n, t);
             help_bf16_assert_rounded(h, out, out_f, n);
             help_bf16_assert_rounded(h, dx, dx_f, n);
             help_bf16_assert_rounded(h, sum, sum_f, n);
-            mist_cpu_gelu_backward(true, x, d, x, n, t);
+            mist_cpu_gelu_backward(true, false, x, d, x, n, t);
             help_bf16_assert_rounded(h, x, dx_f, n);
         }
 }
@@ -289,10 +289,10 @@ static void test_swiglu(void **state)
             mist_bf16 *x = help_bf16_random(h, &x_f, 2 * n, 6.0);
             mist_bf16 *d = help_bf16_random(h, &d_f, n, 1.0);
             mist_bf16 *out = help_bf16_poisoned(h, n);
-            mist_cpu_swiglu_forward(false, out_f, x_f, rows, f, 1);
-            mist_cpu_swiglu_backward(false, dx_f, d_f, x_f, rows, f, 1);
-            mist_cpu_swiglu_forward(true, out, x, rows, f, t);
-            mist_cpu_swiglu_backward(true, x, d, x, rows, f, t);
+            mist_cpu_swiglu_forward(false, false, out_f, x_f, rows, f, 1);
+            mist_cpu_swiglu_backward(false, false, dx_f, d_f, x_f, rows, f, 1);
+            mist_cpu_swiglu_forward(true, false, out, x, rows, f, t);
+            mist_cpu_swiglu_backward(true, false, x, d, x, rows, f, t);
             help_bf16_assert_rounded(h, out, out_f, n);
             help_bf16_assert_rounded(h, x, dx_f, 2 * n);
         }

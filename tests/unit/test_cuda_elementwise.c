@@ -131,55 +131,31 @@ static const int64_t lengths[] = {0, 1, 3, 8, 9, 255, 4096, 4103, 20001};
 
 /* ------------------------------------------------------------- gelu, add, conversions */
 
+/* dims: elements, is_exact */
 static void launch_gelu_forward(struct tensor *t, enum mist_dtype dtype,
                                 const int64_t *dims)
 {
-    mist_cuda_gelu_forward(NULL, dtype, t[1].device, t[0].device, dims[0]);
+    mist_cuda_gelu_forward(NULL, dtype, dims[1], t[1].device, t[0].device, dims[0]);
 }
 
 static void launch_gelu_backward(struct tensor *t, enum mist_dtype dtype,
                                  const int64_t *dims)
 {
-    mist_cuda_gelu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0]);
+    mist_cuda_gelu_backward(NULL, dtype, dims[1], t[2].device, t[1].device, t[0].device,
+                            dims[0]);
 }
-
-static void launch_exact_gelu_forward(struct tensor *t, enum mist_dtype dtype,
-                                      const int64_t *dims)
-{
-    mist_cuda_exact_gelu_forward(NULL, dtype, t[1].device, t[0].device, dims[0]);
-}
-
-static void launch_exact_gelu_backward(struct tensor *t, enum mist_dtype dtype,
-                                       const int64_t *dims)
-{
-    mist_cuda_exact_gelu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device,
-                                  dims[0]);
-}
-
-/* The tanh form and the exact one, each beside the CPU's. */
-static const struct gelu_form {
-    const char *name;
-    launch_fn *forward, *backward;
-    void (*cpu_forward)(bool, void *, const void *, int64_t, int);
-    void (*cpu_backward)(bool, void *, const void *, const void *, int64_t, int);
-} gelu_forms[] = {
-    {"gelu", launch_gelu_forward, launch_gelu_backward, mist_cpu_gelu_forward,
-     mist_cpu_gelu_backward},
-    {"exact gelu", launch_exact_gelu_forward, launch_exact_gelu_backward,
-     mist_cpu_exact_gelu_forward, mist_cpu_exact_gelu_backward},
-};
-enum { N_GELU_FORMS = sizeof gelu_forms / sizeof gelu_forms[0] };
 
 static void launch_add(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
 {
     mist_cuda_add(NULL, dtype, t[2].device, t[0].device, t[1].device, dims[0]);
 }
 
-/* out over n elements of one or two inputs: apart, in place of each, and misaligned. */
+/* out over dims[0] elements of one or two inputs: apart, in place of each, and misaligned. */
 static void check_map(struct help *h, launch_fn *launch, enum mist_dtype dtype,
-                      const void *a, const void *b, const void *expected, int64_t n,
-                      bool is_exact, const char *what)
+                      const void *a, const void *b, const void *expected,
+                      const int64_t *dims, bool is_exact, const char *what)
 {
+    int64_t n = dims[0];
     size_t bytes = (size_t)n * size_of(dtype);
     int i_out = b == NULL ? 1 : 2;
 
@@ -193,7 +169,7 @@ static void check_map(struct help *h, launch_fn *launch, enum mist_dtype dtype,
             t[i_out].alias = &t[variant];
             t[variant].is_output = true;
         }
-        run(h, launch, t, i_out + 1, dtype, &n);
+        run(h, launch, t, i_out + 1, dtype, dims);
         if (is_exact)
             assert_equal_bits(dtype, t[i_out].results[0], expected, n);
         else
@@ -201,24 +177,27 @@ static void check_map(struct help *h, launch_fn *launch, enum mist_dtype dtype,
     }
 }
 
-static void check_gelu(struct help *h, const struct gelu_form *form)
+/* The tanh form or the exact one beside the CPU's. */
+static void check_gelu(struct help *h, bool is_exact)
 {
+    const char *name = is_exact ? "exact gelu" : "gelu";
+
     for (int i = 0; i < N_LENGTHS * N_DTYPES; i++) {
         enum mist_dtype dtype = dtypes[i % N_DTYPES];
-        int64_t n = lengths[i / N_DTYPES];
+        int64_t n = lengths[i / N_DTYPES], dims[] = {n, is_exact};
         void *x = random_values(h, dtype, n, 6.0), *d = random_values(h, dtype, n, 1.0);
         void *out = blank(h, dtype, n), *dx = blank(h, dtype, n);
-        form->cpu_forward(dtype == MIST_DTYPE_BF16, out, x, n, 1);
-        form->cpu_backward(dtype == MIST_DTYPE_BF16, dx, d, x, n, 1);
-        check_map(h, form->forward, dtype, x, NULL, out, n, false, form->name);
-        check_map(h, form->backward, dtype, x, d, dx, n, false, form->name);
+        mist_cpu_gelu_forward(dtype == MIST_DTYPE_BF16, is_exact, out, x, n, 1);
+        mist_cpu_gelu_backward(dtype == MIST_DTYPE_BF16, is_exact, dx, d, x, n, 1);
+        check_map(h, launch_gelu_forward, dtype, x, NULL, out, dims, false, name);
+        check_map(h, launch_gelu_backward, dtype, x, d, dx, dims, false, name);
     }
 }
 
 static void test_gelu(void **state)
 {
-    for (int i = 0; i < N_GELU_FORMS; i++)
-        check_gelu(*state, &gelu_forms[i]);
+    check_gelu(*state, false);
+    check_gelu(*state, true);
 }
 
 static void test_add(void **state)
@@ -234,31 +213,31 @@ static void test_add(void **state)
             mist_cpu_add_forward(true, out, a, b, n, 1);
         else
             mist_cpu_add_forward(false, out, a, b, n, 1);
-        check_map(h, launch_add, dtype, a, b, out, n, true, "add");
+        check_map(h, launch_add, dtype, a, b, out, &n, true, "add");
     }
 }
 
 /* Where sigmoid or erfc ends: as on the CPU, infinity and NaN included. */
-static void check_gelu_of_extremes(struct help *h, const struct gelu_form *form)
+static void check_gelu_of_extremes(struct help *h, bool is_exact)
 {
     const float x[] = {0.0f,  -0.0f, -4.0f,  -6.0f,  -12.0f, -100.0f,  12.0f,
                        100.f, 1e30f, -1e30f, 1e-38f, NAN,    INFINITY, -INFINITY};
     enum { N = sizeof x / sizeof x[0] };
-    const int64_t n = N;
+    const int64_t dims[] = {N, is_exact};
     float out[N], dx[N], ones[N];
 
     for (int i = 0; i < N; i++)
         ones[i] = 1.0f;
-    form->cpu_forward(false, out, x, N, 1);
-    form->cpu_backward(false, dx, ones, x, N, 1);
+    mist_cpu_gelu_forward(false, is_exact, out, x, N, 1);
+    mist_cpu_gelu_backward(false, is_exact, dx, ones, x, N, 1);
     for (int backward = 0; backward < 2; backward++) {
         struct tensor t[3] = {{.bytes = sizeof x, .input = x},
                               {.bytes = sizeof x, .input = ones},
                               {.bytes = sizeof x, .is_output = true}};
         if (!backward)
             t[1] = t[2];
-        run(h, backward ? form->backward : form->forward, t, 2 + backward,
-            MIST_DTYPE_FP32, &n);
+        run(h, backward ? launch_gelu_backward : launch_gelu_forward, t, 2 + backward,
+            MIST_DTYPE_FP32, dims);
         const float *got = t[1 + backward].results[0], *expected = backward ? dx : out;
         for (int i = 0; i < N; i++) {
             float bound = 1e-6f + 1e-6f * fabsf(expected[i]);
@@ -271,8 +250,8 @@ static void check_gelu_of_extremes(struct help *h, const struct gelu_form *form)
 
 static void test_gelu_of_extremes(void **state)
 {
-    for (int i = 0; i < N_GELU_FORMS; i++)
-        check_gelu_of_extremes(*state, &gelu_forms[i]);
+    check_gelu_of_extremes(*state, false);
+    check_gelu_of_extremes(*state, true);
 }
 
 /* The sums of one row: its elements, in the other number format. */
@@ -323,68 +302,46 @@ static void test_conversions(void **state)
 
 /* ----------------------------------------------------------------------------- swiglu */
 
+/* dims: rows, columns, is_geglu */
 static void launch_swiglu_forward(struct tensor *t, enum mist_dtype dtype,
                                   const int64_t *dims)
 {
-    mist_cuda_swiglu_forward(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+    mist_cuda_swiglu_forward(NULL, dtype, dims[2], t[1].device, t[0].device, dims[0],
+                             dims[1]);
 }
 
 static void launch_swiglu_backward(struct tensor *t, enum mist_dtype dtype,
                                    const int64_t *dims)
 {
-    mist_cuda_swiglu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0],
-                              dims[1]);
+    mist_cuda_swiglu_backward(NULL, dtype, dims[2], t[2].device, t[1].device, t[0].device,
+                              dims[0], dims[1]);
 }
 
-static void launch_geglu_forward(struct tensor *t, enum mist_dtype dtype,
-                                 const int64_t *dims)
+/* Beside the CPU's. */
+static void check_gate(struct help *h, bool is_geglu, enum mist_dtype dtype, int64_t rows,
+                       int64_t f, size_t offset)
 {
-    mist_cuda_geglu_forward(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
-}
-
-static void launch_geglu_backward(struct tensor *t, enum mist_dtype dtype,
-                                  const int64_t *dims)
-{
-    mist_cuda_geglu_backward(NULL, dtype, t[2].device, t[1].device, t[0].device, dims[0],
-                             dims[1]);
-}
-
-/* Both gates, each beside the CPU's. */
-static const struct gate_form {
-    const char *name;
-    launch_fn *forward, *backward;
-    void (*cpu_forward)(bool, void *, const void *, int64_t, int64_t, int);
-    void (*cpu_backward)(bool, void *, const void *, const void *, int64_t, int64_t, int);
-} gate_forms[] = {
-    {"swiglu", launch_swiglu_forward, launch_swiglu_backward, mist_cpu_swiglu_forward,
-     mist_cpu_swiglu_backward},
-    {"geglu", launch_geglu_forward, launch_geglu_backward, mist_cpu_geglu_forward,
-     mist_cpu_geglu_backward},
-};
-enum { N_GATE_FORMS = sizeof gate_forms / sizeof gate_forms[0] };
-
-static void check_gate(struct help *h, const struct gate_form *form,
-                       enum mist_dtype dtype, const int64_t *dims, size_t offset)
-{
-    int64_t n = dims[0] * dims[1];
+    const int64_t n = rows * f, dims[] = {rows, f, is_geglu};
+    const char *name = is_geglu ? "geglu" : "swiglu";
+    bool is_bf16 = dtype == MIST_DTYPE_BF16;
     size_t bytes = (size_t)n * size_of(dtype);
     void *x = random_values(h, dtype, 2 * n, 6.0), *d = random_values(h, dtype, n, 1.0);
     void *out = blank(h, dtype, n), *dx = blank(h, dtype, 2 * n);
 
-    form->cpu_forward(dtype == MIST_DTYPE_BF16, out, x, dims[0], dims[1], 1);
-    form->cpu_backward(dtype == MIST_DTYPE_BF16, dx, d, x, dims[0], dims[1], 1);
+    mist_cpu_swiglu_forward(is_bf16, is_geglu, out, x, rows, f, 1);
+    mist_cpu_swiglu_backward(is_bf16, is_geglu, dx, d, x, rows, f, 1);
     struct tensor forward[] = {{.bytes = 2 * bytes, .input = x, .offset = offset},
                                {.bytes = bytes, .is_output = true}};
-    run(h, form->forward, forward, 2, dtype, dims);
-    assert_close(h, dtype, forward[1].results[0], out, n, form->name);
+    run(h, launch_swiglu_forward, forward, 2, dtype, dims);
+    assert_close(h, dtype, forward[1].results[0], out, n, name);
     for (int in_place = 0; in_place < 2; in_place++) {
         struct tensor backward[] = {
             {.bytes = 2 * bytes, .input = x, .is_output = in_place, .offset = offset},
             {.bytes = bytes, .input = d},
             {.bytes = 2 * bytes, .is_output = true}};
         backward[2].alias = in_place ? &backward[0] : NULL;
-        run(h, form->backward, backward, 3, dtype, dims);
-        assert_close(h, dtype, backward[2].results[0], dx, 2 * n, form->name);
+        run(h, launch_swiglu_backward, backward, 3, dtype, dims);
+        assert_close(h, dtype, backward[2].results[0], dx, 2 * n, name);
     }
 }
 
@@ -420,9 +377,9 @@ static void test_gates(void **state)
 
     for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
         for (size_t is_odd = 0; is_odd < 2; is_odd++)
-            for (int k = 0; k < N_GATE_FORMS; k++)
-                check_gate(*state, &gate_forms[k], dtypes[i % N_DTYPES],
-                           dims[i / N_DTYPES], is_odd * size_of(dtypes[i % N_DTYPES]));
+            for (int is_geglu = 0; is_geglu < 2; is_geglu++)
+                check_gate(*state, is_geglu, dtypes[i % N_DTYPES], dims[i / N_DTYPES][0],
+                           dims[i / N_DTYPES][1], is_odd * size_of(dtypes[i % N_DTYPES]));
 }
 
 /* ------------------------------------------------------------------------------- rope */
