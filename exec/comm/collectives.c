@@ -9,6 +9,9 @@
 
 #include <stddef.h>
 
+const char *const mist_communication_names[] = {"all_reduce", "reduce_scatter",
+                                                "all_gather", "send", "recv"};
+
 void mist_collectives_close(struct mist_collectives *at)
 {
     if (at)
@@ -36,26 +39,33 @@ enum mist_status mist_collectives_reserve(struct mist_collectives *at,
     return at->ops->reserve(at, transfer_bytes, err);
 }
 
-static enum mist_status check_elements(enum mist_dtype dtype, int64_t n,
-                                       const char *operation, struct mist_err *err)
+static enum mist_status run(struct mist_collectives *at,
+                            const struct mist_communication *what, struct mist_err *err)
 {
-    if (n < 0 || n > INT64_MAX / (int64_t)sizeof(float))
-        return mist_err_set(err, MIST_ERR_RANGE, "%s: %lld elements", operation,
-                            (long long)n);
-    if (dtype != MIST_DTYPE_FP32 && dtype != MIST_DTYPE_BF16)
-        return mist_err_set(err, MIST_ERR_RANGE, "%s: no sums of number format %d",
-                            operation, (int)dtype);
-    return MIST_OK;
+    const char *name = mist_communication_names[what->kind];
+    bool is_sum = what->group && what->kind != MIST_COMMUNICATION_ALL_GATHER;
+    int64_t most = is_sum ? INT64_MAX / (int64_t)sizeof(float) : INT64_MAX;
+
+    if (what->n < 0 || what->n > most)
+        return mist_err_set(err, MIST_ERR_RANGE, "%s: %lld %s", name, (long long)what->n,
+                            is_sum ? "elements" : "bytes");
+    if (is_sum && what->dtype != MIST_DTYPE_FP32 && what->dtype != MIST_DTYPE_BF16)
+        return mist_err_set(err, MIST_ERR_RANGE, "%s: no sums of number format %d", name,
+                            (int)what->dtype);
+    return at->ops->run(at, what, err);
 }
 
 enum mist_status mist_collective_all_reduce(struct mist_collective_group *group,
                                             enum mist_dtype dtype, void *buffer,
                                             int64_t n, struct mist_err *err)
 {
-    enum mist_status status = check_elements(dtype, n, "all_reduce", err);
+    const struct mist_communication what = {.kind = MIST_COMMUNICATION_ALL_REDUCE,
+                                            .dtype = dtype,
+                                            .group = group,
+                                            .n = n,
+                                            .whole = buffer};
 
-    return status == MIST_OK ? group->ops->all_reduce(group, dtype, buffer, n, err)
-                             : status;
+    return run(group->owner, &what, err);
 }
 
 enum mist_status mist_collective_reduce_scatter(struct mist_collective_group *group,
@@ -63,46 +73,51 @@ enum mist_status mist_collective_reduce_scatter(struct mist_collective_group *gr
                                                 void *shard, int64_t n,
                                                 struct mist_err *err)
 {
-    enum mist_status status = check_elements(dtype, n, "reduce_scatter", err);
+    const struct mist_communication what = {.kind = MIST_COMMUNICATION_REDUCE_SCATTER,
+                                            .dtype = dtype,
+                                            .group = group,
+                                            .n = n,
+                                            .whole = (void *)(uintptr_t)whole,
+                                            .shard = shard};
 
-    return status == MIST_OK
-               ? group->ops->reduce_scatter(group, dtype, whole, shard, n, err)
-               : status;
-}
-
-static enum mist_status check_bytes(int64_t bytes, const char *operation,
-                                    struct mist_err *err)
-{
-    return bytes >= 0 ? MIST_OK
-                      : mist_err_set(err, MIST_ERR_RANGE, "%s: %lld bytes", operation,
-                                     (long long)bytes);
+    return run(group->owner, &what, err);
 }
 
 enum mist_status mist_collective_all_gather(struct mist_collective_group *group,
                                             const void *shard, void *whole,
                                             int64_t shard_bytes, struct mist_err *err)
 {
-    enum mist_status status = check_bytes(shard_bytes, "all_gather", err);
+    const struct mist_communication what = {.kind = MIST_COMMUNICATION_ALL_GATHER,
+                                            .group = group,
+                                            .n = shard_bytes,
+                                            .whole = whole,
+                                            .shard = (void *)(uintptr_t)shard};
 
-    return status == MIST_OK
-               ? group->ops->all_gather(group, shard, whole, shard_bytes, err)
-               : status;
+    return run(group->owner, &what, err);
 }
 
 enum mist_status mist_collectives_send(struct mist_collectives *at, int32_t peer,
                                        int32_t tag, const void *ptr, int64_t bytes,
                                        struct mist_err *err)
 {
-    enum mist_status status = check_bytes(bytes, "send", err);
+    const struct mist_communication what = {.kind = MIST_COMMUNICATION_SEND,
+                                            .n = bytes,
+                                            .whole = (void *)(uintptr_t)ptr,
+                                            .peer = peer,
+                                            .tag = tag};
 
-    return status == MIST_OK ? at->ops->send(at, peer, tag, ptr, bytes, err) : status;
+    return run(at, &what, err);
 }
 
 enum mist_status mist_collectives_recv(struct mist_collectives *at, int32_t peer,
                                        int32_t tag, void *ptr, int64_t bytes,
                                        struct mist_err *err)
 {
-    enum mist_status status = check_bytes(bytes, "recv", err);
+    const struct mist_communication what = {.kind = MIST_COMMUNICATION_RECV,
+                                            .n = bytes,
+                                            .whole = ptr,
+                                            .peer = peer,
+                                            .tag = tag};
 
-    return status == MIST_OK ? at->ops->recv(at, peer, tag, ptr, bytes, err) : status;
+    return run(at, &what, err);
 }

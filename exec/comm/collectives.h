@@ -25,6 +25,35 @@
 struct mist_collectives;
 struct mist_collective_group;
 
+/* What ranks do together: a sum or a gather in a group, or a message of one to another. */
+enum mist_communication_kind {
+    MIST_COMMUNICATION_ALL_REDUCE,
+    MIST_COMMUNICATION_REDUCE_SCATTER,
+    MIST_COMMUNICATION_ALL_GATHER,
+    MIST_COMMUNICATION_SEND,
+    MIST_COMMUNICATION_RECV
+};
+extern const char *const mist_communication_names[]; /* "all_reduce", ...; by kind */
+
+struct mist_communication {
+    enum mist_communication_kind kind;
+    enum mist_dtype dtype;               /* of sums */
+    struct mist_collective_group *group; /* NULL: a message */
+    int64_t n;         /* elements of a sum; else bytes, of the shard in a gather */
+    void *whole;       /* also a message's */
+    void *shard;       /* NULL: there is none */
+    int32_t peer, tag; /* of a message */
+};
+
+/* Of the whole, among n_members. */
+static inline int64_t mist_communication_bytes(const struct mist_communication *what,
+                                               int32_t n_members)
+{
+    if (what->kind == MIST_COMMUNICATION_ALL_GATHER)
+        return what->n * n_members;
+    return what->group ? what->n * mist_dtype_weight_bytes(what->dtype) : what->n;
+}
+
 struct mist_collectives_ops {
     const char *name;
     /* It does one thing at a time: all must be in the stream of collectives, in the
@@ -38,19 +67,8 @@ struct mist_collectives_ops {
                               struct mist_collective_group **out, struct mist_err *err);
     enum mist_status (*reserve)(struct mist_collectives *at, int64_t transfer_bytes,
                                 struct mist_err *err);
-    enum mist_status (*all_reduce)(struct mist_collective_group *group,
-                                   enum mist_dtype dtype, void *buffer, int64_t n,
-                                   struct mist_err *err);
-    enum mist_status (*reduce_scatter)(struct mist_collective_group *group,
-                                       enum mist_dtype dtype, const void *whole,
-                                       void *shard, int64_t n, struct mist_err *err);
-    enum mist_status (*all_gather)(struct mist_collective_group *group, const void *shard,
-                                   void *whole, int64_t shard_bytes,
-                                   struct mist_err *err);
-    enum mist_status (*send)(struct mist_collectives *at, int32_t peer, int32_t tag,
-                             const void *ptr, int64_t bytes, struct mist_err *err);
-    enum mist_status (*recv)(struct mist_collectives *at, int32_t peer, int32_t tag,
-                             void *ptr, int64_t bytes, struct mist_err *err);
+    enum mist_status (*run)(struct mist_collectives *at,
+                            const struct mist_communication *what, struct mist_err *err);
 };
 
 /* An implementation's own structs begin with these. */
@@ -58,7 +76,6 @@ struct mist_collectives {
     const struct mist_collectives_ops *ops;
 };
 struct mist_collective_group {
-    const struct mist_collectives_ops *ops;
     struct mist_collectives *owner;
 };
 
@@ -100,13 +117,16 @@ MIST_MUST_CHECK enum mist_status mist_collectives_reserve(struct mist_collective
 /*
  * Inside bodies of tasks; buffers may be used again when the stream gets there. n
  * elements of dtype (n a multiple of the group's size; bf16 sums are rounded once, at the
- * end, with mpi and staged). all_reduce      buffer[n]: the sum over the members,
- * everywhere reduce_scatter  whole[n] -> shard[n / size]: the own shard's sum; shard is
- * that shard of whole or apart from it; the rest of whole is undefined then all_gather
- * shard[shard_bytes] -> whole[size * shard_bytes]; shard is its place in whole or apart
- * from it send, recv      a message; both sides give the same tag and bytes; messages
- * between two ranks arrive in the order of their tags' use; those with an even tag and
- * those with an odd one don't wait for one another
+ * end, with mpi and staged).
+ *
+ * all_reduce      buffer[n]: the sum over the members, everywhere
+ * reduce_scatter  whole[n] -> shard[n / size]: the own shard's sum; shard is that shard
+ *                 of whole or apart from it; the rest of whole is undefined then
+ * all_gather      shard[shard_bytes] -> whole[size * shard_bytes]; shard is its place in
+ *                 whole or apart from it
+ * send, recv      a message; both sides give the same tag and bytes; messages between two
+ *                 ranks arrive in the order of their tags' use; those with an even tag
+ *                 and those with an odd one don't wait for one another
  */
 MIST_MUST_CHECK enum mist_status
 mist_collective_all_reduce(struct mist_collective_group *group, enum mist_dtype dtype,

@@ -49,22 +49,12 @@ struct host_group {
     float *rest; /* [members]; behind this struct: the last elements of an all_reduce */
 };
 
-enum operation { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, SEND, RECV };
-
-static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "send",
-                                    "recv"};
-
-/* One communication, between these addresses. */
+/* The argument of a function of the host. */
 struct record {
     struct host *at;
-    struct host_group *group; /* NULL: a message */
-    enum operation operation;
-    enum mist_dtype dtype; /* of sums */
-    int64_t n;             /* elements of a sum; else bytes, of the shard in a gather */
-    void *whole;           /* also a message's */
-    void *shard;           /* NULL: there is none */
-    int32_t peer, tag;     /* of a message */
+    struct mist_communication what;
 };
+_Static_assert(sizeof(struct record) <= MIST_DEVICE_MAX_CALL_BYTES, "is copied");
 
 /* --------------------------------------------------------------------- communication */
 
@@ -88,25 +78,27 @@ static enum mist_status all_reduce_any(const struct host_group *group,
     return status;
 }
 
-static enum mist_status communicate(const struct record *what, struct mist_err *err)
+static enum mist_status communicate(const struct host *at,
+                                    const struct mist_communication *what,
+                                    struct mist_err *err)
 {
-    switch (what->operation) {
-    case ALL_REDUCE:
-        return all_reduce_any(what->group, what->dtype, what->whole, what->n, err);
-    case REDUCE_SCATTER:
-        return mist_comm_reduce_scatter(what->group->comm_group, what->dtype, what->whole,
+    const struct host_group *group = (const struct host_group *)what->group;
+
+    switch (what->kind) {
+    case MIST_COMMUNICATION_ALL_REDUCE:
+        return all_reduce_any(group, what->dtype, what->whole, what->n, err);
+    case MIST_COMMUNICATION_REDUCE_SCATTER:
+        return mist_comm_reduce_scatter(group->comm_group, what->dtype, what->whole,
                                         what->shard, what->n, err);
-    case ALL_GATHER:
-        return mist_comm_all_gather(what->group->comm_group, what->shard, what->whole,
-                                    what->n, err);
-    case SEND:
-        return mist_comm_send(what->at->comm, what->peer, what->tag, what->whole, what->n,
-                              err);
-    case RECV:
-        return mist_comm_recv(what->at->comm, what->peer, what->tag, what->whole, what->n,
-                              err);
+    case MIST_COMMUNICATION_ALL_GATHER:
+        return mist_comm_all_gather(group->comm_group, what->shard, what->whole, what->n,
+                                    err);
+    case MIST_COMMUNICATION_SEND:
+        return mist_comm_send(at->comm, what->peer, what->tag, what->whole, what->n, err);
+    case MIST_COMMUNICATION_RECV:
+        break;
     }
-    return mist_err_set(err, MIST_ERR_RUN, "no such communication");
+    return mist_comm_recv(at->comm, what->peer, what->tag, what->whole, what->n, err);
 }
 
 /* In the host's turn. */
@@ -117,7 +109,7 @@ static void run_record(void *arg)
     struct mist_err err = {0};
 
     if (!mist_device_has_failed(at->device)) {
-        enum mist_status status = communicate(record, &err);
+        enum mist_status status = communicate(at, &record->what, &err);
         if (status != MIST_OK) {
             mist_device_fail(at->device, status, &err);
             mist_comm_cancel(at->comm); /* what never comes is not waited for */
@@ -127,123 +119,49 @@ static void run_record(void *arg)
 
 /* In the dispatcher's turn: the record with the staging memory for its addresses. Where a
  * shard lies in the whole, it lies in the staging memory. */
-static enum mist_status stage(const struct record *what, int64_t whole_bytes,
-                              int64_t max_bytes, struct mist_err *err)
+static enum mist_status stage(struct host *at, const struct mist_communication *what,
+                              struct mist_err *err)
 {
-    struct host *at = what->at;
-    struct record record = *what;
-    int64_t n = what->group ? mist_comm_group_size(what->group->comm_group) : 1;
+    const struct host_group *group = (const struct host_group *)what->group;
+    const char *name = mist_communication_names[what->kind];
+    struct record record = {at, *what};
+    int32_t n = group ? mist_comm_group_size(group->comm_group) : 1;
+    int64_t whole_bytes = mist_communication_bytes(what, n);
     int64_t shard_bytes = whole_bytes / n;
-    bool gives_shard = what->operation == ALL_GATHER;
-    bool gets_shard = what->operation == REDUCE_SCATTER;
+    int64_t max_bytes = group ? group->max_bytes : at->staging_bytes;
+    bool gives_shard = what->kind == MIST_COMMUNICATION_ALL_GATHER;
+    bool gets_shard = what->kind == MIST_COMMUNICATION_REDUCE_SCATTER;
 
     if (whole_bytes > max_bytes)
         return mist_err_set(err, MIST_ERR_RANGE,
                             "%s: %lld bytes are more than the %lld that were reserved",
-                            names[what->operation], (long long)whole_bytes,
-                            (long long)max_bytes);
+                            name, (long long)whole_bytes, (long long)max_bytes);
     if (gets_shard && what->n % n != 0)
-        return mist_err_set(err, MIST_ERR_RANGE, "%s: %lld elements over %ld ranks",
-                            names[what->operation], (long long)what->n, (long)n);
-    record.whole = at->staging;
-    record.shard =
-        what->group
-            ? at->staging + mist_comm_group_index(what->group->comm_group) * shard_bytes
-            : NULL;
+        return mist_err_set(err, MIST_ERR_RANGE, "%s: %lld elements over %ld ranks", name,
+                            (long long)what->n, (long)n);
+    record.what.whole = at->staging;
+    if (group)
+        record.what.shard =
+            at->staging + mist_comm_group_index(group->comm_group) * shard_bytes;
     at->has_work = true;
-    if (what->operation != RECV && whole_bytes > 0)
-        mist_device_copy(at->device, gives_shard ? record.shard : record.whole,
+    if (what->kind != MIST_COMMUNICATION_RECV && whole_bytes > 0)
+        mist_device_copy(at->device, gives_shard ? record.what.shard : record.what.whole,
                          gives_shard ? what->shard : what->whole,
                          gives_shard ? shard_bytes : whole_bytes);
     mist_device_call_host_copy(at->device, run_record, &record, sizeof record);
-    if (what->operation != SEND && whole_bytes > 0)
+    if (what->kind != MIST_COMMUNICATION_SEND && whole_bytes > 0)
         mist_device_copy(at->device, gets_shard ? what->shard : what->whole,
-                         gets_shard ? record.shard : record.whole,
+                         gets_shard ? record.what.shard : record.what.whole,
                          gets_shard ? shard_bytes : whole_bytes);
     return MIST_OK;
 }
 
-static enum mist_status run(const struct record *what, int64_t whole_bytes,
-                            struct mist_err *err)
+static enum mist_status run(struct mist_collectives *base,
+                            const struct mist_communication *what, struct mist_err *err)
 {
-    return what->at->device
-               ? stage(what, whole_bytes,
-                       what->group ? what->group->max_bytes : what->at->staging_bytes,
-                       err)
-               : communicate(what, err);
-}
+    struct host *at = (struct host *)base;
 
-/* ------------------------------------------------------------------------- operations */
-
-static enum mist_status all_reduce(struct mist_collective_group *base,
-                                   enum mist_dtype dtype, void *buffer, int64_t n,
-                                   struct mist_err *err)
-{
-    struct record record = {.at = (struct host *)base->owner,
-                            .group = (struct host_group *)base,
-                            .operation = ALL_REDUCE,
-                            .dtype = dtype,
-                            .n = n,
-                            .whole = buffer};
-
-    return run(&record, n * mist_dtype_weight_bytes(dtype), err);
-}
-
-static enum mist_status reduce_scatter(struct mist_collective_group *base,
-                                       enum mist_dtype dtype, const void *whole,
-                                       void *shard, int64_t n, struct mist_err *err)
-{
-    struct record record = {.at = (struct host *)base->owner,
-                            .group = (struct host_group *)base,
-                            .operation = REDUCE_SCATTER,
-                            .dtype = dtype,
-                            .n = n,
-                            .whole = (void *)(uintptr_t)whole,
-                            .shard = shard};
-
-    return run(&record, n * mist_dtype_weight_bytes(dtype), err);
-}
-
-static enum mist_status all_gather(struct mist_collective_group *base, const void *shard,
-                                   void *whole, int64_t shard_bytes, struct mist_err *err)
-{
-    struct host_group *group = (struct host_group *)base;
-    struct record record = {.at = (struct host *)base->owner,
-                            .group = group,
-                            .operation = ALL_GATHER,
-                            .n = shard_bytes,
-                            .whole = whole,
-                            .shard = (void *)(uintptr_t)shard};
-
-    return run(&record, shard_bytes * mist_comm_group_size(group->comm_group), err);
-}
-
-static enum mist_status send_message(struct mist_collectives *base, int32_t peer,
-                                     int32_t tag, const void *ptr, int64_t bytes,
-                                     struct mist_err *err)
-{
-    struct record record = {.at = (struct host *)base,
-                            .operation = SEND,
-                            .n = bytes,
-                            .whole = (void *)(uintptr_t)ptr,
-                            .peer = peer,
-                            .tag = tag};
-
-    return run(&record, bytes, err);
-}
-
-static enum mist_status recv_message(struct mist_collectives *base, int32_t peer,
-                                     int32_t tag, void *ptr, int64_t bytes,
-                                     struct mist_err *err)
-{
-    struct record record = {.at = (struct host *)base,
-                            .operation = RECV,
-                            .n = bytes,
-                            .whole = ptr,
-                            .peer = peer,
-                            .tag = tag};
-
-    return run(&record, bytes, err);
+    return at->device ? stage(at, what, err) : communicate(at, what, err);
 }
 
 /* ------------------------------------------------------------------- opening, closing */
@@ -282,7 +200,7 @@ static enum mist_status make_group(struct mist_collectives *base, const int32_t 
 
     if (!group)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group");
-    *group = (struct host_group){.base = {base->ops, base},
+    *group = (struct host_group){.base = {base},
                                  .next = at->groups,
                                  .max_bytes = max_bytes,
                                  .rest = (float *)(void *)(group + 1)};
@@ -319,11 +237,7 @@ static const struct mist_collectives_ops host_ops = {
     .close = close_host,
     .group = make_group,
     .reserve = reserve,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .send = send_message,
-    .recv = recv_message,
+    .run = run,
 };
 
 /* device NULL: its memory is the host's. */

@@ -23,132 +23,76 @@ static ncclDataType_t type_of(enum mist_dtype dtype)
     return dtype == MIST_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32;
 }
 
-static enum mist_status begin(struct mist_cuda_nccl *at, const char *operation,
-                              int64_t bytes, struct mist_err *err)
+/* Into the current stream. */
+static ncclResult_t launch(const struct mist_cuda_nccl *at,
+                           const struct mist_communication *what,
+                           const struct mist_cuda_nccl_group *group)
 {
-    return mist_cuda_nccl_begin(
-        at, &(struct mist_cuda_operation){operation, MIST_CUDA_COLLECTIVES, -1, bytes},
-        err);
-}
-
-static enum mist_status all_reduce(struct mist_collective_group *base,
-                                   enum mist_dtype dtype, void *buffer, int64_t n,
-                                   struct mist_err *err)
-{
-    struct mist_cuda_nccl_group *group = group_of(base);
-    struct mist_cuda_nccl *at = mist_cuda_nccl_of(base->owner);
-
-    if (n == 0)
-        return mist_cuda_nccl_check(at, err);
-    enum mist_status status =
-        begin(at, "all_reduce", n * mist_dtype_weight_bytes(dtype), err);
-    if (status == MIST_OK)
-        status = mist_cuda_nccl_end(at,
-                                    ncclAllReduce(buffer, buffer, (size_t)n,
-                                                  type_of(dtype), ncclSum, group->comm,
-                                                  mist_cuda_current_stream(at->device)),
-                                    err);
-    return status;
-}
-
-static enum mist_status reduce_scatter(struct mist_collective_group *base,
-                                       enum mist_dtype dtype, const void *whole,
-                                       void *shard, int64_t n, struct mist_err *err)
-{
-    struct mist_cuda_nccl_group *group = group_of(base);
-    struct mist_cuda_nccl *at = mist_cuda_nccl_of(base->owner);
-
-    if (n % group->n != 0)
-        return mist_err_set(err, MIST_ERR_RANGE,
-                            "reduce_scatter: %lld elements over %ld ranks", (long long)n,
-                            (long)group->n);
-    if (n == 0)
-        return mist_cuda_nccl_check(at, err);
-    enum mist_status status =
-        begin(at, "reduce_scatter", n * mist_dtype_weight_bytes(dtype), err);
-    if (status == MIST_OK)
-        status = mist_cuda_nccl_end(
-            at,
-            ncclReduceScatter(whole, shard, (size_t)(n / group->n), type_of(dtype),
-                              ncclSum, group->comm, mist_cuda_current_stream(at->device)),
-            err);
-    return status;
-}
-
-static enum mist_status all_gather(struct mist_collective_group *base, const void *shard,
-                                   void *whole, int64_t shard_bytes, struct mist_err *err)
-{
-    struct mist_cuda_nccl_group *group = group_of(base);
-    struct mist_cuda_nccl *at = mist_cuda_nccl_of(base->owner);
-
-    if (shard_bytes == 0)
-        return mist_cuda_nccl_check(at, err);
-    enum mist_status status = begin(at, "all_gather", group->n * shard_bytes, err);
-    if (status == MIST_OK)
-        status = mist_cuda_nccl_end(at,
-                                    ncclAllGather(shard, whole, (size_t)shard_bytes,
-                                                  ncclUint8, group->comm,
-                                                  mist_cuda_current_stream(at->device)),
-                                    err);
-    return status;
-}
-
-static enum mist_status check_peer(struct mist_cuda_nccl *at,
-                                   const struct mist_cuda_operation *operation,
-                                   const struct mist_cuda_nccl_group *world,
-                                   struct mist_err *err)
-{
-    int32_t peer = operation->peer;
-
-    if (peer < 0 || peer >= at->n_ranks || peer == at->rank)
-        return mist_err_set(err, MIST_ERR_RANGE, "%s: rank %ld has no peer %ld",
-                            operation->name, (long)at->rank, (long)peer);
-    enum mist_status status = mist_cuda_nccl_check(at, err);
-    if (status == MIST_OK && !world)
-        status = mist_err_set(err, MIST_ERR_RANGE, "%s: no transfers were reserved",
-                              operation->name);
-    return status;
-}
-
-/* One message, of which recv is where it goes to or NULL; an empty one stays at home. */
-static enum mist_status transfer(struct mist_cuda_nccl *at,
-                                 const struct mist_cuda_operation *operation, int32_t tag,
-                                 const void *send, void *recv, struct mist_err *err)
-{
-    const struct mist_cuda_nccl_group *world = at->worlds[tag % MIST_CUDA_N_WORLDS];
-    enum mist_status status = check_peer(at, operation, world, err);
-    size_t n = (size_t)operation->bytes;
-
-    if (status != MIST_OK || n == 0)
-        return status;
-    status = mist_cuda_nccl_begin(at, operation, err);
-    if (status != MIST_OK)
-        return status;
     cudaStream_t stream = mist_cuda_current_stream(at->device);
-    return mist_cuda_nccl_end(
+    ncclDataType_t type = type_of(what->dtype);
+    size_t n = (size_t)what->n;
+
+    switch (what->kind) {
+    case MIST_COMMUNICATION_ALL_REDUCE:
+        return ncclAllReduce(what->whole, what->whole, n, type, ncclSum, group->comm,
+                             stream);
+    case MIST_COMMUNICATION_REDUCE_SCATTER:
+        return ncclReduceScatter(what->whole, what->shard, n / (size_t)group->n, type,
+                                 ncclSum, group->comm, stream);
+    case MIST_COMMUNICATION_ALL_GATHER:
+        return ncclAllGather(what->shard, what->whole, n, ncclUint8, group->comm, stream);
+    case MIST_COMMUNICATION_SEND:
+        return ncclSend(what->whole, n, ncclUint8, what->peer, group->comm, stream);
+    case MIST_COMMUNICATION_RECV:
+        break;
+    }
+    return ncclRecv(what->whole, n, ncclUint8, what->peer, group->comm, stream);
+}
+
+/* group NULL: none for transfers. */
+static enum mist_status check(struct mist_cuda_nccl *at,
+                              const struct mist_communication *what,
+                              const struct mist_cuda_nccl_group *group,
+                              struct mist_err *err)
+{
+    const char *name = mist_communication_names[what->kind];
+
+    if (!what->group &&
+        (what->peer < 0 || what->peer >= at->n_ranks || what->peer == at->rank))
+        return mist_err_set(err, MIST_ERR_RANGE, "%s: rank %ld has no peer %ld", name,
+                            (long)at->rank, (long)what->peer);
+    if (what->kind == MIST_COMMUNICATION_REDUCE_SCATTER && what->n % group->n != 0)
+        return mist_err_set(err, MIST_ERR_RANGE, "%s: %lld elements over %ld ranks", name,
+                            (long long)what->n, (long)group->n);
+    enum mist_status status = mist_cuda_nccl_check(at, err);
+    if (status == MIST_OK && !group)
+        status =
+            mist_err_set(err, MIST_ERR_RANGE, "%s: no transfers were reserved", name);
+    return status;
+}
+
+/* What is empty stays at home. */
+static enum mist_status run(struct mist_collectives *base,
+                            const struct mist_communication *what, struct mist_err *err)
+{
+    struct mist_cuda_nccl *at = mist_cuda_nccl_of(base);
+    const struct mist_cuda_nccl_group *group =
+        what->group ? group_of(what->group) : at->worlds[what->tag % MIST_CUDA_N_WORLDS];
+    enum mist_status status = check(at, what, group, err);
+
+    if (status != MIST_OK || what->n == 0)
+        return status;
+    status = mist_cuda_nccl_begin(
         at,
-        recv ? ncclRecv(recv, n, ncclUint8, operation->peer, world->comm, stream)
-             : ncclSend(send, n, ncclUint8, operation->peer, world->comm, stream),
+        &(struct mist_cuda_operation){
+            mist_communication_names[what->kind],
+            what->kind == MIST_COMMUNICATION_SEND   ? MIST_CUDA_SENDS
+            : what->kind == MIST_COMMUNICATION_RECV ? MIST_CUDA_RECEIVES
+                                                    : MIST_CUDA_COLLECTIVES,
+            what->group ? -1 : what->peer, mist_communication_bytes(what, group->n)},
         err);
-}
-
-static enum mist_status send_message(struct mist_collectives *base, int32_t peer,
-                                     int32_t tag, const void *ptr, int64_t bytes,
-                                     struct mist_err *err)
-{
-    return transfer(mist_cuda_nccl_of(base),
-                    &(struct mist_cuda_operation){"send", MIST_CUDA_SENDS, peer, bytes},
-                    tag, ptr, NULL, err);
-}
-
-static enum mist_status recv_message(struct mist_collectives *base, int32_t peer,
-                                     int32_t tag, void *ptr, int64_t bytes,
-                                     struct mist_err *err)
-{
-    return transfer(
-        mist_cuda_nccl_of(base),
-        &(struct mist_cuda_operation){"recv", MIST_CUDA_RECEIVES, peer, bytes}, tag, NULL,
-        ptr, err);
+    return status == MIST_OK ? mist_cuda_nccl_end(at, launch(at, what, group), err)
+                             : status;
 }
 
 /* ---------------------------------------------------------------------- communicators */
@@ -230,8 +174,7 @@ static enum mist_status make_group(struct mist_collectives *base, const int32_t 
     struct mist_cuda_nccl_group *group = malloc(sizeof *group);
     if (!group)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group");
-    *group =
-        (struct mist_cuda_nccl_group){.base = {base->ops, base}, .n = n, .index = index};
+    *group = (struct mist_cuda_nccl_group){.base = {base}, .n = n, .index = index};
     mist_cuda_nccl_add(at, group); /* first, so that its making can be aborted */
     enum mist_status status = make_comm(at, ranks, group, err);
     if (status == MIST_OK)
@@ -311,11 +254,7 @@ static const struct mist_collectives_ops nccl_ops = {
     .close = close_nccl,
     .group = make_group,
     .reserve = reserve,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .send = send_message,
-    .recv = recv_message,
+    .run = run,
 };
 
 enum mist_status mist_cuda_collectives_open(
