@@ -45,21 +45,15 @@ struct mist_comm_group; /* some of them, in an order of their own */
 MIST_MUST_CHECK enum mist_status mist_comm_open(struct mist_comm **out,
                                                 struct mist_err *err);
 
-/* Says late, a whole message, from a thread of its own, and should end the process with
- * _exit(); if it returns, the process ends with the exit code of MIST_ERR_RUN. */
-typedef void mist_comm_late_fn(const struct mist_err *late);
-
 /*
- * The same with a deadline (> 0) of the caller's choice, which is also the one of every
- * later wait. Starting MPI, and ending it in mist_comm_close(), waits for all ranks
- * inside MPI, where nothing but the end of the process can stop it: that is what happens
- * when the deadline comes before the last rank. on_late is told first; NULL (as with
- * mist_comm_open(), whose deadline is 120 s): one line on stderr.
+ * The same with a deadline (> 0) of the caller's choice (mist_comm_open(): 120 s), which
+ * is also the one of every later wait. Starting MPI, and ending it in mist_comm_close(),
+ * waits for all ranks inside MPI, where nothing but the end of the process can stop it:
+ * that is what happens when the deadline comes before the last rank, with one line on
+ * stderr and the exit code of MIST_ERR_RUN.
  */
-MIST_MUST_CHECK enum mist_status mist_comm_open_deadline(struct mist_comm **out,
-                                                         double deadline_s,
-                                                         mist_comm_late_fn *on_late,
-                                                         struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_open_deadline(struct mist_comm **out, double deadline_s, struct mist_err *err);
 
 /* Frees comm and its groups and finalises MPI; all ranks must call it, within the
  * deadline. After a failure MPI is left as it is, since finalising could hang. NULL

@@ -52,7 +52,6 @@ struct mist_comm {
     char *workspace;                 /* owned; workspace_bytes */
     int64_t workspace_bytes;
     char *words; /* owned; [n_ranks, MIST_COMM_MAX_WORDS] of 8 bytes; NULL for one rank */
-    mist_comm_late_fn *on_late;     /* NULL: the watchdog speaks itself */
     struct mist_comm_group *groups; /* owned; a list */
 };
 
@@ -169,13 +168,11 @@ mist_comm_window_look(const struct mist_comm_group *group,
 void mist_comm_window_end(const struct mist_comm_group *group);
 
 /*
- * Until unwatch, which frees it (NULL allowed), the operation has deadline_s; then
- * on_late is called from another thread, or NULL: the line goes to stderr; and the
- * process ends. NULL: out of memory or threads. comm_watchdog.c
+ * Until unwatch, which frees it (NULL allowed), the operation has deadline_s; then the
+ * process ends, with a line on stderr. NULL: out of memory or threads. comm_watchdog.c
  */
 struct mist_comm_watchdog;
-struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s,
-                                           mist_comm_late_fn *on_late);
+struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s);
 void mist_comm_unwatch(struct mist_comm_watchdog *watchdog);
 
 /* pthread_create() of a thread that gets none of the process's signals. */

@@ -324,8 +324,7 @@ static enum mist_status make_lanes(struct mist_comm *comm, struct mist_err *err)
 
 static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
 {
-    struct mist_comm_watchdog *watchdog =
-        mist_comm_watch("start", comm->deadline_s, comm->on_late);
+    struct mist_comm_watchdog *watchdog = mist_comm_watch("start", comm->deadline_s);
     enum mist_status status;
 
     if (!watchdog)
@@ -352,18 +351,15 @@ static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
 }
 
 enum mist_status mist_comm_open_deadline(struct mist_comm **out, double deadline_s,
-                                         mist_comm_late_fn *on_late, struct mist_err *err)
+                                         struct mist_err *err)
 {
     struct mist_comm *comm = calloc(1, sizeof *comm);
 
     *out = NULL;
     if (!comm)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
-    *comm = (struct mist_comm){.n_ranks = 1,
-                               .n_node_ranks = 1,
-                               .max_tag = INT32_MAX,
-                               .deadline_s = deadline_s,
-                               .on_late = on_late};
+    *comm = (struct mist_comm){
+        .n_ranks = 1, .n_node_ranks = 1, .max_tag = INT32_MAX, .deadline_s = deadline_s};
     if (is_launched()) {
         enum mist_status status = start_mpi(comm, err);
         if (status != MIST_OK) {
@@ -377,15 +373,14 @@ enum mist_status mist_comm_open_deadline(struct mist_comm **out, double deadline
 
 enum mist_status mist_comm_open(struct mist_comm **out, struct mist_err *err)
 {
-    return mist_comm_open_deadline(out, 120.0, NULL, err);
+    return mist_comm_open_deadline(out, 120.0, err);
 }
 
 /* Without memory for a watchdog it ends without one. */
 static void close_mpi(struct mist_comm *comm)
 {
     struct mist_comm_mpi *mpi = comm->mpi;
-    struct mist_comm_watchdog *watchdog =
-        mist_comm_watch("end", comm->deadline_s, comm->on_late);
+    struct mist_comm_watchdog *watchdog = mist_comm_watch("end", comm->deadline_s);
 
     for (int i = 0; i < MIST_N_COMM_SPACES; i++)
         MPI_Comm_free(&mpi->spaces[i]);

@@ -24,7 +24,6 @@ struct mist_comm_watchdog {
     bool has_ended; /* what is watched; under mutex */
     const char *operation;
     double deadline_s;
-    mist_comm_late_fn *on_late; /* NULL: say it here */
 };
 
 /* The rank, before MPI can be asked: what the launcher says. */
@@ -43,17 +42,13 @@ static _Noreturn void end_process(const struct mist_comm_watchdog *watchdog)
 {
     struct mist_err late = {0};
     char host[256] = "?";
-    int code = mist_exit_code(MIST_ERR_RUN);
 
     gethostname(host, sizeof host - 1);
     mist_err_set(&late, MIST_ERR_RUN,
                  "%s: rank %s on %.200s has waited %g s for all ranks to do the same",
                  watchdog->operation, launched_rank(), host, watchdog->deadline_s);
-    if (watchdog->on_late)
-        watchdog->on_late(&late);
-    else
-        mist_err_print(&late, "mist", stderr);
-    _exit(code);
+    mist_err_print(&late, "mist", stderr);
+    _exit(mist_exit_code(MIST_ERR_RUN));
 }
 
 static void *watch(void *context)
@@ -90,8 +85,7 @@ static void free_watchdog(struct mist_comm_watchdog *watchdog)
     free(watchdog);
 }
 
-struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s,
-                                           mist_comm_late_fn *on_late)
+struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s)
 {
     struct mist_comm_watchdog *watchdog = calloc(1, sizeof *watchdog);
 
@@ -99,8 +93,7 @@ struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadlin
         return NULL;
     watchdog->operation = operation;
     watchdog->deadline_s = fmin(deadline_s, 1e9); /* fits a time_t of 32 bits */
-    watchdog->on_late = on_late;
-    pthread_mutex_init(&watchdog->mutex, NULL); /* can't fail under Linux */
+    pthread_mutex_init(&watchdog->mutex, NULL);   /* can't fail under Linux */
     mist_clock_init_condition(&watchdog->ended);
     if (mist_comm_start_thread(&watchdog->thread, watch, watchdog) == 0)
         return watchdog;

@@ -145,7 +145,7 @@ static void look(struct mist_cuda_nccl *at)
 static void abort_all(struct mist_cuda_nccl *at)
 {
     struct mist_comm_watchdog *last_resort =
-        mist_comm_watch(at->failure.message, at->deadline_s, NULL);
+        mist_comm_watch(at->failure.message, at->deadline_s);
 
     ncclGroupStart();
     for (;;) {

@@ -435,7 +435,7 @@ static void check_nodes(int32_t n_nodes)
 
 static int run_rank(const char *mode, const char *shared)
 {
-    if (mist_comm_open_deadline(&comm, 50, NULL, &err) != MIST_OK) {
+    if (mist_comm_open_deadline(&comm, 50, &err) != MIST_OK) {
         fprintf(stderr, "%s\n", err.message);
         return 98;
     }

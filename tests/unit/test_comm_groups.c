@@ -205,7 +205,7 @@ static int run_rank(void)
 {
     struct team teams[N_TEAMS] = {0};
 
-    if (mist_comm_open_deadline(&comm, 50, NULL, &err) != MIST_OK) {
+    if (mist_comm_open_deadline(&comm, 50, &err) != MIST_OK) {
         fprintf(stderr, "%s\n", err.message);
         return 98;
     }
