@@ -169,6 +169,25 @@ static enum mist_status control(struct mist_comm *comm, bool is_send, int32_t pe
     return transfer(comm, message, operation, err);
 }
 
+/* A message each way at once, to one rank and from another. */
+static enum mist_status swap(struct mist_comm *comm, int64_t to, const void *sent,
+                             int64_t from, void *got, int64_t bytes,
+                             const char *operation, struct mist_err *err)
+{
+    struct mist_comm_message message = {.space = MIST_COMM_SPACE_CONTROL,
+                                        .peer = (int32_t)(from % comm->n_ranks),
+                                        .ptr = got,
+                                        .bytes = bytes};
+    enum mist_status status = mist_comm_start_message(comm, 0, operation, &message, err);
+
+    message.is_send = true;
+    message.peer = (int32_t)(to % comm->n_ranks);
+    message.ptr = (void *)(uintptr_t)sent;
+    if (status == MIST_OK)
+        status = mist_comm_start_message(comm, 0, operation, &message, err);
+    return status == MIST_OK ? mist_comm_wait_lane(comm, 0, operation, err) : status;
+}
+
 /*
  * Dissemination (Hensgen, Finkel, Manber 1988): in round k everybody hears of 2^k more.
  */
@@ -177,19 +196,9 @@ enum mist_status mist_comm_barrier(struct mist_comm *comm, struct mist_err *err)
     enum mist_status status = MIST_OK;
     int64_t n = comm->n_ranks;
 
-    for (int64_t step = 1; step < n && status == MIST_OK; step *= 2) {
-        int32_t to = (int32_t)((comm->rank + step) % n);
-        int32_t from = (int32_t)((comm->rank + n - step) % n);
-        struct mist_comm_message message = {
-            .space = MIST_COMM_SPACE_CONTROL, .is_send = true, .peer = to};
-        status = mist_comm_start_message(comm, 0, "barrier", &message, err);
-        message.is_send = false;
-        message.peer = from;
-        if (status == MIST_OK)
-            status = mist_comm_start_message(comm, 0, "barrier", &message, err);
-        if (status == MIST_OK)
-            status = mist_comm_wait_lane(comm, 0, "barrier", err);
-    }
+    for (int64_t step = 1; step < n && status == MIST_OK; step *= 2)
+        status = swap(comm, comm->rank + step, NULL, comm->rank + n - step, NULL, 0,
+                      "barrier", err);
     return status;
 }
 
@@ -212,19 +221,8 @@ static enum mist_status share_words(struct mist_comm *comm, const void *mine, in
     memcpy(comm->words, mine, (size_t)own_bytes);
     for (int64_t step = 1; step < n_ranks && status == MIST_OK; step *= 2) {
         int64_t count = step < n_ranks - step ? step : n_ranks - step;
-        struct mist_comm_message message = {.space = MIST_COMM_SPACE_CONTROL,
-                                            .peer =
-                                                (int32_t)((comm->rank + step) % n_ranks),
-                                            .ptr = comm->words + step * own_bytes,
-                                            .bytes = count * own_bytes};
-        status = mist_comm_start_message(comm, 0, operation, &message, err);
-        message.is_send = true;
-        message.peer = (int32_t)((comm->rank + n_ranks - step) % n_ranks);
-        message.ptr = comm->words;
-        if (status == MIST_OK)
-            status = mist_comm_start_message(comm, 0, operation, &message, err);
-        if (status == MIST_OK)
-            status = mist_comm_wait_lane(comm, 0, operation, err);
+        status = swap(comm, comm->rank + n_ranks - step, comm->words, comm->rank + step,
+                      comm->words + step * own_bytes, count * own_bytes, operation, err);
     }
     return status;
 }
@@ -243,29 +241,6 @@ static double reduce_f64(enum mist_comm_reduction reduction, double a, double b)
     return (reduction == MIST_COMM_MAX) == (a > b) ? a : b;
 }
 
-enum mist_status mist_comm_all_reduce_f64(struct mist_comm *comm,
-                                          enum mist_comm_reduction reduction,
-                                          double *values, int32_t n, struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    if (comm->n_ranks == 1)
-        return MIST_OK;
-    for (int32_t begin = 0; begin < n; begin += MIST_COMM_MAX_WORDS) {
-        int32_t count = n - begin < MIST_COMM_MAX_WORDS ? n - begin : MIST_COMM_MAX_WORDS;
-        status = share_words(comm, values + begin, count, "all_reduce_f64", err);
-        if (status != MIST_OK)
-            break;
-        memcpy(values + begin, words_of(comm, 0, count), (size_t)count * sizeof *values);
-        for (int32_t rank = 1; rank < comm->n_ranks; rank++) {
-            const double *others = words_of(comm, rank, count);
-            for (int32_t i = 0; i < count; i++)
-                values[begin + i] = reduce_f64(reduction, values[begin + i], others[i]);
-        }
-    }
-    return status;
-}
-
 /* *a becomes the reduction of it and b; false: it does not fit. */
 static bool reduce_i64(enum mist_comm_reduction reduction, int64_t *a, int64_t b)
 {
@@ -276,35 +251,59 @@ static bool reduce_i64(enum mist_comm_reduction reduction, int64_t *a, int64_t b
     return true;
 }
 
-/* All ranks see the same words, so all find the same sum too large. */
-enum mist_status mist_comm_all_reduce_i64(struct mist_comm *comm,
-                                          enum mist_comm_reduction reduction,
-                                          int64_t *values, int32_t n,
-                                          struct mist_err *err)
+union word {
+    double f64;
+    int64_t i64;
+};
+
+/* values[n] are f64 or i64. All ranks see the same words, so all find the same sum too
+ * large. */
+static enum mist_status reduce_words(struct mist_comm *comm,
+                                     enum mist_comm_reduction reduction,
+                                     union word *values, int32_t n, bool is_f64,
+                                     struct mist_err *err)
 {
-    static const char operation[] = "all_reduce_i64";
+    const char *operation = is_f64 ? "all_reduce_f64" : "all_reduce_i64";
     enum mist_status status = MIST_OK;
 
     if (comm->n_ranks == 1)
         return MIST_OK;
-    for (int32_t begin = 0; begin < n && status == MIST_OK;
-         begin += MIST_COMM_MAX_WORDS) {
+    for (int32_t begin = 0; begin < n; begin += MIST_COMM_MAX_WORDS) {
         int32_t count = n - begin < MIST_COMM_MAX_WORDS ? n - begin : MIST_COMM_MAX_WORDS;
         status = share_words(comm, values + begin, count, operation, err);
         if (status != MIST_OK)
             break;
         memcpy(values + begin, words_of(comm, 0, count), (size_t)count * sizeof *values);
         for (int32_t rank = 1; rank < comm->n_ranks; rank++) {
-            const int64_t *others = words_of(comm, rank, count);
-            for (int32_t i = 0; i < count; i++)
-                if (!reduce_i64(reduction, &values[begin + i], others[i]))
+            const union word *others = words_of(comm, rank, count);
+            for (int32_t i = 0; i < count; i++) {
+                union word *value = &values[begin + i];
+                if (is_f64)
+                    value->f64 = reduce_f64(reduction, value->f64, others[i].f64);
+                else if (!reduce_i64(reduction, &value->i64, others[i].i64))
                     return mist_err_set(err, MIST_ERR_RANGE,
                                         "%s: the sum of value %ld up to rank %ld does "
                                         "not fit 63 bits",
                                         operation, (long)(begin + i), (long)rank);
+            }
         }
     }
     return status;
+}
+
+enum mist_status mist_comm_all_reduce_f64(struct mist_comm *comm,
+                                          enum mist_comm_reduction reduction,
+                                          double *values, int32_t n, struct mist_err *err)
+{
+    return reduce_words(comm, reduction, (union word *)values, n, true, err);
+}
+
+enum mist_status mist_comm_all_reduce_i64(struct mist_comm *comm,
+                                          enum mist_comm_reduction reduction,
+                                          int64_t *values, int32_t n,
+                                          struct mist_err *err)
+{
+    return reduce_words(comm, reduction, (union word *)values, n, false, err);
 }
 
 /* ------------------------------------------------------------------- bytes to and fro */
