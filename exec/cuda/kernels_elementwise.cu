@@ -125,32 +125,6 @@ void launch_map(mist_cuda_stream stream, enum mist_dtype dtype, void *out, const
                          stream, (T *)out, (const T *)a, (const T *)b, n));
 }
 
-} // namespace
-
-void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, bool is_exact,
-                            void *out, const void *x, int64_t n)
-{
-    (is_exact ? launch_map<exact_gelu_forward, false>
-              : launch_map<gelu_forward, false>)(stream, dtype, out, x, nullptr, n);
-}
-
-void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                             bool is_exact, void *dx, const void *d_out, const void *x,
-                             int64_t n)
-{
-    (is_exact ? launch_map<exact_gelu_backward, true>
-              : launch_map<gelu_backward, true>)(stream, dtype, dx, x, d_out, n);
-}
-
-void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
-                   const void *a, const void *b, int64_t n)
-{
-    launch_map<sum, true>(stream, dtype, out, a, b, n);
-}
-
-namespace
-{
-
 /* ------------------------------------------------------------------------------ scale */
 
 template <typename T, int unit>
@@ -170,22 +144,6 @@ __global__ void __launch_bounds__(N_THREADS) run_scale(T *x, float factor, int64
     for (; i < n; i++) /* what is left of less than a unit */
         x[i] = mist_from_float<T>(factor * mist_to_float(x[i]));
 }
-
-} // namespace
-
-void mist_cuda_scale(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
-                     float factor, int64_t n)
-{
-    if (n == 0)
-        return;
-    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(x), 0, T, unit, /* any n */
-                      int64_t n_blocks = mist_ceil_div(n, (int64_t)N_THREADS * unit);
-                      MIST_CUDA_LAUNCH((run_scale<T, unit>), (unsigned)n_blocks,
-                                       N_THREADS, 0, stream, (T *)x, factor, n));
-}
-
-namespace
-{
 
 /* --------------------------------------------------------------------- swiglu, geglu */
 
@@ -291,28 +249,6 @@ void launch_gate_backward(mist_cuda_stream stream, enum mist_dtype dtype, void *
                                        (const T *)d_out, (const T *)gate_up, rows, f));
 }
 
-} // namespace
-
-void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
-                              bool is_geglu, void *out, const void *gate_up, int64_t rows,
-                              int64_t f)
-{
-    (is_geglu ? launch_gate_forward<gelu_gate>
-              : launch_gate_forward<silu_gate>)(stream, dtype, out, gate_up, rows, f);
-}
-
-void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                               bool is_geglu, void *d_gate_up, const void *d_out,
-                               const void *gate_up, int64_t rows, int64_t f)
-{
-    (is_geglu ? launch_gate_backward<gelu_gate>
-              : launch_gate_backward<silu_gate>)(stream, dtype, d_gate_up, d_out, gate_up,
-                                                 rows, f);
-}
-
-namespace
-{
-
 /* ------------------------------------------------------------------------------- bias */
 
 template <typename T, int unit>
@@ -335,23 +271,6 @@ __global__ void __launch_bounds__(N_THREADS)
         y.store(x + i * n_columns + column);
     }
 }
-
-} // namespace
-
-void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
-                        const void *bias, int64_t rows, int64_t n_columns)
-{
-    if (rows == 0 || n_columns == 0)
-        return;
-    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(x, bias), n_columns, T, unit,
-                      mist_row_launch at =
-                          mist_lay_out_rows(rows, n_columns / unit, N_THREADS);
-                      MIST_CUDA_LAUNCH((run_add_bias<T, unit>), at.grid, at.block, 0,
-                                       stream, (T *)x, (const T *)bias, rows, n_columns));
-}
-
-namespace
-{
 
 /* ------------------------------------------------------------------------------- rope */
 
@@ -408,27 +327,6 @@ void launch_rope(mist_cuda_stream stream, T *qkv, const float *table,
     MIST_CUDA_LAUNCH((turn_heads<T, unit>), grid, dim3(x, y), 0, stream, qkv, table,
                      shape);
 }
-
-} // namespace
-
-void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
-                    const float *table, int64_t b, int64_t s, int64_t heads,
-                    int64_t kv_heads, int64_t head_dim, int is_backward)
-{
-    if (b == 0)
-        return;
-    rope_shape shape = {b,
-                        s,
-                        (heads + 2 * kv_heads) * head_dim,
-                        heads + kv_heads,
-                        head_dim / 2,
-                        is_backward ? -1.0f : 1.0f};
-    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(qkv, table), shape.half, T, unit,
-                      launch_rope<T, unit>(stream, (T *)qkv, table, shape));
-}
-
-namespace
-{
 
 /* ------------------------------------------------------------------------ column sums */
 
@@ -532,6 +430,85 @@ void launch_column_sum(mist_cuda_stream stream, G *out, const T *x, int64_t rows
 }
 
 } // namespace
+
+/* ---------------------------------------------------------------------------- launch */
+
+void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, bool is_exact,
+                            void *out, const void *x, int64_t n)
+{
+    (is_exact ? launch_map<exact_gelu_forward, false>
+              : launch_map<gelu_forward, false>)(stream, dtype, out, x, nullptr, n);
+}
+
+void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                             bool is_exact, void *dx, const void *d_out, const void *x,
+                             int64_t n)
+{
+    (is_exact ? launch_map<exact_gelu_backward, true>
+              : launch_map<gelu_backward, true>)(stream, dtype, dx, x, d_out, n);
+}
+
+void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,
+                   const void *a, const void *b, int64_t n)
+{
+    launch_map<sum, true>(stream, dtype, out, a, b, n);
+}
+
+void mist_cuda_scale(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                     float factor, int64_t n)
+{
+    if (n == 0)
+        return;
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(x), 0, T, unit, /* any n */
+                      int64_t n_blocks = mist_ceil_div(n, (int64_t)N_THREADS * unit);
+                      MIST_CUDA_LAUNCH((run_scale<T, unit>), (unsigned)n_blocks,
+                                       N_THREADS, 0, stream, (T *)x, factor, n));
+}
+
+void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                              bool is_geglu, void *out, const void *gate_up, int64_t rows,
+                              int64_t f)
+{
+    (is_geglu ? launch_gate_forward<gelu_gate>
+              : launch_gate_forward<silu_gate>)(stream, dtype, out, gate_up, rows, f);
+}
+
+void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                               bool is_geglu, void *d_gate_up, const void *d_out,
+                               const void *gate_up, int64_t rows, int64_t f)
+{
+    (is_geglu ? launch_gate_backward<gelu_gate>
+              : launch_gate_backward<silu_gate>)(stream, dtype, d_gate_up, d_out, gate_up,
+                                                 rows, f);
+}
+
+void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
+                        const void *bias, int64_t rows, int64_t n_columns)
+{
+    if (rows == 0 || n_columns == 0)
+        return;
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(x, bias), n_columns, T, unit,
+                      mist_row_launch at =
+                          mist_lay_out_rows(rows, n_columns / unit, N_THREADS);
+                      MIST_CUDA_LAUNCH((run_add_bias<T, unit>), at.grid, at.block, 0,
+                                       stream, (T *)x, (const T *)bias, rows, n_columns));
+}
+
+void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
+                    const float *table, int64_t b, int64_t s, int64_t heads,
+                    int64_t kv_heads, int64_t head_dim, int is_backward)
+{
+    if (b == 0)
+        return;
+    rope_shape shape = {b,
+                        s,
+                        (heads + 2 * kv_heads) * head_dim,
+                        heads + kv_heads,
+                        head_dim / 2,
+                        is_backward ? -1.0f : 1.0f};
+    MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(qkv, table), shape.half, T, unit,
+                      launch_rope<T, unit>(stream, (T *)qkv, table, shape));
+}
 
 void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype,
                           enum mist_dtype out_dtype, void *out, const void *x,
