@@ -10,6 +10,7 @@
  * bits, so the clock may decide: by the medians of a few iterations of each way.
  */
 #include "core/clock.h"
+#include "core/statistics.h"
 #include "exec/runtime/runtime_internal.h"
 
 #include <stdio.h>
@@ -119,17 +120,6 @@ static enum mist_status capture(struct mist_runtime *runtime, struct mist_err *e
     return status;
 }
 
-static double median_s(double times_s[MIST_GRAPH_SAMPLES])
-{
-    for (int i = 1; i < MIST_GRAPH_SAMPLES; i++)
-        for (int k = i; k > 0 && times_s[k] < times_s[k - 1]; k--) {
-            double time_s = times_s[k];
-            times_s[k] = times_s[k - 1];
-            times_s[k - 1] = time_s;
-        }
-    return times_s[MIST_GRAPH_SAMPLES / 2];
-}
-
 /* Plain ones are timed, then replayed ones, then the faster way stays. */
 static void note_time(struct mist_runtime *runtime, bool was_replayed, double time_s)
 {
@@ -142,8 +132,8 @@ static void note_time(struct mist_runtime *runtime, bool was_replayed, double ti
     graph->replays = true;
     if (!was_replayed)
         return;
-    double plain_s = median_s(graph->times_s[0]);
-    double replayed_s = median_s(graph->times_s[1]);
+    double plain_s = mist_estimate_make(graph->times_s[0], MIST_GRAPH_SAMPLES).median;
+    double replayed_s = mist_estimate_make(graph->times_s[1], MIST_GRAPH_SAMPLES).median;
     if (replayed_s <= plain_s) {
         snprintf(text, sizeof text, "replayed, %.1f %% faster",
                  100 * (1 - replayed_s / plain_s));
