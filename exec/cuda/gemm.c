@@ -58,8 +58,8 @@ static enum mist_status open_library(struct mist_cuda_gemm *gemm, struct mist_er
                         cublasLtGetStatusName(status));
 }
 
-enum mist_status mist_cuda_gemm_open(const struct mist_cuda_gemm_config *config,
-                                     struct mist_cuda_gemm **out, struct mist_err *err)
+enum mist_status mist_cuda_gemm_open(int64_t workspace_bytes, struct mist_cuda_gemm **out,
+                                     struct mist_err *err)
 {
     struct mist_cuda_gemm *gemm = calloc(1, sizeof *gemm);
     enum mist_status status;
@@ -69,8 +69,7 @@ enum mist_status mist_cuda_gemm_open(const struct mist_cuda_gemm_config *config,
         return mist_err_set(err, MIST_ERR_MEMORY,
                             "no memory for the products of linear layers");
     mist_arena_init(&gemm->arena);
-    gemm->workspace_bytes = config->workspace_bytes;
-    gemm->n_processors = config->n_processors;
+    gemm->workspace_bytes = workspace_bytes;
     status = open_library(gemm, err);
     if (status == MIST_OK)
         *out = gemm;
@@ -264,7 +263,7 @@ static bool run(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
                 bool is_asked)
 {
     const struct mist_gemm_kind *kind = &mist_gemm_kinds[product];
-    struct mist_gemm_key key = mist_gemm_key_make(gemm, at, product, x);
+    struct mist_gemm_key key = mist_gemm_key_make(at, product, x);
     struct mist_gemm_plan *plan =
         gemm->status == MIST_OK ? mist_gemm_plan_find(gemm, &key) : NULL;
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -298,7 +297,7 @@ static bool run(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
 void mist_cuda_gemm_expect(struct mist_cuda_gemm *gemm, const struct mist_cuda_linear *at,
                            enum mist_cuda_gemm_product product)
 {
-    struct mist_gemm_key key = mist_gemm_key_make(gemm, at, product, NULL);
+    struct mist_gemm_key key = mist_gemm_key_make(at, product, NULL);
     struct mist_gemm_plan *plan =
         gemm->status == MIST_OK ? mist_gemm_plan_find(gemm, &key) : NULL;
 

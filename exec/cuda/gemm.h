@@ -49,16 +49,10 @@ enum mist_cuda_gemm_product {
     MIST_CUDA_N_GEMM_PRODUCTS
 };
 
-struct mist_cuda_gemm_config {
-    int64_t workspace_bytes; /* of each call's workspace */
-    int32_t n_processors;    /* multiprocessors to plan for, fewer than there are where
-                                communication needs some; 0: all */
-};
-
 /* A linear layer's product: where it runs, and its shape. */
 struct mist_cuda_linear {
     mist_cuda_stream stream;
-    void *workspace; /* device memory, config.workspace_bytes, aligned to 256, of this
+    void *workspace;                /* device memory, of open(), aligned to 256, of this
                         stream alone */
     enum mist_dtype dtype;          /* of activations and weights */
     enum mist_dtype gradient_dtype; /* of dW and dbias: fp32, or bf16 where dtype is */
@@ -71,14 +65,14 @@ struct mist_cuda_linear {
 };
 
 /*
- * One rank's products, for one thread at a time; made with the device as the current one.
- * *out is owned by the caller (mist_cuda_gemm_close). MIST_OK, MIST_ERR_RUN (no cuBLASLt
+ * One rank's products, for one thread at a time; made with the device as the current one,
+ * each with a workspace of workspace_bytes. *out is owned by the caller (mist_cuda_gemm_close). MIST_OK, MIST_ERR_RUN (no cuBLASLt
  * here) or MIST_ERR_MEMORY.
  */
 struct mist_cuda_gemm;
-MIST_MUST_CHECK enum mist_status
-mist_cuda_gemm_open(const struct mist_cuda_gemm_config *config,
-                    struct mist_cuda_gemm **out, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_cuda_gemm_open(int64_t workspace_bytes,
+                                                     struct mist_cuda_gemm **out,
+                                                     struct mist_err *err);
 void mist_cuda_gemm_close(struct mist_cuda_gemm *gemm); /* NULL allowed */
 
 /* MIST_OK or the first thing that went wrong in any call; it stays, and later calls

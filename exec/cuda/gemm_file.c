@@ -2,8 +2,8 @@
  * The file of choices: a row for each product, of any GPU and version of cuBLASLt,
  *
  *     gpu,cublaslt,product,dtype,gradient_dtype,rows,n_in,n_out,alignment_bytes,
- *     processors,choice,time_ns,algorithm,tile,split_k,...
- *     NVIDIA H200,130100,forward_bias,bf16,fp32,8192,2048,6144,16,0,other,301512,66,...
+ *     choice,time_ns,algorithm,tile,split_k,...
+ *     NVIDIA H200,130100,forward_bias,bf16,fp32,8192,2048,6144,16,other,301512,66,...
  *
  * choice: "first", what the heuristics of cuBLASLt offer first; "other", what the last
  * columns say, CUBLASLT_ALGO_CONFIG_*, from which the algorithm is made again (they are 0
@@ -50,7 +50,6 @@ static const struct column {
     {"n_in", NULL, AT(key.n_in)},
     {"n_out", NULL, AT(key.n_out)},
     {"alignment_bytes", NULL, AT(key.alignment_bytes)},
-    {"processors", NULL, AT(key.n_processors)},
     {"choice", picks, AT(pick)},
     {"time_ns", NULL, AT(time_ns)},
 };

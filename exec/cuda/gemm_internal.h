@@ -27,7 +27,6 @@ struct mist_gemm_key {
     int64_t product, dtype, gradient_dtype; /* fp32 where it has no gradient */
     int64_t rows, n_in, n_out;
     int64_t alignment_bytes; /* of all operands, at most MIST_GEMM_ALIGNMENT */
-    int64_t n_processors;    /* config.n_processors */
 };
 
 /* A product's operands as cuBLASLt sees them: d = op(a) op(b). */
@@ -69,7 +68,6 @@ struct mist_cuda_gemm {
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
     int64_t workspace_bytes;
-    int32_t n_processors;
     struct mist_arena arena;          /* of plans */
     struct mist_gemm_plan *plans;     /* the last made first */
     struct mist_gemm_choice *choices; /* malloc'd; from the file, then new ones */
@@ -81,8 +79,7 @@ struct mist_cuda_gemm {
 };
 
 /* The key of operands at these addresses; x NULL: of well aligned ones. gemm_plan.c */
-struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_gemm *gemm,
-                                        const struct mist_cuda_linear *at,
+struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_linear *at,
                                         enum mist_cuda_gemm_product product,
                                         const struct mist_gemm_operands *x);
 

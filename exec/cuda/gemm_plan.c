@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_gemm *gemm,
-                                        const struct mist_cuda_linear *at,
+struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_linear *at,
                                         enum mist_cuda_gemm_product product,
                                         const struct mist_gemm_operands *x)
 {
@@ -30,8 +29,7 @@ struct mist_gemm_key mist_gemm_key_make(const struct mist_cuda_gemm *gemm,
                                   .rows = at->rows,
                                   .n_in = at->n_in,
                                   .n_out = at->n_out,
-                                  .alignment_bytes = (int64_t)(bits & (~bits + 1)),
-                                  .n_processors = gemm->n_processors};
+                                  .alignment_bytes = (int64_t)(bits & (~bits + 1))};
 }
 
 int64_t mist_gemm_sums_bytes(const struct mist_gemm_key *key)
@@ -69,8 +67,7 @@ static int64_t result_rows(const struct mist_gemm_key *key)
     return is_forward(key) ? key->n_out : key->n_in;
 }
 
-static cublasStatus_t describe_product(const struct mist_cuda_gemm *gemm,
-                                       struct mist_gemm_plan *plan)
+static cublasStatus_t describe_product(struct mist_gemm_plan *plan)
 {
     const struct mist_gemm_kind *kind = &mist_gemm_kinds[plan->key.product];
     const void *aligned = (const void *)(uintptr_t)plan->key.alignment_bytes;
@@ -88,8 +85,6 @@ static cublasStatus_t describe_product(const struct mist_cuda_gemm *gemm,
         {kind->has_aux, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aligned,
          sizeof aligned},
         {kind->has_aux, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld, sizeof aux_ld},
-        {gemm->n_processors > 0, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
-         &gemm->n_processors, sizeof gemm->n_processors},
     };
     cublasStatus_t status =
         cublasLtMatmulDescCreate(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -243,7 +238,7 @@ struct mist_gemm_plan *mist_gemm_plan_find(struct mist_cuda_gemm *gemm,
     }
     *plan = (struct mist_gemm_plan){.next = gemm->plans, .key = *key};
     gemm->plans = plan;
-    status = describe_product(gemm, plan);
+    status = describe_product(plan);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = describe_operands(plan);
     if (status != CUBLAS_STATUS_SUCCESS) {

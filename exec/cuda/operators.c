@@ -455,7 +455,6 @@ static void close_backend(void *backend)
 static enum mist_status open_backend(struct mist_device *device, enum mist_dtype dtype,
                                      int32_t n_threads, void **out, struct mist_err *err)
 {
-    struct mist_cuda_gemm_config gemm = {.workspace_bytes = MIST_CUDA_WORKSPACE_BYTES};
     struct mist_cuda_operators *context = calloc(1, sizeof *context);
     enum mist_status status;
 
@@ -464,7 +463,7 @@ static enum mist_status open_backend(struct mist_device *device, enum mist_dtype
     if (!context)
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the GPU's operators");
     context->device = mist_cuda_device_of(device);
-    status = mist_cuda_gemm_open(&gemm, &context->gemm, err);
+    status = mist_cuda_gemm_open(MIST_CUDA_WORKSPACE_BYTES, &context->gemm, err);
     if (status == MIST_OK)
         status = mist_cuda_status(
             cudaMalloc((void **)&context->update, sizeof *context->update), "cudaMalloc",

@@ -27,7 +27,6 @@ struct desc {
     uint32_t epilogue;
     char *vector, *aux;
     int64_t aux_ld;
-    int32_t n_processors;
 };
 
 struct layout {
@@ -108,8 +107,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
                                         cublasComputeType_t compute,
                                         cudaDataType_t scale_type)
 {
-    struct desc desc = {
-        CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, 0, 0};
+    struct desc desc = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
+                        NULL,        NULL,        0};
     void *object;
     cublasStatus_t status;
 
@@ -153,8 +152,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object,
         return set(&desc->aux, sizeof desc->aux, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
         return set(&desc->aux_ld, sizeof desc->aux_ld, value, bytes);
-    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
-        return set(&desc->n_processors, 4, value, bytes);
     default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -621,7 +618,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     mist_test_cublaslt.n_matmuls++;
     mist_test_cublaslt.i_last_algorithm = algo_workspace(&algo) / 1024;
     mist_test_cublaslt.last_epilogue = at.desc.epilogue;
-    mist_test_cublaslt.last_processors = at.desc.n_processors;
     if (mist_emulated_watch)
         tell(&at);
     else

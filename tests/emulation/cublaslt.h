@@ -21,7 +21,6 @@ struct mist_test_cublaslt {
     int64_t i_last_algorithm;   /* of the last product; 0 is the heuristics' first */
     uint32_t last_epilogue;     /* of the last product */
     uint32_t last_schemes;      /* reduction schemes allowed in the last heuristics */
-    int32_t last_processors; /* multiprocessors asked for in the last product; 0 none */
 };
 
 extern struct mist_test_cublaslt mist_test_cublaslt;

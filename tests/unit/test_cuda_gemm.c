@@ -78,11 +78,10 @@ static int teardown(void **state)
 
 static void open_gemm(struct bench *bench)
 {
-    struct mist_cuda_gemm_config config = {.workspace_bytes = WORKSPACE_BYTES};
     struct mist_err err = {0};
 
     mist_cuda_gemm_close(bench->gemm);
-    must(mist_cuda_gemm_open(&config, &bench->gemm, &err), &err);
+    must(mist_cuda_gemm_open(WORKSPACE_BYTES, &bench->gemm, &err), &err);
 }
 
 static struct tensor new_tensor(struct bench *bench, enum mist_dtype dtype, int64_t n,
@@ -716,7 +715,6 @@ static void test_errors_are_no_refusals(void **state)
 static void test_small_workspace(void **state)
 {
     struct bench *bench = *state;
-    struct mist_cuda_gemm_config config = {.workspace_bytes = 256, .n_processors = 100};
     struct mist_err err;
 
     for (int64_t n_out = 64; n_out <= 65; n_out++) {
@@ -725,12 +723,11 @@ static void test_small_workspace(void **state)
 
         mist_cuda_gemm_close(bench->gemm);
         bench->gemm = NULL;
-        assert_int_equal(mist_cuda_gemm_open(&config, &bench->gemm, &err), MIST_OK);
+        assert_int_equal(mist_cuda_gemm_open(256, &bench->gemm, &err), MIST_OK);
         check_backward_weight(bench, &at);
         assert_int_equal(mist_test_cublaslt.last_epilogue,
                          n_out == 64 ? CUBLASLT_EPILOGUE_BGRADB
                                      : CUBLASLT_EPILOGUE_DEFAULT);
-        assert_int_equal(mist_test_cublaslt.last_processors, 100);
     }
 }
 
@@ -740,7 +737,6 @@ static void test_failures(void **state)
     struct bench *bench = *state;
     struct mist_cuda_linear at =
         linear_of(bench, MIST_DTYPE_BF16, (struct shape){4, 8, 16});
-    struct mist_cuda_gemm_config config = {.workspace_bytes = WORKSPACE_BYTES};
     struct tensor x = random_tensor(bench, MIST_DTYPE_FP32, 16 * 16);
     struct tensor dw = random_tensor(bench, MIST_DTYPE_FP32, 16 * 8);
     struct mist_err err;
@@ -749,7 +745,7 @@ static void test_failures(void **state)
 
     do {
         mist_test_cublaslt.fail_at = ++n;
-        status = mist_cuda_gemm_open(&config, &bench->gemm, &err);
+        status = mist_cuda_gemm_open(WORKSPACE_BYTES, &bench->gemm, &err);
         if (status != MIST_OK) {
             assert_null(bench->gemm);
             assert_int_equal(mist_test_cublaslt.n_alive, 0);

@@ -120,12 +120,11 @@ static struct mist_cuda_linear linear(const struct bench *bench, int64_t rows)
 /* A new process: opens, expects n products of 16 rows, tunes. */
 static void start(struct bench *bench, const enum mist_cuda_gemm_product *products, int n)
 {
-    struct mist_cuda_gemm_config config = {.workspace_bytes = WORKSPACE_BYTES};
     struct mist_cuda_linear at = linear(bench, 16);
     struct mist_err err = {0};
 
     mist_cuda_gemm_close(bench->gemm);
-    assert_int_equal(mist_cuda_gemm_open(&config, &bench->gemm, &err), MIST_OK);
+    assert_int_equal(mist_cuda_gemm_open(WORKSPACE_BYTES, &bench->gemm, &err), MIST_OK);
     for (int i = 0; i < n; i++)
         mist_cuda_gemm_expect(bench->gemm, &at, products[i]);
     bench->clock.n_timed = 0;
@@ -276,13 +275,13 @@ static void test_a_device_that_fails(void **state)
     static const char *const calls[] = {"cudaMemcpyAsync", "cudaMemsetAsync",
                                         "cudaStreamSynchronize"};
     struct bench *bench = *state;
-    struct mist_cuda_gemm_config config = {.workspace_bytes = WORKSPACE_BYTES};
     struct mist_cuda_linear at = linear(bench, 16);
     struct mist_err err = {0};
 
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         mist_cuda_gemm_close(bench->gemm);
-        assert_int_equal(mist_cuda_gemm_open(&config, &bench->gemm, &err), MIST_OK);
+        assert_int_equal(mist_cuda_gemm_open(WORKSPACE_BYTES, &bench->gemm, &err),
+                         MIST_OK);
         mist_cuda_gemm_expect(bench->gemm, &at, MIST_CUDA_FORWARD_BIAS);
         mist_emulated_cuda.fails = calls[i];
         mist_emulated_cuda.fails_in = 1 + (i == 2); /* not that behind the first copy */
@@ -304,11 +303,10 @@ static const enum mist_cuda_gemm_product four[] = {
 /* Opens and tunes the four with rows that grow by their place, in budget_s. */
 static void start_four(struct bench *bench, double budget_s)
 {
-    struct mist_cuda_gemm_config config = {.workspace_bytes = WORKSPACE_BYTES};
     struct mist_err err = {0};
 
     mist_cuda_gemm_close(bench->gemm);
-    assert_int_equal(mist_cuda_gemm_open(&config, &bench->gemm, &err), MIST_OK);
+    assert_int_equal(mist_cuda_gemm_open(WORKSPACE_BYTES, &bench->gemm, &err), MIST_OK);
     for (int i = 0; i < 4; i++) {
         struct mist_cuda_linear at = linear(bench, 8 << i);
 
@@ -371,9 +369,9 @@ static void test_choices_are_remembered(void **state)
     assert_int_equal(count_rows(bench), 2);
     read_file(bench, first, sizeof first);
     assert_non_null(
-        strstr(first, ",forward_bias,bf16,fp32,16,24,24,16,0,unfused,500000000,0,"));
+        strstr(first, ",forward_bias,bf16,fp32,16,24,24,16,unfused,500000000,0,"));
     assert_non_null(
-        strstr(first, ",forward,bf16,fp32,16,24,24,16,0,other,500000000,101,1,"));
+        strstr(first, ",forward,bf16,fp32,16,24,24,16,other,500000000,101,1,"));
     start(bench, bias, 1);
     assert_int_equal(bench->clock.n_timed, 0);
     assert_int_equal(run(bench, bias[0], 16), 1);
