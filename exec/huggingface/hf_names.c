@@ -27,7 +27,9 @@ enum flags {
     VOCABULARY = 8,    /* not there where it is the embedding's */
     GROUPED = 16,      /* rows stand by groups of heads */
     ONE_NORM = 32,     /* of a block with one norm, */
-    TWO_NORMS = 64     /* with two */
+    TWO_NORMS = 64,    /* with two */
+    QKV_BIAS = 128,    /* of families with biases of q, k and v alone, */
+    QK_NORM = 256      /* with norms of heads */
 };
 
 struct row {
@@ -61,78 +63,49 @@ static const struct row gpt_rows[] = {
     {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
 };
 
-#define LLAMA_ROWS                                                                       \
-    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_tokens.weight", VOCAB}}},               \
-        {PLACE_BLOCK, "norm1.weight", ONE, 0, {{"input_layernorm.weight", HIDDEN}}},     \
-        {PLACE_BLOCK,                                                                    \
-         "qkv.weight",                                                                   \
-         HIDDEN,                                                                         \
-         0,                                                                              \
-         {{"self_attn.q_proj.weight", QUERY},                                            \
-          {"self_attn.k_proj.weight", KEY_VALUE},                                        \
-          {"self_attn.v_proj.weight", KEY_VALUE}}},                                      \
-        {PLACE_BLOCK, "proj.weight", QUERY, 0, {{"self_attn.o_proj.weight", HIDDEN}}},   \
-        {PLACE_BLOCK,                                                                    \
-         "norm2.weight",                                                                 \
-         ONE,                                                                            \
-         0,                                                                              \
-         {{"post_attention_layernorm.weight", HIDDEN}}},                                 \
-        {PLACE_BLOCK,                                                                    \
-         "up.weight",                                                                    \
-         HIDDEN,                                                                         \
-         0,                                                                              \
-         {{"mlp.gate_proj.weight", FFN}, {"mlp.up_proj.weight", FFN}}},                  \
-        {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},        \
-        {PLACE_HEAD, "norm.weight", ONE, 0, {{"norm.weight", HIDDEN}}},                  \
+#define QKV_SOURCES(kind)                                                                \
     {                                                                                    \
-        PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY,                                   \
+        {"self_attn.q_proj" kind, QUERY}, {"self_attn.k_proj" kind, KEY_VALUE},          \
+        {                                                                                \
+            "self_attn.v_proj" kind, KEY_VALUE                                           \
+        }                                                                                \
+    }
+/* Llama, and the families that are made like it. */
+static const struct row llama_rows[] = {
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_tokens.weight", VOCAB}}},
+    {PLACE_BLOCK, "norm1.weight", ONE, 0, {{"input_layernorm.weight", HIDDEN}}},
+    {PLACE_BLOCK, "qkv.weight", HIDDEN, 0, QKV_SOURCES(".weight")},
+    {PLACE_BLOCK, "proj.weight", QUERY, 0, {{"self_attn.o_proj.weight", HIDDEN}}},
+    {PLACE_BLOCK, "norm2.weight", ONE, 0, {{"post_attention_layernorm.weight", HIDDEN}}},
+    {PLACE_BLOCK,
+     "up.weight",
+     HIDDEN,
+     0,
+     {{"mlp.gate_proj.weight", FFN}, {"mlp.up_proj.weight", FFN}}},
+    {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},
+    {PLACE_HEAD, "norm.weight", ONE, 0, {{"norm.weight", HIDDEN}}},
+    {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
+    {PLACE_BLOCK, "qkv.bias", ONE, QKV_BIAS, QKV_SOURCES(".bias")},
+    {PLACE_BLOCK, "q_norm.weight", ONE, QK_NORM, {{"self_attn.q_norm.weight", HEAD}}},
+    {PLACE_BLOCK, "k_norm.weight", ONE, QK_NORM, {{"self_attn.k_norm.weight", HEAD}}},
+};
+
+#define ROW(place, ours, columns, flags, theirs, rows)                                   \
+    {                                                                                    \
+        place, ours, columns, flags,                                                     \
         {                                                                                \
             {                                                                            \
-                "lm_head.weight", VOCAB                                                  \
+                theirs, rows                                                             \
             }                                                                            \
         }                                                                                \
     }
-
-static const struct row llama_rows[] = {LLAMA_ROWS};
-
-static const struct row qwen2_rows[] = {
-    LLAMA_ROWS,
-    {PLACE_BLOCK,
-     "qkv.bias",
-     ONE,
-     0,
-     {{"self_attn.q_proj.bias", QUERY},
-      {"self_attn.k_proj.bias", KEY_VALUE},
-      {"self_attn.v_proj.bias", KEY_VALUE}}},
-};
-
-static const struct row qwen3_rows[] = {
-    LLAMA_ROWS,
-    {PLACE_BLOCK, "q_norm.weight", ONE, 0, {{"self_attn.q_norm.weight", HEAD}}},
-    {PLACE_BLOCK, "k_norm.weight", ONE, 0, {{"self_attn.k_norm.weight", HEAD}}},
-};
-
 /* A linear layer of Falcon or GPT-NeoX, which differ in when there is a bias. */
 #define LAYER(ours, columns, flags, bias, theirs, rows)                                  \
-    {PLACE_BLOCK, ours ".weight", columns, flags, {{theirs ".weight", rows}}},           \
-    {                                                                                    \
-        PLACE_BLOCK, ours ".bias", ONE, (flags) | (bias),                                \
-        {                                                                                \
-            {                                                                            \
-                theirs ".bias", rows                                                     \
-            }                                                                            \
-        }                                                                                \
-    }
+    ROW(PLACE_BLOCK, ours ".weight", columns, flags, theirs ".weight", rows),            \
+        ROW(PLACE_BLOCK, ours ".bias", ONE, (flags) | (bias), theirs ".bias", rows)
 #define NORM(place, ours, flags, theirs)                                                 \
-    {place, ours ".weight", ONE, flags, {{theirs ".weight", HIDDEN}}},                   \
-    {                                                                                    \
-        place, ours ".bias", ONE, flags,                                                 \
-        {                                                                                \
-            {                                                                            \
-                theirs ".bias", HIDDEN                                                   \
-            }                                                                            \
-        }                                                                                \
-    }
+    ROW(place, ours ".weight", ONE, flags, theirs ".weight", HIDDEN),                    \
+        ROW(place, ours ".bias", ONE, flags, theirs ".bias", HIDDEN)
 
 static const struct row neox_rows[] = {
     {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_in.weight", VOCAB}}},
@@ -170,8 +143,8 @@ static const struct naming {
     [MIST_FAMILY_LLAMA] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_FALCON] = {ROWS(falcon_rows), "transformer.", "h", "lm_head.weight"},
     [MIST_FAMILY_MISTRAL] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
-    [MIST_FAMILY_QWEN2] = {ROWS(qwen2_rows), "model.", "layers", "lm_head.weight"},
-    [MIST_FAMILY_QWEN3] = {ROWS(qwen3_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_QWEN2] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
+    [MIST_FAMILY_QWEN3] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_GEMMA] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_NEOX] = {ROWS(neox_rows), "gpt_neox.", "layers", "embed_out.weight"},
 #undef ROWS
@@ -253,10 +226,13 @@ static void describe(const struct row *row, const struct mist_model *model,
 /* Whether the file of a model has it. */
 static bool is_there(const struct row *row, const struct mist_model *model)
 {
+    const struct mist_family_traits *traits = mist_family_traits(model->family);
     bool has_two_norms = mist_model_n_block_norms(model) == 2;
 
     return !((row->flags & VOCABULARY) && model->ties_embeddings) &&
            !((row->flags & OPTIONAL_BIAS) && !model->has_bias) &&
+           !((row->flags & QKV_BIAS) && !traits->has_qkv_bias) &&
+           !((row->flags & QK_NORM) && !traits->has_qk_norm) &&
            !((row->flags & ONE_NORM) && has_two_norms) &&
            !((row->flags & TWO_NORMS) && !has_two_norms);
 }
