@@ -8,6 +8,7 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "exec/operators/cpu_kernels.h"
 
+#include "tests/unit/attention_workspace.h"
 #include "tests/unit/test.h"
 
 #include <dlfcn.h>

@@ -11,6 +11,7 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "sim/model/model.h"
 
+#include "tests/unit/attention_workspace.h"
 #include "tests/unit/test.h"
 
 #include <dlfcn.h>

@@ -6,9 +6,9 @@
  */
 #include "tests/unit/test.h"
 
-#include "exec/cuda/attention_cudnn.h"
 #include "exec/operators/cpu_kernels.h" /* workspace sizes */
 #include "sim/model/catalog.h"
+#include "tests/unit/attention_workspace.h"
 #include "tests/unit/catalog_cases.h"
 
 /* Parts of one program, or of two that run one after the other. */
