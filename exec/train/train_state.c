@@ -7,27 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum mist_state_kind stored_kinds[MIST_CHECKPOINT_N_KINDS] = {
-    [MIST_CHECKPOINT_WEIGHT] = MIST_STATE_WEIGHT,
-    [MIST_CHECKPOINT_MOMENT1] = MIST_STATE_MOMENT1,
-    [MIST_CHECKPOINT_MOMENT2] = MIST_STATE_MOMENT2,
-};
+/* What is stored: weights, of which those that are computed with follow, and moments. */
+static const enum mist_state_kind stored_kinds[] = {MIST_STATE_WEIGHT, MIST_STATE_MOMENT1,
+                                                    MIST_STATE_MOMENT2};
+enum { N_STORED_KINDS = sizeof stored_kinds / sizeof *stored_kinds };
+
+static const char *name_of(char name[MIST_CHECKPOINT_NAME_BYTES],
+                           const struct mist_state_piece *piece)
+{
+    enum mist_checkpoint_kind kind =
+        piece->kind == MIST_STATE_MOMENT1   ? MIST_CHECKPOINT_MOMENT1
+        : piece->kind == MIST_STATE_MOMENT2 ? MIST_CHECKPOINT_MOMENT2
+                                            : MIST_CHECKPOINT_WEIGHT;
+
+    return mist_checkpoint_name(name, piece->layer, piece->param_name, kind);
+}
 
 /* ----------------------------------------------------------------------------- saving */
 
-struct save {
-    struct mist_checkpoint_writer *writer;
-    enum mist_checkpoint_kind kind;
-};
-
-static enum mist_status save_piece(void *context, const struct mist_state_piece *piece,
+static enum mist_status save_piece(void *writer, const struct mist_state_piece *piece,
                                    const void *data, struct mist_err *err)
 {
-    const struct save *at = context;
     char name[MIST_CHECKPOINT_NAME_BYTES];
 
-    mist_checkpoint_name(name, piece->layer, piece->param_name, at->kind);
-    return mist_checkpoint_add_piece(at->writer, name,
+    return mist_checkpoint_add_piece(writer, name_of(name, piece),
                                      piece->shape->rows * piece->shape->columns,
                                      &piece->span, 1, data, err);
 }
@@ -36,20 +39,18 @@ static enum mist_status save_rank(const struct mist_runtime *runtime, int32_t ra
                                   const struct mist_checkpoint_save *save,
                                   struct mist_err *err)
 {
-    struct save at = {0};
-    enum mist_status status = mist_checkpoint_writer_open(save, rank, &at.writer, err);
+    struct mist_checkpoint_writer *writer;
+    enum mist_status status = mist_checkpoint_writer_open(save, rank, &writer, err);
 
     if (status != MIST_OK)
         return status;
-    for (int kind = 0; kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
-        struct mist_state_choice all = {.kind = stored_kinds[kind],
-                                        .is_owned_only = true};
-        at.kind = (enum mist_checkpoint_kind)kind;
-        status = mist_runtime_read_state(runtime, &all, save_piece, &at, err);
+    for (int i = 0; i < N_STORED_KINDS && status == MIST_OK; i++) {
+        struct mist_state_choice all = {.kind = stored_kinds[i], .is_owned_only = true};
+        status = mist_runtime_read_state(runtime, &all, save_piece, writer, err);
     }
     if (status == MIST_OK)
-        return mist_checkpoint_writer_close(at.writer, err);
-    mist_checkpoint_writer_abort(at.writer);
+        return mist_checkpoint_writer_close(writer, err);
+    mist_checkpoint_writer_abort(writer);
     return status;
 }
 
@@ -87,31 +88,26 @@ enum mist_status mist_train_save(const struct mist_runtime *runtime,
 
 /* Reads spans of a whole parameter: span s to out + s.local_first. */
 typedef enum mist_status read_fn(void *source, const struct mist_state_piece *piece,
-                                 enum mist_checkpoint_kind kind, float *out,
-                                 struct mist_err *err);
+                                 float *out, struct mist_err *err);
 
 struct load {
     read_fn *read;
     void *source;
-    enum mist_checkpoint_kind kind;
 };
 
 static enum mist_status read_checkpoint(void *source,
-                                        const struct mist_state_piece *piece,
-                                        enum mist_checkpoint_kind kind, float *out,
+                                        const struct mist_state_piece *piece, float *out,
                                         struct mist_err *err)
 {
     char name[MIST_CHECKPOINT_NAME_BYTES];
 
-    mist_checkpoint_name(name, piece->layer, piece->param_name, kind);
-    return mist_checkpoint_read_spans(source, name, &piece->span, 1, out, err);
+    return mist_checkpoint_read_spans(source, name_of(name, piece), &piece->span, 1, out,
+                                      err);
 }
 
 static enum mist_status read_hf(void *source, const struct mist_state_piece *piece,
-                                enum mist_checkpoint_kind kind, float *out,
-                                struct mist_err *err)
+                                float *out, struct mist_err *err)
 {
-    (void)kind;
     return mist_hf_read_spans(source, piece->layer, piece->param_name, &piece->span, 1,
                               out, err);
 }
@@ -122,13 +118,13 @@ static enum mist_status load_piece(void *context, const struct mist_state_piece 
     const struct load *at = context;
 
     if (piece->kind != MIST_STATE_COMPUTE_WEIGHT)
-        return at->read(at->source, piece, at->kind, data, err);
+        return at->read(at->source, piece, data, err);
     /* bf16: rounded from what the master gets, as the optimizer does */
     int64_t n = mist_state_piece_elements(piece);
     float *exact = malloc((size_t)n * sizeof *exact);
     if (!exact)
         return mist_err_memory(err, NULL);
-    enum mist_status status = at->read(at->source, piece, at->kind, exact, err);
+    enum mist_status status = at->read(at->source, piece, exact, err);
     if (status == MIST_OK)
         mist_cpu_bf16_from_float(data, exact, n);
     free(exact);
@@ -138,7 +134,6 @@ static enum mist_status load_piece(void *context, const struct mist_state_piece 
 static enum mist_status load_weights(const struct mist_runtime *runtime, struct load *at,
                                      struct mist_err *err)
 {
-    at->kind = MIST_CHECKPOINT_WEIGHT;
     enum mist_status status =
         mist_runtime_write_state(runtime, MIST_STATE_WEIGHT, load_piece, at, err);
     if (status == MIST_OK)
@@ -153,12 +148,8 @@ enum mist_status mist_train_load(const struct mist_runtime *runtime,
     struct load at = {.read = read_checkpoint, .source = checkpoint};
     enum mist_status status = load_weights(runtime, &at, err);
 
-    for (int kind = MIST_CHECKPOINT_MOMENT1;
-         kind < MIST_CHECKPOINT_N_KINDS && status == MIST_OK; kind++) {
-        at.kind = (enum mist_checkpoint_kind)kind;
-        status =
-            mist_runtime_write_state(runtime, stored_kinds[kind], load_piece, &at, err);
-    }
+    for (int i = 1; i < N_STORED_KINDS && status == MIST_OK; i++)
+        status = mist_runtime_write_state(runtime, stored_kinds[i], load_piece, &at, err);
     return status;
 }
 
