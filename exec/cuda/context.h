@@ -89,4 +89,27 @@ MIST_MUST_CHECK enum mist_status
 mist_cuda_device_open(const struct mist_device_config *config, struct mist_device **out,
                       struct mist_err *err);
 
+/* The first half of that, in device_start.c: from the device's number and sizes, the
+ * recorder if it records, CUDA itself, both arenas, results and workspaces; of these only
+ * those of the host are zeroed. What was made before a failure stays in device for the
+ * caller to free. */
+MIST_MUST_CHECK enum mist_status mist_cuda_device_start(struct mist_cuda_device *device,
+                                                        bool records,
+                                                        struct mist_err *err);
+
+/* host_memory.c: bytes (> 0) of zeros, aligned to 4096 at least. *out is owned by the
+ * caller (mist_cuda_host_free); NULL after a failure. MIST_ERR_MEMORY: there is not that
+ * much, or it can't be locked; MIST_ERR_RUN: CUDA failed otherwise. */
+MIST_MUST_CHECK enum mist_status mist_cuda_host_alloc(int64_t bytes, void **out,
+                                                      struct mist_err *err);
+void mist_cuda_host_free(void *memory); /* NULL allowed */
+
+/* graph.c: what the streams get, kept and launched at once (mist_device_begin_capture);
+ * close frees what the others left. */
+void mist_cuda_graph_begin(struct mist_device *base);
+void mist_cuda_graph_end(struct mist_device *base);
+void mist_cuda_graph_replay(struct mist_device *base);
+void mist_cuda_graph_drop(struct mist_device *base);
+void mist_cuda_graph_close(struct mist_device *base);
+
 #endif

@@ -22,10 +22,7 @@
  */
 #include "exec/cuda/context.h"
 
-#include "exec/cuda/device_start.h"
-#include "exec/cuda/graph.h"
 #include "exec/cuda/host_calls.h"
-#include "exec/cuda/host_memory.h"
 #include "exec/cuda/ranges.h"
 #include "exec/cuda/recorder.h"
 #include "exec/cuda/worker.h"

@@ -5,10 +5,9 @@
  * compared with what is free before it is asked for: a plan that does not fit says so in
  * one line, and by how much.
  */
-#include "exec/cuda/device_start.h"
+#include "exec/cuda/context.h"
 
 #include "core/memory.h"
-#include "exec/cuda/host_memory.h"
 #include "exec/cuda/loading.h"
 #include "exec/cuda/recorder.h"
 

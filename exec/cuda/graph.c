@@ -5,8 +5,6 @@
  * event of it on, and are joined by its wait for the last of each. The mode is
  * thread-local: what other threads of the process do is no concern of a capture.
  */
-#include "exec/cuda/graph.h"
-
 #include "exec/cuda/context.h"
 
 /* Stream to waits for what stream from has got. */

@@ -9,10 +9,9 @@
  * Left out: NUMA policies beyond first touch.
  */
 #define _DEFAULT_SOURCE /* madvise */
-#include "exec/cuda/host_memory.h"
+#include "exec/cuda/context.h"
 
 #include "core/memory.h"
-#include "exec/cuda/context.h"
 
 #include <pthread.h>
 #include <stdlib.h>
