@@ -24,7 +24,6 @@ struct run {
     int32_t *tokens, *targets; /* [G, b, s] of this rank */
     bool has_embedding, has_head;
     struct mist_train_progress progress;
-    struct mist_lr_schedule lr;
     struct mist_adamw_args adamw;
     char last_warning[512]; /* about saving; the same is said once */
     bool stops;             /* a signal came: this step was the last */
@@ -194,7 +193,7 @@ static void set_update(struct run *run, const struct mist_step_result *result,
     double clip_norm = run->job->settings.clip_norm, norm = result->gradient_norm;
     struct mist_adamw_args args = run->adamw;
 
-    step->lr = mist_lr_at(&run->lr, step->step - 1);
+    step->lr = mist_train_settings_lr(&run->job->settings, step->step - 1);
     step->gradient_norm = result->is_finite ? norm : NAN;
     step->is_skipped = !result->is_finite;
     args.lr = (float)step->lr;
@@ -462,7 +461,6 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
         .plan = job->plan,
         .log = log,
         .progress = job->progress,
-        .lr = mist_train_settings_lr(&job->settings),
         .adamw = mist_train_settings_adamw(&job->settings),
     };
     bool has_paused = false;

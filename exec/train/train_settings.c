@@ -4,6 +4,7 @@
 #include "core/hash.h"
 #include "core/parse.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -11,21 +12,19 @@ static const struct {
     bool is_whole; /* int64_t, else double */
     size_t offset;
 } fields[MIST_TRAIN_N_SETTINGS] = {
-    {"seed", "seed", true, offsetof(struct mist_train_settings, seed)},
-    {"iterations", "iterations", true,
-     offsetof(struct mist_train_settings, n_iterations)},
-    {"lr", "lr", false, offsetof(struct mist_train_settings, lr)},
-    {"lr-min", "lr_min", false, offsetof(struct mist_train_settings, lr_min)},
-    {"warm-up", "warm_up_steps", true,
-     offsetof(struct mist_train_settings, warm_up_steps)},
-    {"lr-decay-steps", "lr_decay_steps", true,
-     offsetof(struct mist_train_settings, lr_decay_steps)},
-    {"beta1", "beta1", false, offsetof(struct mist_train_settings, beta1)},
-    {"beta2", "beta2", false, offsetof(struct mist_train_settings, beta2)},
-    {"epsilon", "epsilon", false, offsetof(struct mist_train_settings, epsilon)},
-    {"weight-decay", "weight_decay", false,
-     offsetof(struct mist_train_settings, weight_decay)},
-    {"clip", "clip_norm", false, offsetof(struct mist_train_settings, clip_norm)},
+#define AT(field) offsetof(struct mist_train_settings, field)
+    {"seed", "seed", true, AT(seed)},
+    {"iterations", "iterations", true, AT(n_iterations)},
+    {"lr", "lr", false, AT(lr)},
+    {"lr-min", "lr_min", false, AT(lr_min)},
+    {"warm-up", "warm_up_steps", true, AT(warm_up_steps)},
+    {"lr-decay-steps", "lr_decay_steps", true, AT(lr_decay_steps)},
+    {"beta1", "beta1", false, AT(beta1)},
+    {"beta2", "beta2", false, AT(beta2)},
+    {"epsilon", "epsilon", false, AT(epsilon)},
+    {"weight-decay", "weight_decay", false, AT(weight_decay)},
+    {"clip", "clip_norm", false, AT(clip_norm)},
+#undef AT
 };
 enum { SETTING_LR_MIN = 3 };
 
@@ -72,12 +71,19 @@ enum mist_status mist_train_settings_resolve(struct mist_train_settings *setting
     return MIST_OK;
 }
 
-struct mist_lr_schedule mist_train_settings_lr(const struct mist_train_settings *settings)
+double mist_train_settings_lr(const struct mist_train_settings *settings, int64_t i)
 {
-    return (struct mist_lr_schedule){.peak = settings->lr,
-                                     .minimum = settings->lr_min,
-                                     .warm_up_steps = settings->warm_up_steps,
-                                     .decay_steps = settings->lr_decay_steps};
+    int64_t warm_up = settings->warm_up_steps, end = settings->lr_decay_steps;
+    double peak = settings->lr, minimum = settings->lr_min;
+
+    if (i < warm_up)
+        return peak * (double)(i + 1) / (double)warm_up;
+    if (end == 0)
+        return peak;
+    if (i >= end)
+        return minimum;
+    double part = (double)(i - warm_up) / (double)(end - warm_up);
+    return minimum + 0.5 * (peak - minimum) * (1 + cos(acos(-1.0) * part));
 }
 
 struct mist_adamw_args

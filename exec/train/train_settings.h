@@ -13,7 +13,6 @@
 #include "core/status.h"
 #include "exec/data/data.h"
 #include "exec/operators/operators.h"
-#include "exec/train/lr_schedule.h"
 #include "sim/plan/plan.h"
 
 #include <jansson.h>
@@ -21,12 +20,12 @@
 #include <stdint.h>
 
 struct mist_train_settings {
-    int64_t seed;         /* of initial parameters and of the order of the data */
-    int64_t n_iterations; /* steps of the whole run, resumed parts included */
-    double lr;            /* peak of the learning rate */
-    double lr_min;
-    int64_t warm_up_steps;
-    int64_t lr_decay_steps; /* 0: constant after the warm-up */
+    int64_t seed;           /* of initial parameters and of the order of the data */
+    int64_t n_iterations;   /* steps of the whole run, resumed parts included */
+    double lr;              /* peak of the learning rate */
+    double lr_min;          /* 0 .. lr */
+    int64_t warm_up_steps;  /* 0: none */
+    int64_t lr_decay_steps; /* counted from step 0; 0: constant after the warm-up */
     double beta1, beta2, epsilon, weight_decay;
     double clip_norm; /* 0: off */
 };
@@ -52,8 +51,11 @@ mist_train_settings_resolve(struct mist_train_settings *settings,
                             const bool is_given[MIST_TRAIN_N_SETTINGS],
                             struct mist_err *err);
 
-struct mist_lr_schedule
-mist_train_settings_lr(const struct mist_train_settings *settings);
+/* Learning rate of step i = 0, 1, ...: linear warm-up from 0 to lr (step i of it has lr
+ * (i + 1) / warm_up_steps), then constant, or down a half cosine to lr_min at
+ * lr_decay_steps (Loshchilov and Hutter 2017, one cycle), then lr_min. */
+double mist_train_settings_lr(const struct mist_train_settings *settings, int64_t i);
+
 struct mist_adamw_args
 mist_train_settings_adamw(const struct mist_train_settings *settings);
 

@@ -1,13 +1,13 @@
 /* The learning rate by step, against values computed by hand and by its definition. */
-#include "exec/train/lr_schedule.h"
+#include "exec/train/train_settings.h"
 
 #include "tests/unit/test.h"
 
 #include <math.h>
 
-static void expect(const struct mist_lr_schedule *schedule, int64_t i, double expected)
+static void expect(const struct mist_train_settings *schedule, int64_t i, double expected)
 {
-    double found = mist_lr_at(schedule, i);
+    double found = mist_train_settings_lr(schedule, i);
 
     if (!(fabs(found - expected) <= 1e-12 * fabs(expected) + 1e-15))
         fail_msg("step %lld: %.17g, expected %.17g", (long long)i, found, expected);
@@ -15,7 +15,7 @@ static void expect(const struct mist_lr_schedule *schedule, int64_t i, double ex
 
 static void test_constant(void **state)
 {
-    struct mist_lr_schedule schedule = {.peak = 0.5};
+    struct mist_train_settings schedule = {.lr = 0.5};
 
     expect(&schedule, 0, 0.5);
     expect(&schedule, 1000000, 0.5);
@@ -23,7 +23,7 @@ static void test_constant(void **state)
 
 static void test_warm_up(void **state)
 {
-    struct mist_lr_schedule schedule = {.peak = 0.8, .warm_up_steps = 4};
+    struct mist_train_settings schedule = {.lr = 0.8, .warm_up_steps = 4};
 
     expect(&schedule, 0, 0.2);
     expect(&schedule, 1, 0.4);
@@ -36,8 +36,8 @@ static void test_warm_up(void **state)
 /* Warm-up 2, end 6: a quarter of the cosine's way per step. */
 static void test_cosine(void **state)
 {
-    struct mist_lr_schedule schedule = {
-        .peak = 1, .minimum = 0.2, .warm_up_steps = 2, .decay_steps = 6};
+    struct mist_train_settings schedule = {
+        .lr = 1, .lr_min = 0.2, .warm_up_steps = 2, .lr_decay_steps = 6};
 
     expect(&schedule, 0, 0.5);
     expect(&schedule, 1, 1);
@@ -53,13 +53,14 @@ static void test_cosine(void **state)
 /* Down all the way, never up, and symmetric about the middle. */
 static void test_shape(void **state)
 {
-    struct mist_lr_schedule schedule = {
-        .peak = 3e-4, .minimum = 3e-5, .decay_steps = 1000};
+    struct mist_train_settings schedule = {
+        .lr = 3e-4, .lr_min = 3e-5, .lr_decay_steps = 1000};
 
     for (int64_t i = 0; i < 1000; i++) {
-        assert_true(mist_lr_at(&schedule, i + 1) <= mist_lr_at(&schedule, i));
-        assert_true(fabs(mist_lr_at(&schedule, i) + mist_lr_at(&schedule, 1000 - i) -
-                         3.3e-4) < 1e-15);
+        assert_true(mist_train_settings_lr(&schedule, i + 1) <=
+                    mist_train_settings_lr(&schedule, i));
+        assert_true(fabs(mist_train_settings_lr(&schedule, i) +
+                         mist_train_settings_lr(&schedule, 1000 - i) - 3.3e-4) < 1e-15);
     }
 }
 
