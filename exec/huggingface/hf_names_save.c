@@ -10,6 +10,7 @@
 #include "core/atomic_file.h" /* mist_make_directory */
 #include "core/json.h"
 #include "core/memory.h"
+#include "core/path.h"
 #include "exec/huggingface/hf_names_internal.h"
 #include "sim/model/model_keys.h"
 
@@ -271,17 +272,15 @@ enum mist_status mist_hf_save(const char *folder, const struct mist_model *model
                               void *context, struct mist_err *err)
 {
     struct saver saver = {.model = model};
-    size_t n = strlen(folder) + 32;
-    char *weights = malloc(n), *config = malloc(n);
     enum mist_status status = MIST_OK;
 
     mist_arena_init(&saver.arena);
+    char *weights = mist_path_join_in(&saver.arena, folder, "model.safetensors");
+    char *config = mist_path_join_in(&saver.arena, folder, "config.json");
     if (!weights || !config)
         status = mist_err_memory(err, folder);
     if (status || (status = mist_make_directory(folder, err)))
         goto out;
-    snprintf(weights, n, "%s/model.safetensors", folder);
-    snprintf(config, n, "%s/config.json", folder);
     if (!force && access(config, F_OK) == 0)
         status = mist_err_at(err, MIST_ERR_USAGE, config, 0, 0,
                              "exists already; --force replaces it");
@@ -293,7 +292,5 @@ out:
     free(saver.values);
     free(saver.moved);
     mist_arena_fini(&saver.arena);
-    free(weights);
-    free(config);
     return status;
 }
