@@ -17,7 +17,6 @@
  */
 #include "core/clock.h"
 #include "core/interrupt.h"
-#include "exec/checkpoint/checkpoint_check.h"
 #include "exec/comm/affinity.h"
 #include "exec/train/session.h"
 

@@ -14,7 +14,7 @@
  * to the disk; rank 0 then adds the manifest, flushes it and the folder, renames the
  * folder and flushes DIR. Without a valid manifest there is no checkpoint, and under the
  * final name there is none that is not whole. Every byte is under a checksum
- * (checkpoint_sum.h), payloads in blocks of 1 MiB.
+ * (XXH64), payloads in blocks of 1 MiB.
  *
  * RUN is a random number of the run (run_id, 16 hexadecimal digits). Each run writes in
  * folders of its own, and the number stands in every rank's file and in the manifest: so
@@ -43,6 +43,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum mist_checkpoint_kind {
     MIST_CHECKPOINT_WEIGHT,
@@ -184,6 +185,9 @@ enum mist_status mist_checkpoint_find(const char *dir, const char *than, char **
                                       struct mist_err *warning,
                                       struct mist_err *err) MIST_MUST_CHECK;
 
+/* Whether a folder is a checkpoint (has a manifest), whole or not. */
+bool mist_checkpoint_is_there(const char *path);
+
 /* MIST_ERR_INPUT: damaged or no checkpoint; MIST_ERR_IO, MIST_ERR_MEMORY. */
 enum mist_status mist_checkpoint_open(const char *path, struct mist_checkpoint **out,
                                       struct mist_err *err) MIST_MUST_CHECK;
@@ -223,5 +227,17 @@ enum mist_status mist_checkpoint_verify_part(struct mist_checkpoint *checkpoint,
  * MIST_ERR_IO, MIST_ERR_MEMORY. */
 enum mist_status mist_checkpoint_verify(const char *path,
                                         struct mist_err *err) MIST_MUST_CHECK;
+
+/*
+ * `mist-exec --verify`: prints for every checkpoint in dir, or for dir itself when it is
+ * one, whether it is whole to the last byte, and if not the first thing that is wrong
+ * with it. What was never finished, or is being deleted, is no checkpoint.
+ *
+ * MIST_OK: all are whole. MIST_ERR_VERIFY: not all. MIST_ERR_INPUT: there is none.
+ * MIST_ERR_IO (dir or stream), MIST_ERR_MEMORY. checkpoint_check.c
+ */
+MIST_MUST_CHECK enum mist_status mist_checkpoint_check_folder(const char *dir,
+                                                              bool as_json, FILE *stream,
+                                                              struct mist_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Is every checkpoint of a folder whole? See checkpoint_check.h.
+ * Is every checkpoint of a folder whole? See checkpoint.h.
  *
  *     $ mist-exec --verify run
  *     Checkpoints
@@ -8,7 +8,7 @@
  *       step-00000010    10  9c1e6c8ad2a41f03      2  90.4 MiB  no     rank-00001.bin:
  * ...
  */
-#include "exec/checkpoint/checkpoint_check.h"
+#include "exec/checkpoint/checkpoint.h"
 
 #include "core/emit.h"
 #include "exec/checkpoint/checkpoint_internal.h"
@@ -112,18 +112,15 @@ static enum mist_status check_all(struct mist_emit *emit, const char *dir,
 {
     struct checkpoint_entry *entries = NULL;
     size_t n = 0;
-    bool has;
-    enum mist_status status = checkpoint_has_manifest(dir, &has, err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK && has)
+    if (mist_checkpoint_is_there(dir))
         return check_one(emit, dir, tally, err);
-    if (status == MIST_OK)
-        status = checkpoint_list(dir, &entries, &n, err);
+    status = checkpoint_list(dir, &entries, &n, err);
     for (size_t i = 0; i < n && status == MIST_OK; i++) {
-        status = checkpoint_has_manifest(entries[i].path, &has, err);
         /* what deletions leave is "old", and has none */
-        if (status == MIST_OK &&
-            (entries[i].kind == ENTRY_FINAL || (entries[i].kind == ENTRY_OLD && has)))
+        if (entries[i].kind == ENTRY_FINAL ||
+            (entries[i].kind == ENTRY_OLD && mist_checkpoint_is_there(entries[i].path)))
             status = check_one(emit, entries[i].path, tally, err);
     }
     checkpoint_list_free(entries, n);

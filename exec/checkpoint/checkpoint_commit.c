@@ -94,38 +94,29 @@ enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
                                         struct mist_err *warning, struct mist_err *err)
 {
     const char *dir = save->dir;
-    char *partial = checkpoint_partial_path(save);
-    char *final = checkpoint_step_path(dir, save->step, "");
-    char *old = checkpoint_step_path(dir, save->step, ".old");
+    char partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
     struct mist_err left = {0};
-    enum mist_status status = MIST_OK;
+    enum mist_status status;
 
-    if (!partial || !final || !old) {
-        status = mist_err_memory(err, dir);
-        goto out;
-    }
-    if ((status = complete_folder(partial, save, model, training, err)) ||
-        (status = swap_in(partial, final, old, err)) || (status = flush_names(dir, err)))
-        goto out;
-    if (mist_checkpoint_prune(dir, save->step, keep, &left) == MIST_OK)
-        left = (struct mist_err){0};
-out:
     if (warning)
         *warning = left;
-    free(partial);
-    free(final);
-    free(old);
-    return status;
+    checkpoint_partial_path(partial, save);
+    checkpoint_step_path(final, dir, save->step, "");
+    checkpoint_step_path(old, dir, save->step, ".old");
+    if ((status = complete_folder(partial, save, model, training, err)) ||
+        (status = swap_in(partial, final, old, err)) || (status = flush_names(dir, err)))
+        return status;
+    if (mist_checkpoint_prune(dir, save->step, keep, &left) != MIST_OK && warning)
+        *warning = left;
+    return MIST_OK;
 }
 
 void mist_checkpoint_discard(const struct mist_checkpoint_save *save)
 {
-    char *partial = checkpoint_partial_path(save);
+    char partial[PATH_MAX];
 
-    if (partial && checkpoint_remove(partial, NULL) != MIST_OK) {
-        /* nothing was written, or the next save removes it */
-    }
-    free(partial);
+    checkpoint_partial_path(partial, save);
+    (void)!checkpoint_remove(partial, NULL); /* what stays the next save removes */
 }
 
 /* --------------------------------------------------------------------------- old ones */
@@ -136,34 +127,27 @@ enum state { STATE_COMPLETE, STATE_DAMAGED, STATE_NO_MANIFEST };
 static enum mist_status look_at(const char *path, enum state *out, struct mist_err *err)
 {
     struct mist_checkpoint *checkpoint = NULL;
-    bool has_manifest;
-    enum mist_status status = checkpoint_has_manifest(path, &has_manifest, err);
+    enum mist_status status = MIST_OK;
 
-    if (status != MIST_OK)
-        return status;
     *out = STATE_NO_MANIFEST;
-    if (has_manifest) {
+    if (mist_checkpoint_is_there(path)) {
         status = checkpoint_open_manifest(path, &checkpoint, err);
         *out = status ? STATE_DAMAGED : STATE_COMPLETE;
-        if (status != MIST_ERR_MEMORY)
-            status = MIST_OK;
     }
     mist_checkpoint_close(checkpoint);
-    return status;
+    return status == MIST_ERR_MEMORY ? status : MIST_OK;
 }
 
 /* A folder that is renamed first is no checkpoint from one moment to the next: only
  * damage leaves one under its final name without a manifest. */
-static enum mist_status delete (const char *dir, const struct checkpoint_entry *entry,
-                                struct mist_err *err) {
-    enum mist_status status = MIST_OK;
-    char *old = checkpoint_step_path(dir, entry->step, ".old");
+static enum mist_status
+delete_entry(const char *dir, const struct checkpoint_entry *entry, struct mist_err *err)
+{
+    char old[PATH_MAX];
 
-    if (!old) return mist_err_memory(err, dir);
+    checkpoint_step_path(old, dir, entry->step, ".old");
     bool is_moved = entry->kind == ENTRY_FINAL && rename(entry->path, old) == 0;
-    status = checkpoint_remove(is_moved ? old : entry->path, err);
-    free(old);
-    return status;
+    return checkpoint_remove(is_moved ? old : entry->path, err);
 }
 
 enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t keep,
@@ -192,7 +176,7 @@ enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t ke
         }
         if (!status && state != STATE_DAMAGED &&
             (state == STATE_NO_MANIFEST || is_spare || (keep > 0 && n_others >= keep)))
-            status = delete (dir, entry, &why);
+            status = delete_entry(dir, entry, &why);
         if (status && !first) {
             first = status;
             if (err)

@@ -23,20 +23,43 @@ enum { RUN_DIGITS = 16 };
 
 /* ------------------------------------------------------------------------------ names */
 
-char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix)
+/* A name that is too long is none, and not another's beginning. */
+static void join(char path[PATH_MAX], const char *folder, const char *name)
+{
+    int n = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+
+    if (n < 0 || n >= PATH_MAX)
+        path[0] = '\0';
+}
+
+void checkpoint_step_path(char path[PATH_MAX], const char *dir, int64_t step,
+                          const char *suffix)
 {
     char name[96];
 
     snprintf(name, sizeof name, "step-%08" PRId64 "%s", step, suffix);
-    return mist_path_join(dir, name);
+    join(path, dir, name);
 }
 
-char *checkpoint_rank_path(const char *folder, int32_t rank)
+void checkpoint_rank_path(char path[PATH_MAX], const char *folder, int32_t rank)
 {
     char name[32];
 
     snprintf(name, sizeof name, "rank-%05" PRId32 ".bin", rank);
-    return mist_path_join(folder, name);
+    join(path, folder, name);
+}
+
+void checkpoint_manifest_path(char path[PATH_MAX], const char *folder)
+{
+    join(path, folder, "manifest.json");
+}
+
+bool mist_checkpoint_is_there(const char *path)
+{
+    char manifest[PATH_MAX];
+
+    checkpoint_manifest_path(manifest, path);
+    return access(manifest, F_OK) == 0;
 }
 
 /* prefix, a number of at least n_digits without needless zeros, suffix; -1: is
@@ -59,12 +82,12 @@ static int64_t parse_numbered(const char *name, const char *prefix, int n_digits
     return strcmp(name, again) == 0 ? number : -1;
 }
 
-char *checkpoint_partial_path(const struct mist_checkpoint_save *save)
+void checkpoint_partial_path(char path[PATH_MAX], const struct mist_checkpoint_save *save)
 {
     char suffix[64];
 
     snprintf(suffix, sizeof suffix, ".%0*" PRIx64 ".partial", RUN_DIGITS, save->run_id);
-    return checkpoint_step_path(save->dir, save->step, suffix);
+    checkpoint_step_path(path, save->dir, save->step, suffix);
 }
 
 /* --------------------------------------------------------------------------- the disk */
@@ -112,7 +135,7 @@ static enum mist_status remove_file(const struct folder *folder, const char *nam
     if (unlinkat(folder->fd, name, 0) == 0 || errno == ENOENT)
         return MIST_OK;
     int code = errno;
-    snprintf(path, sizeof path, "%s/%s", folder->path, name);
+    join(path, folder->path, name);
     return mist_err_io(err, path, "remove", code);
 }
 

@@ -223,12 +223,10 @@ static enum mist_status load_table(struct mist_checkpoint *checkpoint, int32_t r
                                    struct mist_err *err)
 {
     struct checkpoint_table *table = &checkpoint->tables[rank];
-    char *path = checkpoint_rank_path(checkpoint->path, rank);
+    char path[PATH_MAX];
 
-    if (!path)
-        return mist_err_memory(err, checkpoint->path);
+    checkpoint_rank_path(path, checkpoint->path, rank);
     enum mist_status status = checkpoint_table_open(table, path, &checkpoint->arena, err);
-    free(path);
     if (status)
         return status;
     if (table->rank != rank || table->n_ranks != checkpoint->n_files ||

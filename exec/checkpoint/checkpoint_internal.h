@@ -20,6 +20,7 @@
 #include "core/memory.h"
 #include "exec/checkpoint/checkpoint.h"
 
+#include <limits.h> /* PATH_MAX */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -45,6 +46,12 @@ static inline int64_t checkpoint_n_blocks(int64_t n_elements)
     return (n_elements + CHECKPOINT_BLOCK_ELEMENTS - 1) / CHECKPOINT_BLOCK_ELEMENTS;
 }
 
+/* ----------------------------------------------------------------- checkpoint_sum.c */
+
+/* XXH64, near the speed of memory (core/hash.h goes byte by byte). Against damage, not
+ * against forgery. Texts of checksums are 16 lower-case hexadecimal digits. */
+uint64_t mist_checkpoint_sum(const void *bytes, size_t n, uint64_t seed);
+
 /* ---------------------------------------------------------------- checkpoint_span.c */
 
 /* True when the span has runs, they do not overlap and lie in 0 .. whole - 1. */
@@ -55,11 +62,14 @@ bool checkpoint_name_is_valid(const char *name, size_t n);
 
 /* --------------------------------------------------------------- checkpoint_folder.c */
 
-/* The names of a checkpoint's folder and files, malloc'd; NULL: out of memory. suffix is
- * "" or ".old". */
-char *checkpoint_step_path(const char *dir, int64_t step, const char *suffix);
-char *checkpoint_partial_path(const struct mist_checkpoint_save *save);
-char *checkpoint_rank_path(const char *folder, int32_t rank);
+/* The names of a checkpoint's folder and files; "" where they are too long. suffix is ""
+ * or ".old". */
+void checkpoint_step_path(char path[PATH_MAX], const char *dir, int64_t step,
+                          const char *suffix);
+void checkpoint_partial_path(char path[PATH_MAX],
+                             const struct mist_checkpoint_save *save);
+void checkpoint_rank_path(char path[PATH_MAX], const char *folder, int32_t rank);
+void checkpoint_manifest_path(char path[PATH_MAX], const char *folder);
 
 /* Creates a file that nothing else has open, in the place of one that may be there; links
  * are not followed. Returns 0 or errno. */
@@ -193,10 +203,6 @@ enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpo
  * there with their sizes; tables are not loaded. Errors as of mist_checkpoint_open(). */
 enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoint **out,
                                           struct mist_err *err);
-
-/* Whether the folder has a manifest. MIST_ERR_MEMORY. */
-enum mist_status checkpoint_has_manifest(const char *folder, bool *has,
-                                         struct mist_err *err);
 
 /* Compares the tables (loaded) with the manifest. */
 enum mist_status checkpoint_match_manifest(const struct mist_checkpoint *checkpoint,

@@ -11,7 +11,6 @@
  * manifest can be read by people but not edited.
  */
 #include "exec/checkpoint/checkpoint_internal.h"
-#include "exec/checkpoint/checkpoint_sum.h"
 
 #include "core/atomic_file.h" /* mist_file_read_all */
 #include "core/path.h"
@@ -32,11 +31,6 @@
 
 /* One digit between the two texts. */
 #define DIGITS_FIRST (sizeof TEXT_BEFORE_FORMAT + sizeof TEXT_AFTER_FORMAT - 1)
-
-static char *manifest_path(const struct mist_checkpoint *checkpoint)
-{
-    return mist_path_join(checkpoint->path, "manifest.json");
-}
 
 static void format_sum(char out[CHECKPOINT_SUM_DIGITS + 1], uint64_t sum)
 {
@@ -195,13 +189,14 @@ enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpo
     json_t *root = manifest_json(checkpoint, model, training);
     size_t n = 0;
     char *text = root ? manifest_text(root, &n) : NULL;
-    char *path = manifest_path(checkpoint);
-    enum mist_status status = text && path ? write_text(path, text, n, err)
-                                           : mist_err_memory(err, checkpoint->path);
+    char path[PATH_MAX];
+
+    checkpoint_manifest_path(path, checkpoint->path);
+    enum mist_status status =
+        text ? write_text(path, text, n, err) : mist_err_memory(err, checkpoint->path);
 
     json_decref(root);
     free(text);
-    free(path);
     return status;
 }
 
@@ -250,6 +245,7 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
 {
     static const char *const keys[] = {"name", "bytes", "table_checksum", NULL};
     const char *name = NULL;
+    char path[PATH_MAX];
     int64_t size_bytes = 0;
     struct stat info;
     enum mist_status status = mist_json_as_object(file, err);
@@ -259,9 +255,7 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
         (status = mist_json_get_int64(file, "bytes", MIST_JSON_REQUIRED, 0, INT64_MAX,
                                       &size_bytes, err)))
         return status;
-    char *path = checkpoint_rank_path(checkpoint->path, rank);
-    if (!path)
-        return mist_err_memory(err, checkpoint->path);
+    checkpoint_rank_path(path, checkpoint->path, rank);
     if (strcmp(strrchr(path, '/') + 1, name) != 0)
         status = mist_json_fail(file, MIST_ERR_INPUT, err,
                                 "file %d has the name of another", rank);
@@ -272,7 +266,6 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
         status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                              "damaged: has %lld bytes, expected %lld",
                              (long long)info.st_size, (long long)size_bytes);
-    free(path);
     return status;
 }
 
@@ -334,20 +327,17 @@ static enum mist_status check_manifest(struct mist_checkpoint *checkpoint, int f
 static enum mist_status read_manifest(struct mist_checkpoint *checkpoint,
                                       struct mist_err *err)
 {
-    char *text = NULL;
+    char path[PATH_MAX], *text = NULL;
     size_t n = 0;
     int format = 0;
-    char *path = manifest_path(checkpoint);
 
-    if (!path)
-        return mist_err_memory(err, checkpoint->path);
+    checkpoint_manifest_path(path, checkpoint->path);
     enum mist_status status = mist_file_read_all(path, MAX_BYTES, &text, &n, err);
     if (!status)
         status = check_text(path, text, n, &format, err);
     if (!status)
         status =
             mist_json_load_text(&checkpoint->manifest, path, text, n, MIST_JSON_OWN, err);
-    free(path);
     free(text);
     if (status)
         return status;
@@ -373,18 +363,6 @@ enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoi
     else
         *out = checkpoint;
     return status;
-}
-
-enum mist_status checkpoint_has_manifest(const char *folder, bool *has,
-                                         struct mist_err *err)
-{
-    char *path = mist_path_join(folder, "manifest.json");
-
-    if (!path)
-        return mist_err_memory(err, folder);
-    *has = access(path, F_OK) == 0;
-    free(path);
-    return MIST_OK;
 }
 
 static enum mist_status match_files(const struct mist_checkpoint *checkpoint,

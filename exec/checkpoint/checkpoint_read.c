@@ -65,15 +65,12 @@ static enum mist_status try_entry(const struct checkpoint_entry *entry, bool *is
                                   struct mist_err *warning, struct mist_err *err)
 {
     struct mist_err why = {0};
-    bool has_manifest = true;
-    enum mist_status status = MIST_OK;
 
     *is_whole = false;
-    if (entry->kind == ENTRY_OLD)
-        status = checkpoint_has_manifest(entry->path, &has_manifest, err);
-    if (status || entry->kind == ENTRY_PARTIAL || !has_manifest)
-        return status;
-    status = try_open(entry->path, &why);
+    if (entry->kind == ENTRY_PARTIAL ||
+        (entry->kind == ENTRY_OLD && !mist_checkpoint_is_there(entry->path)))
+        return MIST_OK;
+    enum mist_status status = try_open(entry->path, &why);
     *is_whole = status == MIST_OK;
     if (status == MIST_ERR_MEMORY) {
         if (err)
@@ -106,15 +103,15 @@ enum mist_status mist_checkpoint_find(const char *dir, const char *than, char **
     struct checkpoint_entry *entries = NULL;
     size_t n = 0, first = 0, chosen = 0;
     const char *found = dir;
-    bool is_checkpoint = false;
+    bool is_checkpoint = mist_checkpoint_is_there(dir);
+    enum mist_status status = MIST_OK;
 
     *path = NULL;
     if (warning)
         *warning = (struct mist_err){0};
-    enum mist_status status = checkpoint_has_manifest(dir, &is_checkpoint, err);
     if (is_checkpoint && !than) {
         status = try_open(dir, err);
-    } else if (!status) {
+    } else {
         if (!is_checkpoint)
             status = checkpoint_list(dir, &entries, &n, err);
         while (than && first < n && strcmp(entries[first++].path, than) != 0)

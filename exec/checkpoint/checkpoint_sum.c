@@ -1,5 +1,8 @@
-/* XXH64. See checkpoint_sum.h; names of the steps as in the specification. */
-#include "exec/checkpoint/checkpoint_sum.h"
+/*
+ * XXH64. Source: Collet, "xxHash fast digest algorithm", specification 0.1.1; names of
+ * the steps as there.
+ */
+#include "exec/checkpoint/checkpoint_internal.h"
 
 #include <string.h>
 
@@ -13,8 +16,6 @@ static uint64_t rotate(uint64_t x, int bits)
 {
     return x << bits | x >> (64 - bits);
 }
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read as they are");
 
 static uint64_t load_64(const unsigned char *p)
 {

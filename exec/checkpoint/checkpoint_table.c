@@ -5,7 +5,6 @@
  * never touches a byte outside the file whatever the file says.
  */
 #include "exec/checkpoint/checkpoint_internal.h"
-#include "exec/checkpoint/checkpoint_sum.h"
 
 #include "core/atomic_file.h" /* mist_file_map */
 

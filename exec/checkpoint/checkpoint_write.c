@@ -6,7 +6,6 @@
 
 #include "core/atomic_file.h" /* mist_make_directory */
 #include "exec/checkpoint/checkpoint_internal.h"
-#include "exec/checkpoint/checkpoint_sum.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@ struct bytes {
 };
 
 struct mist_checkpoint_writer {
-    char *path;
+    char path[PATH_MAX];
     int fd; /* -1: not open */
     uint64_t header_sum;
     struct bytes tensors, pieces; /* parts of the table */
@@ -87,9 +86,7 @@ static enum mist_status open_file(struct mist_checkpoint_writer *writer,
 
     if (status)
         return status;
-    writer->path = checkpoint_rank_path(folder, rank);
-    if (!writer->path)
-        return mist_err_memory(err, folder);
+    checkpoint_rank_path(writer->path, folder, rank);
     int code = checkpoint_create_file(writer->path, &writer->fd);
     return code ? mist_err_io(err, writer->path, "create", code) : MIST_OK;
 }
@@ -100,21 +97,18 @@ enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *
                                              struct mist_err *err)
 {
     struct mist_checkpoint_writer *writer = malloc(sizeof *writer);
-    char *folder = checkpoint_partial_path(save);
+    char folder[PATH_MAX];
     enum mist_status status = MIST_OK;
 
     *out = NULL;
-    if (!writer || !folder) {
-        free(writer);
-        free(folder);
+    if (!writer)
         return mist_err_memory(err, save->dir);
-    }
+    checkpoint_partial_path(folder, save);
     memset(writer, 0, offsetof(struct mist_checkpoint_writer, block));
     writer->fd = -1;
     status = open_file(writer, folder, rank, err);
     if (!status)
         status = write_header(writer, save, rank, err);
-    free(folder);
     if (status)
         mist_checkpoint_writer_abort(writer);
     else
@@ -277,7 +271,6 @@ out:
 
 static void free_writer(struct mist_checkpoint_writer *writer)
 {
-    free(writer->path);
     free(writer->tensors.data);
     free(writer->pieces.data);
     free(writer);

@@ -3,7 +3,6 @@
 
 #include "core/clock.h"
 #include "core/interrupt.h"
-#include "core/path.h"
 
 #include <limits.h>
 #include <math.h>
@@ -168,15 +167,6 @@ struct finding {
     struct mist_checkpoint *checkpoint;
 };
 
-static bool is_checkpoint(const char *path)
-{
-    char *manifest = mist_path_join(path, "manifest.json");
-    bool is_there = manifest && access(manifest, F_OK) == 0;
-
-    free(manifest);
-    return is_there;
-}
-
 /* Rank 0 looks for the newest, or the one behind the last, by what is quick to check. */
 static enum mist_status find_next(struct finding *at, const char *dir,
                                   const struct mist_messages *messages,
@@ -190,7 +180,7 @@ static enum mist_status find_next(struct finding *at, const char *dir,
     if (warning.message[0])
         mist_message_err(messages, &warning);
     if (status == MIST_ERR_INPUT && !at->path[0] && !warning.message[0] &&
-        !is_checkpoint(dir))
+        !mist_checkpoint_is_there(dir))
         return MIST_OK;
     if (status == MIST_OK && strlen(path) >= sizeof at->path)
         status = mist_err_at(err, MIST_ERR_INPUT, dir, 0, 0, "its path is too long");

@@ -8,7 +8,7 @@
  * reached.
  */
 #include "exec/checkpoint/checkpoint.h"
-#include "exec/checkpoint/checkpoint_sum.h"
+#include "exec/checkpoint/checkpoint_internal.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/whole_tensors.h"
 

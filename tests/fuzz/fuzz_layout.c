@@ -12,7 +12,6 @@
  *     number of spans; per span length, runs, first, stride
  */
 #include "exec/checkpoint/checkpoint.h"
-#include "exec/checkpoint/checkpoint_sum.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/whole_tensors.h"
 

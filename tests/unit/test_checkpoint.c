@@ -11,7 +11,7 @@
 
 #include "core/random.h"
 #include "exec/checkpoint/checkpoint.h"
-#include "exec/checkpoint/checkpoint_sum.h"
+#include "exec/checkpoint/checkpoint_internal.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 #include "tests/unit/whole_tensors.h"
