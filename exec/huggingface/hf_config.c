@@ -17,47 +17,35 @@ struct sides {
     const struct mist_model *theirs, *ours;
 };
 
-static enum mist_status compare_int(const struct sides *at, const char *key,
-                                    int64_t theirs, int64_t ours, struct mist_err *err)
-{
-    if (theirs == ours)
-        return MIST_OK;
-    return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
-                              "%s is %lld, the plan's model has %lld", key,
-                              (long long)theirs, (long long)ours);
-}
-
-static enum mist_status compare_double(const struct sides *at, const char *key,
-                                       double theirs, double ours, struct mist_err *err)
-{
-    char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
-
-    if (theirs == ours)
-        return MIST_OK;
-    return mist_json_fail_key(
-        at->root, key, MIST_ERR_INPUT, err, "%s is %s, the plan's model has %s", key,
-        mist_format_double(a, sizeof a, theirs), mist_format_double(b, sizeof b, ours));
-}
-
-static enum mist_status compare_bool(const struct sides *at, const char *key, bool theirs,
-                                     bool ours, struct mist_err *err)
-{
-    if (theirs == ours)
-        return MIST_OK;
-    return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
-                              "%s is %s, the plan's model has %s", key,
-                              theirs ? "true" : "false", ours ? "true" : "false");
-}
-
-static enum mist_status compare_word(const struct sides *at, const char *key,
-                                     const char *theirs, const char *ours,
-                                     struct mist_err *err)
+/* key: where it stands there. */
+static enum mist_status compare_texts(const struct sides *at, const char *key,
+                                      const char *name, const char *theirs,
+                                      const char *ours, struct mist_err *err)
 {
     if (strcmp(theirs, ours) == 0)
         return MIST_OK;
     return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
-                              "%s is \"%s\", the plan's model has \"%s\"", key, theirs,
-                              ours);
+                              "%s is %s, the plan's model has %s", name, theirs, ours);
+}
+
+static enum mist_status compare_int(const struct sides *at, const char *key,
+                                    int32_t theirs, int32_t ours, struct mist_err *err)
+{
+    char a[16], b[16];
+
+    snprintf(a, sizeof a, "%d", (int)theirs);
+    snprintf(b, sizeof b, "%d", (int)ours);
+    return compare_texts(at, key, key, a, b, err);
+}
+
+static enum mist_status compare_double(const struct sides *at, const char *key,
+                                       const char *name, double theirs, double ours,
+                                       struct mist_err *err)
+{
+    char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
+
+    return compare_texts(at, key, name, mist_format_double(a, sizeof a, theirs),
+                         mist_format_double(b, sizeof b, ours), err);
 }
 
 /* --------------------------------------------------------------------------- compared */
@@ -76,12 +64,13 @@ static enum mist_status compare_key(const struct sides *at,
         return compare_int(at, name, *(const int32_t *)theirs, *(const int32_t *)ours,
                            err);
     case MIST_KEY_NUMBER:
-        return compare_double(at, name, *(const double *)theirs, *(const double *)ours,
-                              err);
+        return compare_double(at, name, name, *(const double *)theirs,
+                              *(const double *)ours, err);
     case MIST_KEY_FLAG:
         break;
     }
-    return compare_bool(at, name, *(const bool *)theirs, *(const bool *)ours, err);
+    return compare_texts(at, name, name, *(const bool *)theirs ? "true" : "false",
+                         *(const bool *)ours ? "true" : "false", err);
 }
 
 /* By the key of the scaling, older or newer. */
@@ -97,19 +86,16 @@ static enum mist_status compare_rope(const struct sides *at, struct mist_err *er
         {theirs->rope_original_positions, ours->rope_original_positions}};
     static const char *const names[] = {"factor", "low_freq_factor", "high_freq_factor",
                                         "original_max_position_embeddings"};
-    char path[80];
-    enum mist_status status =
-        compare_word(at, key, mist_rope_scaling_words[theirs->rope_scaling],
-                     mist_rope_scaling_words[ours->rope_scaling], err);
+    char path[80], kinds[2][24];
+    snprintf(kinds[0], sizeof kinds[0], "\"%s\"",
+             mist_rope_scaling_words[theirs->rope_scaling]);
+    snprintf(kinds[1], sizeof kinds[1], "\"%s\"",
+             mist_rope_scaling_words[ours->rope_scaling]);
+    enum mist_status status = compare_texts(at, key, key, kinds[0], kinds[1], err);
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs && status == MIST_OK; i++) {
-        char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
         snprintf(path, sizeof path, "%s.%s", key, names[i]);
-        if (pairs[i][0] != pairs[i][1])
-            status = mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
-                                        "%s is %s, the plan's model has %s", path,
-                                        mist_format_double(a, sizeof a, pairs[i][0]),
-                                        mist_format_double(b, sizeof b, pairs[i][1]));
+        status = compare_double(at, key, path, pairs[i][0], pairs[i][1], err);
     }
     return status;
 }
