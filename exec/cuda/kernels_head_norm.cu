@@ -6,14 +6,14 @@
  * both weights' gradients in registers, the block adds those of its warps in their order,
  * and a second kernel adds the blocks in theirs.
  */
-#include "exec/cuda/launch.cuh"
+#include "exec/cuda/norm_rows.cuh"
 
 #include <math.h> /* sqrtf */
 
 namespace
 {
 
-constexpr int WARP = 32, N_WARPS = 8;
+constexpr int N_WARPS = 8;
 constexpr int MAX_COLUMNS = 256, N_COLUMNS = MAX_COLUMNS / WARP; /* of a lane, at most */
 
 template <typename T> struct heads {
@@ -107,24 +107,6 @@ __global__ void __launch_bounds__(WARP *N_WARPS)
         }
 }
 
-/* blockIdx.y: q, k */
-template <typename G>
-__global__ void __launch_bounds__(WARP)
-    add_head_blocks(G *d_q_weight, G *d_k_weight, const float *block_sums,
-                    int64_t n_blocks, int64_t d, bool overwrites)
-{
-    int64_t j = (int64_t)blockIdx.x * WARP + threadIdx.x;
-    const float *from = block_sums + (int64_t)blockIdx.y * n_blocks * d + j;
-    float total = 0.0f;
-
-    if (j >= d)
-        return;
-    for (int64_t i = 0; i < n_blocks; i++)
-        total += from[i * d];
-    G *to = (blockIdx.y == 0 ? d_q_weight : d_k_weight) + j;
-    *to = mist_from_float<G>(overwrites ? total : mist_to_float(*to) + total);
-}
-
 template <typename T>
 heads<T> heads_of(void *x, void *kept, const void *q_weight, const void *k_weight,
                   float eps, int64_t rows, int64_t n_queries, int64_t n_keys, int64_t d)
@@ -180,9 +162,6 @@ void mist_cuda_head_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype
                                      heads_q, heads_k, head_dim),
                          sums, (rows + n_blocks - 1) / n_blocks));
     MIST_CUDA_BY_DTYPE(gradient_dtype, G,
-                       MIST_CUDA_LAUNCH((add_head_blocks<G>),
-                                        dim3((unsigned)((head_dim + WARP - 1) / WARP), 2),
-                                        dim3(WARP), 0, stream, (G *)d_q_weight,
-                                        (G *)d_k_weight, (const float *)sums, n_blocks,
-                                        head_dim, overwrites));
+                       launch_add_blocks(stream, (G *)d_q_weight, (G *)d_k_weight, sums,
+                                         n_blocks, head_dim, overwrites));
 }

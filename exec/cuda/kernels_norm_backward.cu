@@ -15,7 +15,6 @@ enum {
     ROW_THREADS = 512,        /* at most for rows of up to 2 packs per thread */
     MAX_SUM_BYTES = 96 << 10, /* of shared memory: 8.6, 8.9 and 12.0 give 99 KiB */
     TILE_ROWS = 8,            /* sums of any rows: threads that share a column */
-    ADD_PARTS = 16,           /* threads that share a column's blocks */
 };
 
 template <typename T> struct backward_args {
@@ -232,36 +231,6 @@ template <typename T> static __global__ void dx_any(backward_args<T> at)
 
 /* ------------------------------------------------------- the second stage, and launch */
 
-/* dweight (blockIdx.y 0) or dbias (1) += (overwrites: =) the sums of all blocks:
- * ADD_PARTS runs of blocks, each in order, then the runs in order. */
-template <typename G>
-static __global__ void add_blocks(G *dweight, G *dbias, const float *sums,
-                                  int64_t n_blocks, int64_t h, bool overwrites)
-{
-    __shared__ float parts[ADD_PARTS][WARP];
-    int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x;
-    int64_t length = (n_blocks + ADD_PARTS - 1) / ADD_PARTS;
-    int64_t begin = (int64_t)threadIdx.y * length;
-    int64_t end = begin + length < n_blocks ? begin + length : n_blocks;
-    float total = 0.0f;
-
-    if (column < h) {
-        const float *from = sums + (int64_t)blockIdx.y * n_blocks * h + column;
-#pragma unroll 8
-        for (int64_t t = begin; t < end; t++)
-            total += from[t * h];
-    }
-    parts[threadIdx.y][threadIdx.x] = total;
-    __syncthreads();
-    if (threadIdx.y > 0 || column >= h)
-        return;
-    total = 0.0f;
-    for (int t = 0; t < ADD_PARTS; t++)
-        total += parts[t][threadIdx.x];
-    G *to = (blockIdx.y == 0 ? dweight : dbias) + column;
-    *to = mist_from_float<G>(overwrites ? total : mist_to_float(*to) + total);
-}
-
 template <typename T>
 static void launch_any(mist_cuda_stream stream, const backward_args<T> &at)
 {
@@ -307,10 +276,7 @@ static void launch_backward(mist_cuda_stream stream, const backward_args<T> &at,
         launch_held<T, 2>(stream, at);
     else
         launch_held<T, 4>(stream, at);
-    MIST_CUDA_LAUNCH((add_blocks<G>),
-                     dim3((unsigned)((at.h + WARP - 1) / WARP), dbias ? 2 : 1),
-                     dim3(WARP, ADD_PARTS), 0, stream, dweight, dbias,
-                     (const float *)at.sums, at.n_blocks, at.h, overwrites);
+    launch_add_blocks(stream, dweight, dbias, at.sums, at.n_blocks, at.h, overwrites);
 }
 
 void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
