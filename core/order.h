@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* keys: [n] pairs, a's and b's. < 0, 0 or > 0 as the first pair that differs says. */
-static inline int mist_compare_keys(const int32_t (*keys)[2], size_t n)
+static inline int mist_compare_keys(const int64_t (*keys)[2], size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (keys[i][0] != keys[i][1])

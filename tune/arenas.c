@@ -29,7 +29,7 @@ struct mist_arena_known {
 static int compare_kinds(const struct mist_search_kind *a,
                          const struct mist_search_kind *b)
 {
-    const int32_t keys[][2] = {
+    const int64_t keys[][2] = {
         {(int32_t)a->role, (int32_t)b->role},
         {a->in_flight, b->in_flight},
         {a->n_micro_batches, b->n_micro_batches},

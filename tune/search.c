@@ -98,7 +98,7 @@ static struct mist_search_work make_work(const struct mist_space *space,
 static int compare_works(const void *a_void, const void *b_void)
 {
     const struct mist_search_work *a = a_void, *b = b_void;
-    const int32_t keys[][2] = {
+    const int64_t keys[][2] = {
         {(int32_t)a->kind.role, (int32_t)b->kind.role},
         {a->kind.in_flight, b->kind.in_flight},
         {a->kind.n_alike, b->kind.n_alike},

@@ -17,7 +17,7 @@
 static int compare_leasts(const void *a_void, const void *b_void)
 {
     const struct mist_search_least *a = a_void, *b = b_void;
-    const int32_t keys[][2] = {
+    const int64_t keys[][2] = {
         {a->n_micro_batches, b->n_micro_batches},
         {(int32_t)a->role, (int32_t)b->role},
         {a->shape.dp, b->shape.dp},

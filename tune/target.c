@@ -206,7 +206,7 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
 static int compare_candidates(const void *a_void, const void *b_void)
 {
     const struct candidate *a = a_void, *b = b_void;
-    const int32_t keys[][2] = {
+    const int64_t keys[][2] = {
         {a->recompute, b->recompute},
         {a->zero, b->zero},
         {a->pp, b->pp},

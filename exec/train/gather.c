@@ -8,6 +8,7 @@
  */
 #include "exec/train/gather.h"
 
+#include "core/order.h"
 #include "core/random.h"
 #include "core/statistics.h"
 #include "sim/schedule/memory_planner.h" /* live bytes */
@@ -154,28 +155,19 @@ static struct measured measure(const struct mist_schedule *schedule,
     return at;
 }
 
-/* By the first of n pairs of numbers that differ. */
-static int compare_pairs(const int64_t pairs[][2], size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (pairs[i][0] != pairs[i][1])
-            return pairs[i][0] < pairs[i][1] ? -1 : 1;
-    return 0;
-}
-
 /* Members of one transfer or collective stand together. */
 static int compare_measured(const void *a_void, const void *b_void)
 {
     const struct measured *a = a_void, *b = b_void;
-    const int64_t pairs[][2] = {{a->row.iteration, b->row.iteration},
-                                {a->group, b->group},
-                                {a->first_rank, b->first_rank},
-                                {a->second_rank, b->second_rank},
-                                {a->tag, b->tag},
-                                {a->row.rank, b->row.rank},
-                                {a->row.task, b->row.task}};
+    const int64_t keys[][2] = {{a->row.iteration, b->row.iteration},
+                               {a->group, b->group},
+                               {a->first_rank, b->first_rank},
+                               {a->second_rank, b->second_rank},
+                               {a->tag, b->tag},
+                               {a->row.rank, b->row.rank},
+                               {a->row.task, b->row.task}};
 
-    return compare_pairs(pairs, sizeof pairs / sizeof *pairs);
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 static bool are_together(const struct measured *a, const struct measured *b)
@@ -206,11 +198,11 @@ static void align_starts(struct measured *at, int64_t n)
 static int compare_rows(const void *a_void, const void *b_void)
 {
     const struct measured *a = a_void, *b = b_void;
-    const int64_t pairs[][2] = {{a->row.iteration, b->row.iteration},
-                                {a->row.rank, b->row.rank},
-                                {a->row.task, b->row.task}};
+    const int64_t keys[][2] = {{a->row.iteration, b->row.iteration},
+                               {a->row.rank, b->row.rank},
+                               {a->row.task, b->row.task}};
 
-    return compare_pairs(pairs, sizeof pairs / sizeof *pairs);
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 /* All ranks' tasks, starts aligned, time 0 at the earliest start. */

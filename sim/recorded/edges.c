@@ -16,21 +16,35 @@ bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
     return true;
 }
 
+bool mist_recorded_edges_sort(const struct mist_recorded_edge *edges, size_t n_edges,
+                              int64_t n_ops, struct mist_arena *arena, int64_t **offset,
+                              int64_t **list)
+{
+    *offset = mist_arena_alloc(arena, (size_t)(n_ops + 2) * sizeof **offset);
+    *list = mist_arena_alloc(arena, (n_edges + 1) * sizeof **list);
+    if (!*offset || !*list)
+        return false;
+    for (size_t i = 0; i < n_edges; i++)
+        if (edges[i].op >= 0)
+            (*offset)[edges[i].op + 2]++;
+    for (int64_t i = 0; i < n_ops; i++)
+        (*offset)[i + 2] += (*offset)[i + 1];
+    for (size_t i = 0; i < n_edges; i++)
+        if (edges[i].op >= 0)
+            (*list)[(*offset)[edges[i].op + 1]++] = edges[i].waits_for;
+    return true;
+}
+
 bool mist_recorded_edges_end(struct mist_recorded_edges *edges,
                              struct mist_recorded_job *job, struct mist_arena *arena)
 {
-    int64_t *offset = mist_arena_alloc(arena, (size_t)(job->n_ops + 2) * sizeof *offset);
-    int64_t *dep = mist_arena_alloc(arena, (edges->n + 1) * sizeof *dep);
+    int64_t *offset, *dep;
+    bool is_done = mist_recorded_edges_sort(edges->items, edges->n, job->n_ops, arena,
+                                            &offset, &dep);
 
-    for (size_t i = 0; offset && dep && i < edges->n; i++)
-        offset[edges->items[i].op + 2]++;
-    for (int64_t i = 0; offset && dep && i < job->n_ops; i++)
-        offset[i + 2] += offset[i + 1];
-    for (size_t i = 0; offset && dep && i < edges->n; i++)
-        dep[offset[edges->items[i].op + 1]++] = edges->items[i].waits_for;
     job->dep_offset = offset;
     job->dep = dep;
     free(edges->items);
     *edges = (struct mist_recorded_edges){0};
-    return offset && dep;
+    return is_done;
 }

@@ -19,6 +19,13 @@ struct mist_recorded_edges {          /* zero to begin with */
 bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
                              int64_t waits_for) MIST_MUST_CHECK;
 
+/* What ops 0 .. n_ops - 1 wait for, in the order of the edges: that of op i in list from
+ * offset[i] to offset[i + 1], both in the arena. An edge of an op below 0 is none. false:
+ * no memory. */
+bool mist_recorded_edges_sort(const struct mist_recorded_edge *edges, size_t n_edges,
+                              int64_t n_ops, struct mist_arena *arena, int64_t **offset,
+                              int64_t **list) MIST_MUST_CHECK;
+
 /* Makes the dep arrays of job, in the arena, and frees the edges, whatever happens. false:
  * no memory. */
 bool mist_recorded_edges_end(struct mist_recorded_edges *edges,

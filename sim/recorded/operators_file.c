@@ -2,6 +2,7 @@
 #include "sim/recorded/operators_file.h"
 
 #include "core/csv.h"
+#include "core/order.h"
 #include "sim/recorded/edges.h"
 
 #include <math.h>
@@ -87,17 +88,11 @@ static int compare_rows(const void *a_, const void *b_)
 {
     const struct row *a = a_, *b = b_;
 
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    if (a->dp_rank != b->dp_rank)
-        return a->dp_rank < b->dp_rank ? -1 : 1;
-    if (a->stage != b->stage)
-        return a->stage < b->stage ? -1 : 1;
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->seq != b->seq)
-        return a->seq < b->seq ? -1 : 1;
-    return (a->i_row > b->i_row) - (a->i_row < b->i_row);
+    const int64_t keys[][2] = {{a->step, b->step},   {a->dp_rank, b->dp_rank},
+                               {a->stage, b->stage}, {a->kind, b->kind},
+                               {a->seq, b->seq},     {a->i_row, b->i_row}};
+
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 static enum mist_status read_row(const struct mist_csv *csv, size_t i,

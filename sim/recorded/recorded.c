@@ -1,6 +1,8 @@
 /* Replays of recorded operations. See recorded.h. */
 #include "sim/recorded/recorded.h"
 
+#include "sim/recorded/edges.h"
+
 #include <math.h>
 
 /* Clocks of different hosts differ by less; starts before that are mistakes in the graph. */
@@ -19,57 +21,36 @@ struct ordering {
     int64_t n_ready;
 };
 
-/* Lists of what points to each of n targets; target < 0: to none. */
-static bool turn_around(struct mist_arena *arena, int64_t n, int64_t n_edges,
-                        const int64_t *from, const int64_t *target, int64_t **offset,
-                        int64_t **list)
-{
-    *offset = mist_arena_alloc(arena, (size_t)(n + 2) * sizeof **offset);
-    *list = mist_arena_alloc(arena, (size_t)(n_edges + 1) * sizeof **list);
-    if (!*offset || !*list)
-        return false;
-    for (int64_t i = 0; i < n_edges; i++)
-        if (target[i] >= 0)
-            (*offset)[target[i] + 2]++;
-    for (int64_t i = 0; i < n; i++)
-        (*offset)[i + 2] += (*offset)[i + 1];
-    for (int64_t i = 0; i < n_edges; i++)
-        if (target[i] >= 0)
-            (*list)[(*offset)[target[i] + 1]++] = from[i];
-    return true;
-}
-
 static bool begin_ordering(struct ordering *at, const struct mist_recorded_job *job,
                            struct mist_arena *arena)
 {
     int64_t n_deps = job->dep_offset[job->n_ops];
     size_t n = (size_t)job->n_ops + 1;
-    int64_t *from = mist_arena_alloc(arena, ((size_t)n_deps + n) * sizeof *from);
-    int64_t *meeting = mist_arena_alloc(arena, n * sizeof *meeting);
+    struct mist_recorded_edge *edges =
+        mist_arena_alloc(arena, ((size_t)n_deps + n) * sizeof *edges);
 
     *at = (struct ordering){.job = job};
     at->n_waits = mist_arena_alloc(arena, n * sizeof *at->n_waits);
     at->ready = mist_arena_alloc(arena, n * sizeof *at->ready);
     at->n_absent =
         mist_arena_alloc(arena, ((size_t)job->n_meetings + 1) * sizeof *at->n_absent);
-    if (!from || !meeting || !at->n_waits || !at->ready || !at->n_absent)
+    if (!edges || !at->n_waits || !at->ready || !at->n_absent)
         return false;
     for (int64_t i = 0; i < job->n_ops; i++) {
         at->n_waits[i] = job->dep_offset[i + 1] - job->dep_offset[i];
         for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++)
-            from[k] = i;
+            edges[k] = (struct mist_recorded_edge){job->dep[k], i};
     }
-    if (!turn_around(arena, job->n_ops, n_deps, from, job->dep, &at->next_offset,
-                     &at->next))
+    if (!mist_recorded_edges_sort(edges, (size_t)n_deps, job->n_ops, arena,
+                                  &at->next_offset, &at->next))
         return false;
     for (int64_t i = 0; i < job->n_ops; i++) {
-        from[i] = i;
-        meeting[i] = job->ops[i].meeting;
-        if (meeting[i] >= 0)
-            at->n_absent[meeting[i]]++;
+        edges[i] = (struct mist_recorded_edge){job->ops[i].meeting, i};
+        if (edges[i].op >= 0)
+            at->n_absent[edges[i].op]++;
     }
-    return turn_around(arena, job->n_meetings, job->n_ops, from, meeting,
-                       &at->member_offset, &at->member);
+    return mist_recorded_edges_sort(edges, (size_t)job->n_ops, job->n_meetings, arena,
+                                    &at->member_offset, &at->member);
 }
 
 /* Operation i has ended: who waited for nothing else is ready. */

@@ -7,6 +7,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "tests/unit/reference_path.h"
 #include "tests/unit/scratch.h"
 
 #include "core/random.h"
@@ -483,14 +484,6 @@ static double longest_path_s(const struct mist_recorded_job *job)
 }
 
 /* The folder of the traces; false: the reference material is not there. */
-static bool find_traces(char *path, size_t size)
-{
-    const char *root = getenv("MIST_REFERENCE");
-
-    snprintf(path, size, "%s/kineto_tp8", root ? root : "../shared/reference");
-    return access(path, R_OK) == 0;
-}
-
 static void test_eight_ranks(void **state)
 {
     static const char *const edits[] = {"launch=none",      "kernel.all=2x",
@@ -501,12 +494,10 @@ static void test_eight_ranks(void **state)
     struct mist_recorded_times times;
     struct mist_arena arena;
     struct mist_err err = {0};
-    char path[256];
+    char path[REFERENCE_PATH_BYTES];
 
-    if (!find_traces(path, sizeof path)) {
-        print_message("no reference traces (MIST_REFERENCE); skipped\n");
+    if (!find_reference("kineto_tp8", path))
         skip();
-    }
     read_traces(path, &job, &arena);
     must(mist_recorded_find_costs(&job, &costs, &arena, &err), &err);
     assert_int_equal(job.n_replicas, 8);
