@@ -6,7 +6,7 @@
 #include "core/memory.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,32 +24,7 @@ struct mist_safetensors_writer {
 
 /* ----------------------------------------------------------------------------- header */
 
-struct text {
-    char *data;
-    size_t n, capacity;
-};
-
-MIST_PRINTF(2, 3)
-static bool append(struct text *text, const char *format, ...)
-{
-    char piece[512];
-    va_list args;
-
-    va_start(args, format);
-    int n = vsnprintf(piece, sizeof piece, format, args);
-    va_end(args);
-    if (n < 0 || (size_t)n >= sizeof piece)
-        return false;
-    char *grown = mist_grow(text->data, &text->capacity, text->n + (size_t)n + 1, 1);
-    if (!grown)
-        return false;
-    text->data = grown;
-    memcpy(grown + text->n, piece, (size_t)n + 1);
-    text->n += (size_t)n;
-    return true;
-}
-
-/* Names that need no escapes in JSON and fit append(). */
+/* Names that need no escapes in JSON, and of a length that is no mistake. */
 static bool name_is_plain(const char *name)
 {
     for (const char *p = name; *p; p++)
@@ -58,16 +33,14 @@ static bool name_is_plain(const char *name)
     return name[0] && strlen(name) < 200 && strcmp(name, "__metadata__") != 0;
 }
 
-static bool append_tensor(struct text *text, const struct mist_safetensors_info *info,
-                          enum mist_dtype dtype, int64_t begin, int64_t end)
+static void put_tensor(FILE *out, const struct mist_safetensors_info *info,
+                       enum mist_dtype dtype, int64_t begin, int64_t end)
 {
-    bool ok = append(text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", info->name,
-                     dtype == MIST_DTYPE_FP32 ? "F32" : "BF16");
-
-    for (int32_t i = 0; i < info->n_dims && ok; i++)
-        ok = append(text, "%s%" PRId64, i > 0 ? "," : "", info->shape[i]);
-    return ok &&
-           append(text, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, end);
+    fprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", info->name,
+            dtype == MIST_DTYPE_FP32 ? "F32" : "BF16");
+    for (int32_t i = 0; i < info->n_dims; i++)
+        fprintf(out, "%s%" PRId64, i > 0 ? "," : "", info->shape[i]);
+    fprintf(out, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, end);
 }
 
 /* Adds a tensor's elements to *n_elements; false when they do not fit. */
@@ -81,16 +54,15 @@ static bool add_elements(const struct mist_safetensors_info *info, int64_t *n_el
     return mist_size_add(*n_elements, n, n_elements) && *n_elements <= INT64_MAX / 4;
 }
 
-static enum mist_status make_header(struct text *text, const char *path,
-                                    enum mist_dtype dtype,
+static enum mist_status make_header(FILE *out, const char *path, enum mist_dtype dtype,
                                     const struct mist_safetensors_info *infos, int32_t n,
                                     int64_t *n_elements, struct mist_err *err)
 {
     int64_t size_bytes = dtype == MIST_DTYPE_FP32 ? 4 : 2;
-    bool ok = append(text, "{\"__metadata__\":{\"format\":\"pt\"}");
 
     *n_elements = 0;
-    for (int32_t i = 0; i < n && ok; i++) {
+    fputs("{\"__metadata__\":{\"format\":\"pt\"}", out);
+    for (int32_t i = 0; i < n; i++) {
         int64_t begin = *n_elements;
         if (!name_is_plain(infos[i].name))
             return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
@@ -99,13 +71,12 @@ static enum mist_status make_header(struct text *text, const char *path,
             !add_elements(&infos[i], n_elements))
             return mist_err_at(err, MIST_ERR_RANGE, path, 0, 0,
                                "the shape of tensor %s does not fit", infos[i].name);
-        ok = append_tensor(text, &infos[i], dtype, begin * size_bytes,
-                           *n_elements * size_bytes);
+        put_tensor(out, &infos[i], dtype, begin * size_bytes, *n_elements * size_bytes);
     }
-    ok = ok && append(text, "}");
-    while (ok && text->n % 8 != 0)
-        ok = append(text, " ");
-    return ok ? MIST_OK : mist_err_memory(err, path);
+    fputc('}', out);
+    while (ftell(out) % 8 != 0 && !ferror(out))
+        fputc(' ', out);
+    return fflush(out) == 0 ? MIST_OK : mist_err_memory(err, path);
 }
 
 /* ---------------------------------------------------------------------------- writing */
@@ -140,27 +111,31 @@ mist_safetensors_writer_open(const char *path, bool force, enum mist_dtype dtype
                              const struct mist_safetensors_info *infos, int32_t n,
                              struct mist_safetensors_writer **out, struct mist_err *err)
 {
-    struct text text = {0};
+    char *text = NULL;
+    size_t n_text = 0;
+    FILE *header = open_memstream(&text, &n_text);
     struct mist_safetensors_writer *writer = calloc(1, sizeof *writer);
     enum mist_status status = check_names(path, infos, n, err);
 
     *out = NULL;
-    if (!writer)
+    if (!writer || !header)
         status = mist_err_memory(err, path);
     if (status ||
-        (status = make_header(&text, path, dtype, infos, n, &writer->n_elements, err)))
+        (status = make_header(header, path, dtype, infos, n, &writer->n_elements, err)))
         goto out;
     writer->dtype = dtype;
     status = mist_atomic_file_open(&writer->file, path, force, err);
     if (status)
         goto out;
-    uint64_t n_header = text.n;
+    uint64_t n_header = n_text;
     fwrite(&n_header, sizeof n_header, 1, writer->file.stream);
-    fwrite(text.data, 1, text.n, writer->file.stream);
+    fwrite(text, 1, n_text, writer->file.stream);
     *out = writer;
     writer = NULL;
 out:
-    free(text.data);
+    if (header)
+        fclose(header);
+    free(text);
     free(writer);
     return status;
 }
