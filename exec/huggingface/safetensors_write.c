@@ -76,7 +76,7 @@ static enum mist_status make_header(FILE *out, const char *path, enum mist_dtype
     fputc('}', out);
     while (ftell(out) % 8 != 0 && !ferror(out))
         fputc(' ', out);
-    return fflush(out) == 0 ? MIST_OK : mist_err_memory(err, path);
+    return ferror(out) ? mist_err_memory(err, path) : MIST_OK;
 }
 
 /* ---------------------------------------------------------------------------- writing */
@@ -120,8 +120,11 @@ mist_safetensors_writer_open(const char *path, bool force, enum mist_dtype dtype
     *out = NULL;
     if (!writer || !header)
         status = mist_err_memory(err, path);
-    if (status ||
-        (status = make_header(header, path, dtype, infos, n, &writer->n_elements, err)))
+    if (!status)
+        status = make_header(header, path, dtype, infos, n, &writer->n_elements, err);
+    if (header && fclose(header) != 0 && !status)
+        status = mist_err_memory(err, path);
+    if (status)
         goto out;
     writer->dtype = dtype;
     status = mist_atomic_file_open(&writer->file, path, force, err);
@@ -133,8 +136,6 @@ mist_safetensors_writer_open(const char *path, bool force, enum mist_dtype dtype
     *out = writer;
     writer = NULL;
 out:
-    if (header)
-        fclose(header);
     free(text);
     free(writer);
     return status;
