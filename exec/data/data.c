@@ -161,29 +161,19 @@ static void advise_stream(const struct stream *stream, int64_t n,
     }
 }
 
-/* Tokens first .. first + n - 1 of the stream. */
+/* Tokens first .. first + n - 1 of the stream: as ids below bound or, ids NULL, as they are
+ * stored. */
 static enum mist_status read_stream(const struct stream *stream, int64_t first, int64_t n,
-                                    int64_t bound, int32_t *ids, struct mist_err *err)
+                                    int64_t bound, int32_t *ids, int64_t *stored,
+                                    struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
     for (int64_t at = 0; at < n && status == MIST_OK;) {
         struct part part = part_at(stream, first + at, n - at);
-        status = mist_data_file_read(part.file, part.first, part.n, bound, ids + at, err);
-        at += part.n;
-    }
-    return status;
-}
-
-/* The same as they are stored. */
-static enum mist_status stored(const struct stream *stream, int64_t first, int64_t n,
-                               int64_t *values, struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    for (int64_t at = 0; at < n && status == MIST_OK;) {
-        struct part part = part_at(stream, first + at, n - at);
-        status = mist_data_file_stored(part.file, part.first, part.n, values + at, err);
+        status =
+            ids ? mist_data_file_read(part.file, part.first, part.n, bound, ids + at, err)
+                : mist_data_file_stored(part.file, part.first, part.n, stored + at, err);
         at += part.n;
     }
     return status;
@@ -217,7 +207,7 @@ static enum mist_status check_ids(const struct stream *stream, int64_t bound,
     advise_stream(stream, n, MIST_ACCESS_ONCE);
     for (int64_t at = 0; at < n && status == MIST_OK; at += BLOCK_TOKENS)
         status = read_stream(stream, at, n - at < BLOCK_TOKENS ? n - at : BLOCK_TOKENS,
-                             bound, ids, err);
+                             bound, ids, NULL, err);
     advise_stream(stream, n, MIST_ACCESS_HERE_THERE);
     return status;
 }
@@ -303,7 +293,7 @@ static enum mist_status find_fingerprint(const struct stream *stream, uint64_t *
         int64_t i_block = k * (n_blocks / n_used) + k * (n_blocks % n_used) / n_used;
         int64_t at = i_block * BLOCK_TOKENS, left = stream->n_tokens - at;
         int64_t n = left < BLOCK_TOKENS ? left : BLOCK_TOKENS;
-        status = stored(stream, at, n, values, err);
+        status = read_stream(stream, at, n, 0, NULL, values, err);
         for (int64_t i = 0; i < n && status == MIST_OK; i++)
             mist_hash_add_int64(&hash, values[i]);
     }
@@ -395,14 +385,14 @@ static enum mist_status read_window(const struct stream *stream, int64_t window,
                                     int32_t *targets, struct mist_err *err)
 {
     int64_t first = window * seq_len;
-    enum mist_status status;
-
-    status = read_stream(stream, first, seq_len, bound, tokens, err);
+    enum mist_status status =
+        read_stream(stream, first, seq_len, bound, tokens, NULL, err);
 
     if (status != MIST_OK)
         return status;
     memcpy(targets, tokens + 1, (size_t)(seq_len - 1) * sizeof *targets);
-    return read_stream(stream, first + seq_len, 1, bound, targets + seq_len - 1, err);
+    return read_stream(stream, first + seq_len, 1, bound, targets + seq_len - 1, NULL,
+                       err);
 }
 
 enum mist_status mist_data_batch(const struct mist_data *data, uint64_t seed,
