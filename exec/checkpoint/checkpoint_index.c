@@ -76,27 +76,24 @@ bool checkpoint_overlap(const struct checkpoint_cover *cover, int64_t first, int
     return hit->n > 0;
 }
 
-static int compare_name(const void *name, const void *tensor)
-{
-    return strcmp(name, ((const struct checkpoint_tensor *)tensor)->name);
-}
-
-struct checkpoint_tensor *checkpoint_find(const struct mist_checkpoint *checkpoint,
-                                          const char *name)
-{
-    if (checkpoint->n_tensors == 0)
-        return NULL;
-    return bsearch(name, checkpoint->tensors, (size_t)checkpoint->n_tensors,
-                   sizeof *checkpoint->tensors, compare_name);
-}
-
-/* --------------------------------------------------------------------------- building */
-
 static int compare_tensors(const void *a, const void *b)
 {
     return strcmp(((const struct checkpoint_tensor *)a)->name,
                   ((const struct checkpoint_tensor *)b)->name);
 }
+
+struct checkpoint_tensor *checkpoint_find(const struct mist_checkpoint *checkpoint,
+                                          const char *name)
+{
+    const struct checkpoint_tensor key = {.name = name};
+
+    if (checkpoint->n_tensors == 0)
+        return NULL;
+    return bsearch(&key, checkpoint->tensors, (size_t)checkpoint->n_tensors,
+                   sizeof *checkpoint->tensors, compare_tensors);
+}
+
+/* --------------------------------------------------------------------------- building */
 
 /* Lists the tensors of all files, sorted, each once; sizes must agree. */
 static enum mist_status merge_tensors(struct mist_checkpoint *checkpoint,
@@ -158,20 +155,19 @@ static int compare_covers(const void *a, const void *b)
            (x->span.local_first < y->span.local_first);
 }
 
-typedef void (*visit_piece)(struct checkpoint_tensor *, struct checkpoint_piece *);
-
-static void count_covers(struct checkpoint_tensor *tensor, struct checkpoint_piece *piece)
-{
-    tensor->n_covers += piece->n_spans;
-}
-
-static void visit_pieces(struct mist_checkpoint *checkpoint, visit_piece visit)
+/* Counts the covers of all tensors, or adds them. */
+static void visit_pieces(struct mist_checkpoint *checkpoint, bool adds)
 {
     for (int32_t t = 0; t < checkpoint->n_files; t++) {
         struct checkpoint_table *table = &checkpoint->tables[t];
         for (int32_t i = 0; i < table->n_pieces; i++) {
-            const char *name = table->tensors[table->pieces[i].tensor].name;
-            visit(checkpoint_find(checkpoint, name), &table->pieces[i]);
+            struct checkpoint_piece *piece = &table->pieces[i];
+            struct checkpoint_tensor *tensor =
+                checkpoint_find(checkpoint, table->tensors[piece->tensor].name);
+            if (adds)
+                add_covers(tensor, piece);
+            else
+                tensor->n_covers += piece->n_spans;
         }
     }
 }
@@ -179,7 +175,7 @@ static void visit_pieces(struct mist_checkpoint *checkpoint, visit_piece visit)
 static enum mist_status collect_covers(struct mist_checkpoint *checkpoint,
                                        struct mist_err *err)
 {
-    visit_pieces(checkpoint, count_covers);
+    visit_pieces(checkpoint, false);
     for (int32_t i = 0; i < checkpoint->n_tensors; i++) {
         struct checkpoint_tensor *tensor = &checkpoint->tensors[i];
         tensor->covers = mist_arena_alloc(&checkpoint->arena, (size_t)tensor->n_covers *
@@ -188,7 +184,7 @@ static enum mist_status collect_covers(struct mist_checkpoint *checkpoint,
             return mist_err_memory(err, checkpoint->path);
         tensor->n_covers = 0;
     }
-    visit_pieces(checkpoint, add_covers);
+    visit_pieces(checkpoint, true);
     for (int32_t i = 0; i < checkpoint->n_tensors; i++) {
         struct checkpoint_tensor *tensor = &checkpoint->tensors[i];
         if (tensor->n_covers > 1)

@@ -11,17 +11,22 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(struct mist_processors) == sizeof(cpu_set_t) &&
+                   MIST_MAX_PROCESSORS == CPU_SETSIZE,
+               "the one is the other, without the need for _GNU_SOURCE");
+
 const char *const mist_affinity_words[] = {"auto", "none", NULL};
 
 /* ------------------------------------------------------------------------------- sets */
 
+static cpu_set_t *cpu_set(const struct mist_processors *set)
+{
+    return (cpu_set_t *)(uintptr_t)set;
+}
+
 int32_t mist_processors_count(const struct mist_processors *set)
 {
-    int32_t n = 0;
-
-    for (int32_t i = 0; i < MIST_MAX_PROCESSORS; i++)
-        n += mist_processors_has(set, i);
-    return n;
+    return CPU_COUNT(cpu_set(set));
 }
 
 char *mist_processors_text(const struct mist_processors *set, char *text, size_t size)
@@ -40,11 +45,6 @@ char *mist_processors_text(const struct mist_processors *set, char *text, size_t
         used += (size_t)n;
     }
     return text;
-}
-
-static bool are_equal(const struct mist_processors *a, const struct mist_processors *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
 }
 
 /* --------------------------------------------------------------------------- decision */
@@ -113,7 +113,7 @@ void mist_affinity_decide(const struct mist_affinity_rank *ranks, int32_t n,
     for (int32_t i = 0; i < n && widens; i++) {
         int32_t n_bound = mist_processors_count(&ranks[i].bound);
         struct mist_processors share = share_of(&ranks[0].within, core_of, i, n);
-        widens = are_equal(&ranks[i].within, &ranks[0].within) &&
+        widens = CPU_EQUAL(cpu_set(&ranks[i].within), cpu_set(&ranks[0].within)) &&
                  n_bound < ranks[i].n_wanted && mist_processors_count(&share) > n_bound;
     }
     *out = (struct mist_affinity){.processors = ranks[i_rank].bound,
@@ -131,26 +131,13 @@ void mist_affinity_decide(const struct mist_affinity_rank *ranks, int32_t n,
 /* Where a process (0: the calling thread) may run; false: not known. */
 static bool get_bound(pid_t pid, struct mist_processors *out)
 {
-    cpu_set_t set;
-
     *out = (struct mist_processors){{0}};
-    if (sched_getaffinity(pid, sizeof set, &set) != 0)
-        return false;
-    for (int32_t i = 0; i < MIST_MAX_PROCESSORS; i++)
-        if (CPU_ISSET((size_t)i, &set))
-            mist_processors_add(out, i);
-    return true;
+    return sched_getaffinity(pid, sizeof *out, cpu_set(out)) == 0;
 }
 
 static bool set_bound(const struct mist_processors *processors)
 {
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    for (int32_t i = 0; i < MIST_MAX_PROCESSORS; i++)
-        if (mist_processors_has(processors, i))
-            CPU_SET((size_t)i, &set);
-    return sched_setaffinity(0, sizeof set, &set) == 0;
+    return sched_setaffinity(0, sizeof *processors, cpu_set(processors)) == 0;
 }
 
 /* The first line of a small file, without its end; "" if there is none. */

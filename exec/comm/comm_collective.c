@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 int32_t mist_comm_group_size(const struct mist_comm_group *group)
 {
     return group->n;
@@ -152,7 +147,7 @@ enum mist_status mist_comm_gather_shards(const struct mist_comm_group *group,
             .send = buffer + group->index * shard_bytes + begin,
             .recv = buffer + begin,
             .recv_step_bytes = shard_bytes,
-            .bytes = min_i64(shard_bytes - begin, MIST_COMM_MAX_MESSAGE_BYTES),
+            .bytes = mist_comm_min(shard_bytes - begin, MIST_COMM_MAX_MESSAGE_BYTES),
         };
         if (mist_comm_window_holds(group, shard_bytes)) {
             status = read_shards(group, &exchange, err);

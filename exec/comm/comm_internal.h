@@ -28,6 +28,11 @@ enum {
     MIST_N_COMM_LANES
 };
 
+static inline int64_t mist_comm_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* One message is at most this long; longer ones are cut by the caller. */
 #define MIST_COMM_MAX_MESSAGE_BYTES ((int64_t)1 << 28)
 
@@ -174,6 +179,10 @@ void mist_comm_window_end(const struct mist_comm_group *group);
 struct mist_comm_watchdog;
 struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s);
 void mist_comm_unwatch(struct mist_comm_watchdog *watchdog);
+
+/* The rank, before MPI can be asked: what a launcher of Open MPI, of PMIx or of PMI (srun,
+ * hydra) says; NULL: there is none. */
+const char *mist_comm_launched_rank(void);
 
 /* pthread_create() of a thread that gets none of the process's signals. */
 int mist_comm_start_thread(pthread_t *thread, void *(*run)(void *), void *context);

@@ -210,17 +210,6 @@ enum mist_status mist_comm_rest(struct mist_comm *comm, const char *operation,
 
 /* ------------------------------------------------------------------- opening, closing */
 
-/* True under a launcher of Open MPI, of PMIx or of PMI (srun, hydra). */
-static bool is_launched(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]))
-            return true;
-    return false;
-}
-
 static enum mist_status init_mpi(struct mist_err *err)
 {
     int is_initialized = 0, level = 0;
@@ -300,18 +289,17 @@ static enum mist_status make_window(struct mist_comm *comm, struct mist_err *err
 static enum mist_status make_lanes(struct mist_comm *comm, struct mist_err *err)
 {
     size_t n = 2 * (size_t)comm->n_ranks;
+    bool has_all = true;
 
     for (int i = 0; i < MIST_N_COMM_LANES; i++) {
         struct lane *lane = &comm->mpi->lanes[i];
         lane->requests = malloc(n * sizeof *lane->requests);
         lane->statuses = malloc(n * sizeof *lane->statuses);
         lane->messages = malloc(n * sizeof *lane->messages);
-        if (!lane->requests || !lane->statuses || !lane->messages)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld ranks",
-                                (long)comm->n_ranks);
+        has_all = has_all && lane->requests && lane->statuses && lane->messages;
     }
     comm->words = malloc((size_t)comm->n_ranks * MIST_COMM_MAX_WORDS * 8);
-    if (!comm->words)
+    if (!has_all || !comm->words)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %ld ranks",
                             (long)comm->n_ranks);
     for (int i = 0; i < MIST_N_COMM_SPACES; i++) {
@@ -360,7 +348,7 @@ enum mist_status mist_comm_open_deadline(struct mist_comm **out, double deadline
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
     *comm = (struct mist_comm){
         .n_ranks = 1, .n_node_ranks = 1, .max_tag = INT32_MAX, .deadline_s = deadline_s};
-    if (is_launched()) {
+    if (mist_comm_launched_rank()) {
         enum mist_status status = start_mpi(comm, err);
         if (status != MIST_OK) {
             mist_comm_close(comm);

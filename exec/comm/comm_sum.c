@@ -18,16 +18,11 @@
 /* Both sides of a message cut it alike, so this is no knob. */
 #define SUM_PIECE_BYTES ((int64_t)1 << 20)
 
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ------------------------------------------------------------------------- workspace */
 
 static int64_t sum_piece_bytes(int64_t shard_bytes)
 {
-    return min_i64(shard_bytes, SUM_PIECE_BYTES);
+    return mist_comm_min(shard_bytes, SUM_PIECE_BYTES);
 }
 
 int64_t mist_comm_workspace_bytes(int64_t max_message_bytes, int32_t max_group_size)
@@ -148,7 +143,8 @@ static void sum_in_order(const struct mist_comm_group *group,
     float sum[BLOCK];
 
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        int64_t count = min_i64(BLOCK, n - begin), begin_bytes = begin * element->bytes;
+        int64_t count = mist_comm_min(BLOCK, n - begin),
+                begin_bytes = begin * element->bytes;
         element->add_two(sum, group->parts[0] + begin_bytes,
                          group->parts[1] + begin_bytes, count);
         for (int32_t i = 2; i < group->n; i++)
@@ -195,7 +191,7 @@ static enum mist_status sum_pieces(const struct mist_comm_group *group,
         for (int k = 0; k < MIST_N_COMM_SUM_LANES; k++)
             staged[k] = group->comm->workspace + k * (group->n - 1) * piece_bytes;
         if (i < n_pieces) {
-            int64_t now_bytes = min_i64(piece_bytes, bytes - i * piece_bytes);
+            int64_t now_bytes = mist_comm_min(piece_bytes, bytes - i * piece_bytes);
             struct mist_comm_exchange exchange = {
                 .operation = sum->operation,
                 .send = sum->send + i * piece_bytes,
@@ -209,7 +205,7 @@ static enum mist_status sum_pieces(const struct mist_comm_group *group,
         }
         if (i > 0 && status == MIST_OK) {
             int64_t begin = (i - 1) * piece_bytes;
-            int64_t now_bytes = min_i64(piece_bytes, bytes - begin);
+            int64_t now_bytes = mist_comm_min(piece_bytes, bytes - begin);
             for (int32_t k = 0; k < group->n; k++)
                 group->parts[k] =
                     k == group->index

@@ -26,27 +26,27 @@ struct mist_comm_watchdog {
     double deadline_s;
 };
 
-/* The rank, before MPI can be asked: what the launcher says. */
-static const char *launched_rank(void)
+const char *mist_comm_launched_rank(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (getenv(names[i]))
             return getenv(names[i]);
-    return "?";
+    return NULL;
 }
 
 /* Only the process's end helps: this thread can't free the other from MPI. */
 static _Noreturn void end_process(const struct mist_comm_watchdog *watchdog)
 {
+    const char *rank = mist_comm_launched_rank();
     struct mist_err late = {0};
     char host[256] = "?";
 
     gethostname(host, sizeof host - 1);
     mist_err_set(&late, MIST_ERR_RUN,
                  "%s: rank %s on %.200s has waited %g s for all ranks to do the same",
-                 watchdog->operation, launched_rank(), host, watchdog->deadline_s);
+                 watchdog->operation, rank ? rank : "?", host, watchdog->deadline_s);
     mist_err_print(&late, "mist", stderr);
     _exit(mist_exit_code(MIST_ERR_RUN));
 }
