@@ -6,6 +6,7 @@
 
 #include <math.h>   /* sqrt, INFINITY */
 #include <stdlib.h> /* calloc, free */
+#include <string.h> /* memcmp */
 
 /* Before it: a wrong backward (9.10.0, 9.10.1), and a mask of the lowest finite float.
  * From 9.6 on, also, the fp32 sum of dQ is cleared by cuDNN itself. */
@@ -123,13 +124,6 @@ int64_t mist_cuda_sdpa_library_version(const char *library)
 
 /* ------------------------------------------------------------------------------ plans */
 
-static bool are_equal(const struct mist_cuda_sdpa_shape *a,
-                      const struct mist_cuda_sdpa_shape *b)
-{
-    return a->b == b->b && a->s == b->s && a->heads == b->heads &&
-           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
-}
-
 /* NULL: there is none within the limit. */
 static const struct entry *find(const struct mist_cuda_sdpa *sdpa,
                                 const struct mist_cuda_sdpa_shape *shape,
@@ -138,7 +132,7 @@ static const struct entry *find(const struct mist_cuda_sdpa *sdpa,
 {
     for (size_t i = 0; i < sdpa->n_entries; i++) {
         const struct entry *e = sdpa->entries[i];
-        if (are_equal(&e->shape, shape) && e->direction == direction &&
+        if (memcmp(&e->shape, shape, sizeof *shape) == 0 && e->direction == direction &&
             (e->form == form || direction == MIST_CUDA_SDPA_FORWARD) &&
             e->info.workspace_bytes <= limit_bytes)
             return e;

@@ -465,16 +465,10 @@ enum mist_status mist_cuda_device_open(const struct mist_device_config *config,
     mist_device_init(&device->base, &cuda_ops, config);
     device->i_device = config->i_device;
     device->current = MIST_STREAM_COMPUTE;
-    status = mist_cuda_host_calls_new(&device->base, &device->calls, err);
-    if (status == MIST_OK)
-        status = mist_cuda_worker_open(&device->base, &device->worker, err);
-    if (status == MIST_OK)
-        status = mist_cuda_device_start(device, config->records, err);
-    if (status == MIST_OK)
-        status = make_streams(device, err);
-    if (status == MIST_OK)
-        status = clear_all(device, err);
-    if (status != MIST_OK) {
+    if ((status = mist_cuda_host_calls_new(&device->base, &device->calls, err)) ||
+        (status = mist_cuda_worker_open(&device->base, &device->worker, err)) ||
+        (status = mist_cuda_device_start(device, config->records, err)) ||
+        (status = make_streams(device, err)) || (status = clear_all(device, err))) {
         mist_device_close(&device->base);
         return status;
     }

@@ -171,26 +171,21 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);
     runtime->is_awaited = calloc(n + 1, sizeof *runtime->is_awaited);
     runtime->spans = calloc((size_t)n_iterations + 1, sizeof *runtime->spans);
-    enum mist_status status = MIST_ERR_MEMORY;
+    enum mist_status status = MIST_OK;
     if (!runtime->bodies || !runtime->is_awaited || !runtime->spans)
-        mist_err_memory(err, NULL);
-    else
-        status = mist_runtime_prepare_times(runtime, err);
-    if (status == MIST_OK)
-        status = mist_runtime_prepare_graph(runtime, err);
-    if (status == MIST_OK)
-        status = make_groups(runtime, err);
-    if (status == MIST_OK)
-        status = parts->operators->open(parts->device, plan->job.dtype, config->n_threads,
-                                        &runtime->backend, err);
-    if (status == MIST_OK)
-        status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS, &plan->model,
-                                      plan->job.gradient_dtype, parts->operators,
-                                      runtime->backend, err);
-    if (status == MIST_OK) {
-        prepare_bodies(runtime);
-        status = fill_persistent(runtime, err);
-    }
+        status = mist_err_memory(err, NULL);
+    if (status || (status = mist_runtime_prepare_times(runtime, err)) ||
+        (status = mist_runtime_prepare_graph(runtime, err)) ||
+        (status = make_groups(runtime, err)) ||
+        (status = parts->operators->open(parts->device, plan->job.dtype,
+                                         config->n_threads, &runtime->backend, err)) ||
+        (status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS,
+                                       &plan->model, plan->job.gradient_dtype,
+                                       parts->operators, runtime->backend, err)))
+        goto out;
+    prepare_bodies(runtime);
+    status = fill_persistent(runtime, err);
+out:
     if (status != MIST_OK) {
         mist_runtime_free(runtime);
         return status;

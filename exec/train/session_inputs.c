@@ -244,23 +244,13 @@ enum mist_status mist_session_open_start(struct mist_session *at, struct mist_er
 
 enum mist_status mist_session_prepare(struct mist_session *at, struct mist_err *err)
 {
-    enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+    enum mist_status status;
 
-    if (status == MIST_OK)
-        status = mist_plan_check_ours(&at->plan, at->plan_path, err);
-    if (status == MIST_OK)
-        status = check_graphs(at, err);
-    if (status == MIST_OK)
-        status = find_backend(at, err);
-    if (status == MIST_OK)
-        status = check_ranks(at, err);
-    if (status == MIST_OK)
-        status = check_memory(at, err);
-    if (status == MIST_OK)
-        status = open_data(at, err);
-    if (status == MIST_OK)
-        status = plan_validation(at, err);
-    if (status == MIST_OK)
-        status = mist_replay_check(&at->plan, (int32_t)at->options.n_threads, err);
-    return status;
+    if ((status = mist_plan_load(at->plan_path, &at->plan, err)) ||
+        (status = mist_plan_check_ours(&at->plan, at->plan_path, err)) ||
+        (status = check_graphs(at, err)) || (status = find_backend(at, err)) ||
+        (status = check_ranks(at, err)) || (status = check_memory(at, err)) ||
+        (status = open_data(at, err)) || (status = plan_validation(at, err)))
+        return status;
+    return mist_replay_check(&at->plan, (int32_t)at->options.n_threads, err);
 }
