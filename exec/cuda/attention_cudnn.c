@@ -14,7 +14,7 @@ enum { MIN_VERSION = 91002 };
 
 /* A plan, what it was built for, and the graph that it refers to. */
 struct entry {
-    struct mist_cuda_sdpa_shape shape;
+    struct mist_cpu_attention shape;
     enum mist_cuda_sdpa_direction direction;
     enum mist_cuda_sdpa_form form;
     struct mist_cuda_sdpa_plan info;
@@ -31,7 +31,7 @@ struct mist_cuda_sdpa {
     size_t n_entries, capacity;
 };
 
-bool mist_cuda_sdpa_is_trusted(const struct mist_cuda_sdpa_shape *shape)
+bool mist_cuda_sdpa_is_trusted(const struct mist_cpu_attention *shape)
 {
     int64_t d = shape->head_dim, elements = 0;
 
@@ -126,7 +126,7 @@ int64_t mist_cuda_sdpa_library_version(const char *library)
 
 /* NULL: there is none within the limit. */
 static const struct entry *find(const struct mist_cuda_sdpa *sdpa,
-                                const struct mist_cuda_sdpa_shape *shape,
+                                const struct mist_cpu_attention *shape,
                                 enum mist_cuda_sdpa_direction direction,
                                 enum mist_cuda_sdpa_form form, int64_t limit_bytes)
 {
@@ -219,7 +219,7 @@ static int64_t estimate_bytes(const struct mist_sdpa_chunk *chunk)
  * sample. False: there is none. */
 static bool shrink(struct mist_sdpa_chunk *chunk)
 {
-    const struct mist_cuda_sdpa_shape *whole = &chunk->whole;
+    const struct mist_cpu_attention *whole = &chunk->whole;
     int64_t *n = chunk->b > 1 ? &chunk->b : &chunk->kv_heads;
     int64_t total = chunk->b > 1 ? whole->b : whole->kv_heads;
 
@@ -256,7 +256,7 @@ static enum mist_status build_chunked(struct mist_cuda_sdpa *sdpa,
 }
 
 enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
-                                     const struct mist_cuda_sdpa_shape *shape,
+                                     const struct mist_cpu_attention *shape,
                                      enum mist_cuda_sdpa_direction direction,
                                      enum mist_cuda_sdpa_form form, int64_t limit_bytes,
                                      struct mist_cuda_sdpa_plan *out,
@@ -306,7 +306,7 @@ static void *at(const char *base, int64_t offset_bytes)
 static void locate(const struct entry *entry, const struct tensors *tensors,
                    int64_t sample, int64_t kv_head, void *pointers[MIST_SDPA_N])
 {
-    const struct mist_cuda_sdpa_shape *shape = &entry->shape;
+    const struct mist_cpu_attention *shape = &entry->shape;
     int64_t head = kv_head * (shape->heads / shape->kv_heads);
     int64_t width = shape->head_dim * 2, token = width * shape->heads; /* bytes */
     int64_t sequence = (token + 2 * width * shape->kv_heads) * shape->s;
@@ -415,7 +415,7 @@ static enum mist_status run(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream
 enum mist_status mist_cuda_sdpa_forward(struct mist_cuda_sdpa *sdpa,
                                         mist_cuda_stream stream, void *out, float *lse,
                                         const void *qkv,
-                                        const struct mist_cuda_sdpa_shape *shape,
+                                        const struct mist_cpu_attention *shape,
                                         void *workspace, int64_t workspace_bytes,
                                         struct mist_err *err)
 {
@@ -431,7 +431,7 @@ enum mist_status mist_cuda_sdpa_backward(struct mist_cuda_sdpa *sdpa,
                                          mist_cuda_stream stream, void *dqkv,
                                          const void *d_out, const void *qkv,
                                          const void *out, const float *lse,
-                                         const struct mist_cuda_sdpa_shape *shape,
+                                         const struct mist_cpu_attention *shape,
                                          enum mist_cuda_sdpa_form form, void *workspace,
                                          int64_t workspace_bytes, struct mist_err *err)
 {

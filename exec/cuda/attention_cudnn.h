@@ -19,14 +19,11 @@
 #define MIST_EXEC_CUDA_ATTENTION_CUDNN_H
 
 #include "core/status.h"
-#include "exec/cuda/kernels.h" /* mist_cuda_stream */
+#include "exec/cuda/kernels.h"          /* mist_cuda_stream */
+#include "exec/operators/cpu_kernels.h" /* struct mist_cpu_attention: the shape */
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct mist_cuda_sdpa_shape {
-    int64_t b, s, heads, kv_heads, head_dim; /* as in struct mist_cpu_attention */
-};
 
 enum mist_cuda_sdpa_direction { MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_BACKWARD };
 
@@ -66,7 +63,7 @@ struct mist_cuda_sdpa; /* cuDNN, its handle, and the plans that were built */
  *   kernel counts in those.
  * - kv_heads divides heads, as the graph needs.
  */
-bool mist_cuda_sdpa_is_trusted(const struct mist_cuda_sdpa_shape *shape);
+bool mist_cuda_sdpa_is_trusted(const struct mist_cpu_attention *shape);
 
 /*
  * Opens cuDNN for the current device.
@@ -104,7 +101,7 @@ int64_t mist_cuda_sdpa_library_version(const char *library);
  * the limit (err says which); MIST_ERR_MEMORY; MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status
-mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa, const struct mist_cuda_sdpa_shape *shape,
+mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa, const struct mist_cpu_attention *shape,
                     enum mist_cuda_sdpa_direction direction,
                     enum mist_cuda_sdpa_form form, int64_t limit_bytes,
                     struct mist_cuda_sdpa_plan *out, struct mist_err *err);
@@ -118,12 +115,12 @@ mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa, const struct mist_cuda_sdpa_sha
 MIST_MUST_CHECK enum mist_status
 mist_cuda_sdpa_forward(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, void *out,
                        float *lse, const void *qkv,
-                       const struct mist_cuda_sdpa_shape *shape, void *workspace,
+                       const struct mist_cpu_attention *shape, void *workspace,
                        int64_t workspace_bytes, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status
 mist_cuda_sdpa_backward(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, void *dqkv,
                         const void *d_out, const void *qkv, const void *out,
-                        const float *lse, const struct mist_cuda_sdpa_shape *shape,
+                        const float *lse, const struct mist_cpu_attention *shape,
                         enum mist_cuda_sdpa_form form, void *workspace,
                         int64_t workspace_bytes, struct mist_err *err);
 

@@ -40,7 +40,7 @@ enum {
 
 /* The heads and samples of one execution, and those of the tensors they are part of. */
 struct mist_sdpa_chunk {
-    struct mist_cuda_sdpa_shape whole;
+    struct mist_cpu_attention whole;
     int64_t b, heads, kv_heads; /* heads / kv_heads is that of whole */
 };
 

@@ -39,6 +39,8 @@ struct mist_cuda_kernel {
 extern const struct mist_cuda_kernel *mist_cuda_kernels; /* the first; NULL: none */
 #endif
 
+struct mist_cpu_attention; /* exec/operators/cpu_kernels.h */
+
 /* ------------------------------------------------- embedding: kernels_embedding.cu */
 
 void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
@@ -113,8 +115,8 @@ void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
                         const void *bias, int64_t rows, int64_t n_columns);
 /* Packed heads as in struct mist_cpu_attention; table fp32; is_backward turns back. */
 void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
-                    const float *table, int64_t b, int64_t s, int64_t heads,
-                    int64_t kv_heads, int64_t head_dim, int is_backward);
+                    const float *table, const struct mist_cpu_attention *shape,
+                    int is_backward);
 /* out[n_columns] += (overwrites: =) column sums of x[rows, n_columns]: the gradient of a
  * bias, rounded once where out is bf16. */
 void mist_cuda_column_sum(mist_cuda_stream stream, enum mist_dtype dtype,
@@ -175,13 +177,12 @@ void mist_cuda_sum_losses(mist_cuda_stream stream, const float *losses, int64_t 
  * workspace of backward: [b, heads, s] floats.
  */
 void mist_cuda_attention_forward(mist_cuda_stream stream, enum mist_dtype dtype,
-                                 void *out, float *lse, const void *qkv, int64_t b,
-                                 int64_t s, int64_t heads, int64_t kv_heads,
-                                 int64_t head_dim);
+                                 void *out, float *lse, const void *qkv,
+                                 const struct mist_cpu_attention *shape);
 void mist_cuda_attention_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                   void *dqkv, const void *d_out, const void *qkv,
-                                  const void *out, const float *lse, int64_t b, int64_t s,
-                                  int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                  const void *out, const float *lse,
+                                  const struct mist_cpu_attention *shape,
                                   void *workspace);
 
 #ifdef __cplusplus

@@ -19,6 +19,7 @@
  */
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.cuh"
+#include "exec/operators/cpu_kernels.h" /* struct mist_cpu_attention */
 
 #include <math.h>
 
@@ -351,19 +352,17 @@ __global__ void __launch_bounds__(N_THREADS, 3)
 /* --------------------------------------------------------------------------- launches */
 
 /* n_heads: in a sample, whose rows a launch has. */
-template <int D>
-shape shape_of(int64_t b, int64_t n_heads, int64_t s, int64_t heads, int64_t kv_heads,
-               int64_t head_dim)
+template <int D> shape shape_of(const struct mist_cpu_attention *of, int64_t n_heads)
 {
-    return {(int)((heads + 2 * kv_heads) * head_dim),
-            (int)(heads * head_dim),
-            (int)s,
-            (int)heads,
-            (int)kv_heads,
-            (int)head_dim,
-            (unsigned)(b * n_heads),
-            (int)((s + sizes<D>::n_rows - 1) / sizes<D>::n_rows),
-            (float)(1.0 / sqrt((double)head_dim))};
+    return {(int)((of->heads + 2 * of->kv_heads) * of->head_dim),
+            (int)(of->heads * of->head_dim),
+            (int)of->s,
+            (int)of->heads,
+            (int)of->kv_heads,
+            (int)of->head_dim,
+            (unsigned)(of->b * n_heads),
+            (int)((of->s + sizes<D>::n_rows - 1) / sizes<D>::n_rows),
+            (float)(1.0 / sqrt((double)of->head_dim))};
 }
 
 /* Runs the rest with D = the size of kernel for head_dim. */
@@ -406,35 +405,32 @@ void launch_backward(mist_cuda_stream stream, T *dqkv, const T *d_out, const T *
 
 extern "C" void mist_cuda_attention_forward(mist_cuda_stream stream,
                                             enum mist_dtype dtype, void *out, float *lse,
-                                            const void *qkv, int64_t b, int64_t s,
-                                            int64_t heads, int64_t kv_heads,
-                                            int64_t head_dim)
+                                            const void *qkv,
+                                            const struct mist_cpu_attention *of)
 {
-    if (b == 0)
+    if (of->b == 0)
         return;
     MIST_CUDA_BY_DTYPE(
         dtype, T,
-        BY_HEAD_DIM(
-            head_dim, D,
-            launch_forward<T, D>(stream, (T *)out, lse, (const T *)qkv,
-                                 shape_of<D>(b, heads, s, heads, kv_heads, head_dim))));
+        BY_HEAD_DIM(of->head_dim, D,
+                    launch_forward<T, D>(stream, (T *)out, lse, (const T *)qkv,
+                                         shape_of<D>(of, of->heads))));
 }
 
 extern "C" void mist_cuda_attention_backward(mist_cuda_stream stream,
                                              enum mist_dtype dtype, void *dqkv,
                                              const void *d_out, const void *qkv,
-                                             const void *out, const float *lse, int64_t b,
-                                             int64_t s, int64_t heads, int64_t kv_heads,
-                                             int64_t head_dim, void *workspace)
+                                             const void *out, const float *lse,
+                                             const struct mist_cpu_attention *of,
+                                             void *workspace)
 {
-    if (b == 0)
+    if (of->b == 0)
         return;
     MIST_CUDA_BY_DTYPE(
         dtype, T,
-        BY_HEAD_DIM(head_dim, D,
-                    launch_backward<T, D>(
-                        stream, (T *)dqkv, (const T *)d_out, (const T *)qkv,
-                        (const T *)out, lse, (float *)workspace,
-                        shape_of<D>(b, heads, s, heads, kv_heads, head_dim),
-                        shape_of<D>(b, kv_heads, s, heads, kv_heads, head_dim))));
+        BY_HEAD_DIM(of->head_dim, D,
+                    launch_backward<T, D>(stream, (T *)dqkv, (const T *)d_out,
+                                          (const T *)qkv, (const T *)out, lse,
+                                          (float *)workspace, shape_of<D>(of, of->heads),
+                                          shape_of<D>(of, of->kv_heads))));
 }

@@ -9,6 +9,8 @@
  */
 #include "exec/cuda/vector.cuh"
 
+#include "exec/operators/cpu_kernels.h" /* struct mist_cpu_attention */
+
 namespace
 {
 
@@ -495,16 +497,16 @@ void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,
 }
 
 void mist_cuda_rope(mist_cuda_stream stream, enum mist_dtype dtype, void *qkv,
-                    const float *table, int64_t b, int64_t s, int64_t heads,
-                    int64_t kv_heads, int64_t head_dim, int is_backward)
+                    const float *table, const struct mist_cpu_attention *of,
+                    int is_backward)
 {
-    if (b == 0)
+    if (of->b == 0)
         return;
-    rope_shape shape = {b,
-                        s,
-                        (heads + 2 * kv_heads) * head_dim,
-                        heads + kv_heads,
-                        head_dim / 2,
+    rope_shape shape = {of->b,
+                        of->s,
+                        (of->heads + 2 * of->kv_heads) * of->head_dim,
+                        of->heads + of->kv_heads,
+                        of->head_dim / 2,
                         is_backward ? -1.0f : 1.0f};
     MIST_CUDA_BY_UNIT(dtype, mist_are_aligned(qkv, table), shape.half, T, unit,
                       launch_rope<T, unit>(stream, (T *)qkv, table, shape));

@@ -195,12 +195,11 @@ static void linear(step_args at)
 
 static void rope(step_args at)
 {
-    const int64_t *d = at->step->dims;
-    int is_backward = at->step->phase != MIST_PHASE_FORWARD;
+    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
 
     mist_cuda_rope(stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
-                   at->operands[MIST_ARG_ROPE_TABLE], d[0], d[1], d[2], d[3], d[4],
-                   is_backward);
+                   at->operands[MIST_ARG_ROPE_TABLE], &shape,
+                   at->step->phase != MIST_PHASE_FORWARD);
 }
 
 static void head_norm(step_args at)

@@ -13,13 +13,6 @@ enum { MOST_HEAD_DIM = 256 }; /* of the own kernels */
 static const char way_out[] = "--attention own does without cuDNN, but attention then "
                               "takes about four times as long";
 
-static struct mist_cuda_sdpa_shape sdpa_shape(step_args at)
-{
-    const int64_t *dims = at->step->dims;
-
-    return (struct mist_cuda_sdpa_shape){dims[0], dims[1], dims[2], dims[3], dims[4]};
-}
-
 static bool is_backward(step_args at)
 {
     return at->step->phase != MIST_PHASE_FORWARD;
@@ -72,7 +65,7 @@ void mist_cuda_operators_describe_attention(const struct mist_cuda_operators *co
 enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_err *err)
 {
     struct mist_cuda_operators *context = context_of(at);
-    struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
+    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
     struct mist_err why;
 
     if (!context->sdpa && shape.head_dim > MOST_HEAD_DIM)
@@ -105,7 +98,7 @@ enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_er
 static void run_cudnn(step_args at)
 {
     struct mist_cuda_operators *context = context_of(at);
-    struct mist_cuda_sdpa_shape shape = sdpa_shape(at);
+    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
     mist_cuda_stream stream = stream_of(context);
     void *const *x = at->operands;
     struct mist_err err;
@@ -128,7 +121,7 @@ static void run_cudnn(step_args at)
 
 void mist_cuda_operators_attention(step_args at)
 {
-    const int64_t *d = at->step->dims; /* b, s, heads, kv_heads, head_dim */
+    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
     void *const *x = at->operands;
     mist_cuda_stream stream = stream_of(context_of(at));
 
@@ -137,11 +130,11 @@ void mist_cuda_operators_attention(step_args at)
     else if (!is_backward(at))
         mist_cuda_attention_forward(stream, at->dtype, x[MIST_ARG_OUT],
                                     x[MIST_ARG_ATTENTION_LSE], x[MIST_ARG_ATTENTION_QKV],
-                                    d[0], d[1], d[2], d[3], d[4]);
-    else if (mist_cuda_operators_has_workspace(at, d[0] * d[2] * d[1] *
+                                    &shape);
+    else if (mist_cuda_operators_has_workspace(at, shape.b * shape.heads * shape.s *
                                                        (int64_t)sizeof(float)))
-        mist_cuda_attention_backward(
-            stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
-            x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], d[0], d[1], d[2],
-            d[3], d[4], at->workspace);
+        mist_cuda_attention_backward(stream, at->dtype, x[MIST_ARG_DX], x[MIST_ARG_DY],
+                                     x[MIST_ARG_DATTENTION_QKV],
+                                     x[MIST_ARG_DATTENTION_OUT],
+                                     x[MIST_ARG_DATTENTION_LSE], &shape, at->workspace);
 }

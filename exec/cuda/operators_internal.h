@@ -5,6 +5,7 @@
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/operators.h"
+#include "exec/operators/cpu_kernels.h" /* struct mist_cpu_attention */
 
 #include <stdbool.h>
 
@@ -29,6 +30,14 @@ static inline struct mist_cuda_operators *context_of(step_args at)
 static inline mist_cuda_stream stream_of(const struct mist_cuda_operators *context)
 {
     return mist_cuda_current_stream(context->device);
+}
+
+/* Of a step on packed heads. */
+static inline struct mist_cpu_attention mist_cuda_operators_shape(step_args at)
+{
+    const int64_t *dims = at->step->dims;
+
+    return (struct mist_cpu_attention){dims[0], dims[1], dims[2], dims[3], dims[4]};
 }
 
 /* Fails the device with what happened to a step. */

@@ -152,8 +152,7 @@ static struct tensors run_cuda(struct help *h, enum mist_dtype dtype,
     void *out = mist_test_device_alloc(out_bytes),
          *lse = mist_test_device_alloc(lse_bytes);
 
-    mist_cuda_attention_forward(NULL, dtype, out, lse, d_qkv, a->b, a->s, a->heads,
-                                a->kv_heads, a->head_dim);
+    mist_cuda_attention_forward(NULL, dtype, out, lse, d_qkv, a);
     take_home(r.out, out, out_bytes);
     take_home(r.lse, lse, lse_bytes);
     if (before == NULL)
@@ -163,8 +162,8 @@ static struct tensors run_cuda(struct help *h, enum mist_dtype dtype,
     void *slopes = mist_test_device_copy(d_out, out_bytes);
     void *dqkv = mist_test_device_alloc(qkv_bytes);
     void *workspace = mist_test_device_alloc(lse_bytes);
-    mist_cuda_attention_backward(NULL, dtype, dqkv, slopes, d_qkv, out, lse, a->b, a->s,
-                                 a->heads, a->kv_heads, a->head_dim, workspace);
+    mist_cuda_attention_backward(NULL, dtype, dqkv, slopes, d_qkv, out, lse, a,
+                                 workspace);
     take_home(r.dqkv, dqkv, qkv_bytes);
     drop_input(h, d_qkv, qkv, qkv_bytes);
     drop_input(h, out, before->out, out_bytes);
@@ -334,9 +333,11 @@ static void test_large_scores(void **state)
 /* b = 0 launches nothing. */
 static void test_nothing(void **state)
 {
-    mist_cuda_attention_forward(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, 0, 8, 2, 1, 16);
-    mist_cuda_attention_backward(NULL, MIST_DTYPE_BF16, NULL, NULL, NULL, NULL, NULL, 0,
-                                 8, 2, 1, 16, NULL);
+    const struct mist_cpu_attention shape = {0, 8, 2, 1, 16};
+
+    mist_cuda_attention_forward(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, &shape);
+    mist_cuda_attention_backward(NULL, MIST_DTYPE_BF16, NULL, NULL, NULL, NULL, NULL,
+                                 &shape, NULL);
     mist_test_device_synchronize();
 }
 

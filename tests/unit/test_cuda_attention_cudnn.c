@@ -23,7 +23,7 @@
 #include <math.h>
 #include <unistd.h> /* readlink */
 
-static const struct mist_cuda_sdpa_shape shapes[] = {
+static const struct mist_cpu_attention shapes[] = {
     {1, 128, 2, 2, 64},     {2, 128, 4, 2, 128},   {1, 256, 4, 1, 80},
     {3, 128, 3, 3, 96},
 #ifdef MIST_TEST_ON_GPU
@@ -69,7 +69,7 @@ static const struct mist_step *find_step(const struct mist_step *steps, int32_t 
 }
 
 /* The steps of a block whose attention is of this shape. */
-static void make_steps(struct bench *bench, const struct mist_cuda_sdpa_shape *shape)
+static void make_steps(struct bench *bench, const struct mist_cpu_attention *shape)
 {
     struct mist_model model = {.name = "attention",
                                .family = MIST_FAMILY_LLAMA,
@@ -96,7 +96,7 @@ static void make_steps(struct bench *bench, const struct mist_cuda_sdpa_shape *s
     bench->backward = find_step(bench->layout.backward, bench->layout.n_backward);
 }
 
-static void make_input(struct bench *bench, const struct mist_cuda_sdpa_shape *shape,
+static void make_input(struct bench *bench, const struct mist_cpu_attention *shape,
                        struct mist_random *random)
 {
     int64_t rows = shape->b * shape->s, width = shape->heads * shape->head_dim;
@@ -261,7 +261,7 @@ static void check_unwritten(const struct bench *bench, int way)
 }
 
 static void compare_ways(const struct bench *bench,
-                         const struct mist_cuda_sdpa_shape *shape, int way, int with)
+                         const struct mist_cpu_attention *shape, int way, int with)
 {
     int64_t q = shape->heads * shape->head_dim, kv = shape->kv_heads * shape->head_dim;
     unsigned char *const *a = bench->results[way], *const *b = bench->results[with];
@@ -283,7 +283,7 @@ static void compare_ways(const struct bench *bench,
         assert_true(errors[i] <= bars[i]);
 }
 
-static void check_shape(struct bench *bench, const struct mist_cuda_sdpa_shape *shape,
+static void check_shape(struct bench *bench, const struct mist_cpu_attention *shape,
                         struct mist_random *random)
 {
     bool has_cpu = shape->s <= CPU_MAX_SEQ && mist_cpu_has_bf16();
@@ -369,7 +369,7 @@ static void test_attention(void **state)
 
 /* What prepare() says of a shape's two steps under a choice; MIST_OK if nothing. */
 static enum mist_status prepare(struct bench *bench, enum mist_attention_choice choice,
-                                const struct mist_cuda_sdpa_shape *shape,
+                                const struct mist_cpu_attention *shape,
                                 struct mist_err *err)
 {
     const struct mist_operators *operators = mist_emulated_backend()->operators;
@@ -399,9 +399,9 @@ static void must_say(const struct mist_err *err, const char *words)
 /* Nothing goes to the own kernels that is not asked to. */
 static void test_refusals(void **state)
 {
-    static const struct mist_cuda_sdpa_shape known = {1, 128, 2, 2, 64},
-                                             odd = {2, 100, 4, 2, 64},
-                                             wide = {1, 128, 2, 2, 264};
+    static const struct mist_cpu_attention known = {1, 128, 2, 2, 64},
+                                           odd = {2, 100, 4, 2, 64},
+                                           wide = {1, 128, 2, 2, 264};
     static struct bench bench;
     struct mist_err err;
 
@@ -435,7 +435,7 @@ static void test_refusals(void **state)
 /* cuDNN is there, but can't be used. */
 static void test_unusable(void **state)
 {
-    static const struct mist_cuda_sdpa_shape shape = {1, 128, 2, 2, 64};
+    static const struct mist_cpu_attention shape = {1, 128, 2, 2, 64};
     const struct mist_operators *operators;
     static struct bench bench;
     struct mist_paths paths;

@@ -91,14 +91,14 @@ static double distance(const uint16_t *x, const float *expected, int64_t n, int6
 
 /* All tensors of a shape: x for cuDNN, cpu_x for the kernels it is compared with. */
 struct job {
-    struct mist_cuda_sdpa_shape shape;
+    struct mist_cpu_attention shape;
     struct mist_cpu_attention cpu_shape;
     int64_t n_qkv, n_out, n_lse; /* elements */
     uint16_t *qkv, *out, *d_out, *dqkv;
     float *lse, *cpu_qkv, *cpu_out, *cpu_d_out, *cpu_dqkv, *cpu_lse;
 };
 
-static void start(struct job *job, const struct mist_cuda_sdpa_shape *s)
+static void start(struct job *job, const struct mist_cpu_attention *s)
 {
     *job = (struct job){
         .shape = *s,
@@ -185,7 +185,7 @@ static void check_forward(struct job *job)
 /* Every gradient of every sample must be near: they are of different size. The worst. */
 static double compare_gradients(const struct job *job)
 {
-    const struct mist_cuda_sdpa_shape *s = &job->shape;
+    const struct mist_cpu_attention *s = &job->shape;
     int64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     int64_t from[] = {0, q, q + kv}, width[] = {q, kv, kv}, token = q + 2 * kv;
     double worst = 0.0;
@@ -205,7 +205,7 @@ static double compare_gradients(const struct job *job)
 static void check_backward(struct job *job, enum mist_cuda_sdpa_form form,
                            int64_t limit_bytes, int64_t n_chunks)
 {
-    const struct mist_cuda_sdpa_shape *s = &job->shape;
+    const struct mist_cpu_attention *s = &job->shape;
     struct mist_cuda_sdpa *sdpa = open_interpreter();
     struct mist_cuda_sdpa_plan plan;
     struct mist_err err;
@@ -230,7 +230,7 @@ static void check_backward(struct job *job, enum mist_cuda_sdpa_form form,
 }
 
 /* Both directions, both forms, and chunks of any size, which all give the same bits. */
-static void check_shape(const struct mist_cuda_sdpa_shape *s)
+static void check_shape(const struct mist_cpu_attention *s)
 {
     struct job job;
     int64_t is_grouped = s->heads > s->kv_heads;
@@ -264,7 +264,7 @@ static void check_shape(const struct mist_cuda_sdpa_shape *s)
 
 static void test_shapes(void **state)
 {
-    static const struct mist_cuda_sdpa_shape shapes[] = {
+    static const struct mist_cpu_attention shapes[] = {
         {2, 128, 2, 2, 64},
         {2, 128, 4, 2, 80},
         {1, 256, 3, 1, 64},

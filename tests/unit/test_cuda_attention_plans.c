@@ -108,7 +108,7 @@ static int close_context(void **state)
     return 0;
 }
 
-static void print_plan(const struct mist_cuda_sdpa_shape *shape, const char *name,
+static void print_plan(const struct mist_cpu_attention *shape, const char *name,
                        const struct mist_cuda_sdpa_plan *plan, int64_t limit_bytes)
 {
     print_message("# b %lld, s %4lld, heads %3lld/%3lld x %3lld, %-13s engine %lld,"
@@ -122,7 +122,7 @@ static void print_plan(const struct mist_cuda_sdpa_shape *shape, const char *nam
 
 /* All of these shapes have deterministic plans, in one piece where that is small. */
 static void check_deterministic(struct mist_cuda_sdpa *sdpa,
-                                const struct mist_cuda_sdpa_shape *shape, int64_t limit)
+                                const struct mist_cpu_attention *shape, int64_t limit)
 {
     struct mist_cuda_sdpa_plan plan;
     struct mist_err err;
@@ -143,7 +143,7 @@ static void check_deterministic(struct mist_cuda_sdpa *sdpa,
 }
 
 static void check_shape(struct mist_cuda_sdpa *sdpa,
-                        const struct mist_cuda_sdpa_shape *shape)
+                        const struct mist_cpu_attention *shape)
 {
     static const char *const names[] = {"forward", "backward"};
     struct mist_cuda_sdpa_plan plan, again;
@@ -174,7 +174,7 @@ static void check_shape(struct mist_cuda_sdpa *sdpa,
 /* The widths of head, grouped queries, and shards of tensor parallelism. */
 static void test_some_plans(void **state)
 {
-    static const struct mist_cuda_sdpa_shape shapes[] = {
+    static const struct mist_cpu_attention shapes[] = {
         {1, 128, 4, 2, 64},     /* the least that is trusted */
         {4, 2048, 12, 12, 64},  /* gpt3-125m */
         {1, 2048, 16, 16, 96},  /* gpt3-760m */
@@ -219,20 +219,20 @@ static void test_all_plans(void **state)
         print_message("# %s\n", name);
         for (int64_t s = 2048; s <= 4096; s *= 2)
             for (int64_t b = 1; b <= 4; b *= 2)
-                check_shape(*state, &(struct mist_cuda_sdpa_shape){b, s, model.n_heads,
-                                                                   model.n_kv_heads,
-                                                                   model.head_dim});
+                check_shape(*state, &(struct mist_cpu_attention){b, s, model.n_heads,
+                                                                 model.n_kv_heads,
+                                                                 model.head_dim});
     }
 }
 
 static void test_refusals(void **state)
 {
-    static const struct mist_cuda_sdpa_shape untrusted[] = {
+    static const struct mist_cpu_attention untrusted[] = {
         {1, 2000, 16, 16, 64},   {1, 1, 16, 16, 64},   {1, 2048, 16, 16, 72},
         {1, 2048, 16, 16, 256},  {128, 128, 4, 4, 64}, {1, 2048, 16, 3, 64},
         {64, 8192, 64, 64, 128}, {0, 128, 1, 1, 64},   {1, 128, 0, 0, 64},
     };
-    const struct mist_cuda_sdpa_shape shape = {1, 1024, 4, 4, 64};
+    const struct mist_cpu_attention shape = {1, 1024, 4, 4, 64};
     int64_t need = 256 + 4 * 1024 * 4 * (1 + 64);
     struct mist_err err;
 

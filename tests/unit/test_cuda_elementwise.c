@@ -390,8 +390,9 @@ struct rope_case {
 
 static void launch_rope(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
 {
-    mist_cuda_rope(NULL, dtype, t[0].device, t[1].device, dims[0], dims[1], dims[2],
-                   dims[3], dims[4], (int)dims[5]);
+    const struct mist_cpu_attention shape = {dims[0], dims[1], dims[2], dims[3], dims[4]};
+
+    mist_cuda_rope(NULL, dtype, t[0].device, t[1].device, &shape, (int)dims[5]);
 }
 
 static void turn_on_cpu(enum mist_dtype dtype, void *qkv, const float *table,
