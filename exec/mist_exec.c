@@ -54,21 +54,22 @@ static void fill_job(struct mist_session *at)
                                              at->claim.run_id};
     job->messages = &at->messages;
     job->export_folder = options->export;
-    job->stop_signal = mist_interrupt_flag();
+    job->config.stop_signal = mist_interrupt_flag();
     job->export_dtype = (enum mist_dtype)options->export_dtype;
     job->force = options->common.force;
     job->times_operators = options->prints_kernels || options->kernels_csv;
     if ((options->timeline || job->times_operators) && n > 0)
-        job->n_timed_iterations = (int32_t)(options->n_timed < n ? options->n_timed : n);
-    job->n_threads = (int32_t)options->n_threads;
+        job->config.n_timed_iterations =
+            (int32_t)(options->n_timed < n ? options->n_timed : n);
+    job->config.n_threads = (int32_t)options->n_threads;
     job->deadline_s = options->deadline_s;
     job->probe_s = options->probes ? probe_s : 0;
-    job->is_serial = options->is_serial;
-    job->delay_seed = (uint64_t)options->delay_seed;
-    job->skips_nonfinite = options->on_nan == 1;
+    job->config.is_serial = options->is_serial;
+    job->config.delay_seed = (uint64_t)options->delay_seed;
+    job->config.skips_nonfinite = options->on_nan == 1;
     job->allows_atomics = options->allows_atomics;
     job->attention = (enum mist_attention_choice)options->attention;
-    job->graphs = (enum mist_graphs_choice)options->graphs;
+    job->config.graphs = (enum mist_graphs_choice)options->graphs;
 }
 
 /* Rank 0's log; the other ranks have none. */
@@ -95,12 +96,12 @@ static enum mist_status settle(struct mist_session *at, struct mist_err *err)
     struct mist_affinity affinity;
     char note[512];
     enum mist_status status =
-        mist_affinity_settle(at->comm, at->job.n_threads, at->options.bind == 1,
+        mist_affinity_settle(at->comm, at->job.config.n_threads, at->options.bind == 1,
                              &affinity, note, sizeof note, err);
 
     if (status != MIST_OK)
         return status;
-    at->job.n_processors = affinity.n_processors;
+    at->job.config.n_processors = affinity.n_processors;
     if (note[0])
         mist_message(&at->messages, "%s", note);
     return MIST_OK;

@@ -244,9 +244,10 @@ gather_timeline(struct mist_comm *comm, const struct mist_train_job *job,
         goto out;
     mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
     mist_runtime_losses(runtime, report->losses);
-    if (job->n_timed_iterations > 0) /* what one rank has not, the timeline has not */
+    if (job->config.n_timed_iterations >
+        0) /* what one rank has not, the timeline has not */
         status = mist_comm_all_reduce_i64(comm, MIST_COMM_MAX, report->losses,
-                                          job->n_timed_iterations, err);
+                                          job->config.n_timed_iterations, err);
     else
         status = MIST_OK;
     if (status == MIST_OK)
@@ -296,7 +297,7 @@ enum mist_status mist_gather_report(struct mist_comm *comm,
     if (status == MIST_OK)
         status = mist_comm_share_bytes(comm, &memory, sizeof memory, report->memory, err);
     if (status == MIST_OK)
-        status = gather_parameters(comm, runtime, job->n_processors, report, err);
+        status = gather_parameters(comm, runtime, job->config.n_processors, report, err);
     if (status == MIST_OK)
         status = gather_timeline(comm, job, schedule, runtime, report, err);
     return status;

@@ -133,9 +133,9 @@ static void warn_of_losses(const struct mist_session *at,
                            const struct mist_train_report *report)
 {
     const struct mist_train_job *job = &at->job;
-    int64_t first = job->settings.n_iterations - job->n_timed_iterations + 1;
+    int64_t first = job->settings.n_iterations - job->config.n_timed_iterations + 1;
 
-    for (int32_t i = 0; i < job->n_timed_iterations; i++)
+    for (int32_t i = 0; i < job->config.n_timed_iterations; i++)
         if (report->losses[i] != MIST_SPANS_WHOLE)
             mist_message(&at->messages, "step %lld was not timed: %s meanwhile",
                          (long long)(first + i),

@@ -3,7 +3,6 @@
 
 #include "core/clock.h"
 #include "exec/runtime/probe.h"
-#include "exec/runtime/runtime.h"
 #include "exec/train/gather.h"
 
 #include <math.h>
@@ -38,11 +37,11 @@ static enum mist_status open_device(struct run *run, struct mist_err *err)
         .arena_bytes = {run->schedule->arena_bytes[MIST_ARENA_DEVICE],
                         run->schedule->arena_bytes[MIST_ARENA_HOST]},
         .result_bytes = mist_runtime_result_bytes(run->schedule),
-        .threads = run->job->n_threads,
-        .streams_take_turns =
-            mist_device_takes_turns(run->job->n_threads, run->job->n_processors),
+        .threads = run->job->config.n_threads,
+        .streams_take_turns = mist_device_takes_turns(run->job->config.n_threads,
+                                                      run->job->config.n_processors),
         .i_device = run->job->i_device,
-        .records = run->job->n_timed_iterations > 0,
+        .records = run->job->config.n_timed_iterations > 0,
         .allows_atomics = run->job->allows_atomics,
         .attention = run->job->attention,
     };
@@ -61,21 +60,13 @@ static enum mist_status open_runtime(struct run *run, struct mist_train_report *
                                      struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
-    struct mist_train_config config = {
-        .seed = (uint64_t)job->settings.seed,
-        .n_steps_before = job->progress.n_steps,
-        .n_threads = job->n_threads,
-        .n_processors = job->n_processors,
-        .n_timed_iterations = job->n_timed_iterations,
-        .ops = job->times_operators ? &report->ops : NULL,
-        .is_serial = job->is_serial,
-        .delay_seed = job->delay_seed,
-        .stop_signal = job->stop_signal,
-        .skips_nonfinite = job->skips_nonfinite,
-        .graphs = job->graphs,
-    };
+    struct mist_train_config config = job->config;
     struct mist_runtime_parts parts = {run->device, run->comm, run->collectives,
                                        job->backend->operators};
+
+    config.seed = (uint64_t)job->settings.seed;
+    config.n_steps_before = job->progress.n_steps;
+    config.ops = job->times_operators ? &report->ops : NULL;
     enum mist_status status = mist_runtime_new(run->plan, run->schedule, &parts, &config,
                                                report->n_iterations, &run->runtime, err);
 
@@ -107,8 +98,9 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
                                   struct mist_err *err)
 {
     const struct mist_stage_plan *stage;
-    enum mist_status status = mist_schedule_build(
-        run->plan, mist_comm_rank(run->comm), run->job->n_threads, &run->schedule, err);
+    enum mist_status status =
+        mist_schedule_build(run->plan, mist_comm_rank(run->comm),
+                            run->job->config.n_threads, &run->schedule, err);
 
     if (status != MIST_OK)
         return status;
@@ -293,8 +285,9 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
         job->n_validation_batches > 0 && is_due(job->validate_every, step->step, last);
     bool saves = false;
     /* one iteration before the first that is timed, if there is one */
-    int64_t first = job->progress.n_steps + 1, before = last - job->n_timed_iterations;
-    bool warms = job->n_timed_iterations > 0 && mist_device_records(run->device) &&
+    int64_t first = job->progress.n_steps + 1,
+            before = last - job->config.n_timed_iterations;
+    bool warms = job->config.n_timed_iterations > 0 && mist_device_records(run->device) &&
                  step->step == (before > first ? before : first);
     enum mist_status status = warms ? mist_device_start_spans(run->device, err) : MIST_OK;
 
@@ -329,7 +322,8 @@ static enum mist_status init_report(struct mist_train_report *report,
         .steps = calloc((size_t)n + 1, sizeof *report->steps),
         .iteration_s = calloc((size_t)n + 1, sizeof *report->iteration_s),
         .memory = calloc((size_t)n_ranks, sizeof *report->memory),
-        .losses = calloc((size_t)job->n_timed_iterations + 1, sizeof *report->losses),
+        .losses =
+            calloc((size_t)job->config.n_timed_iterations + 1, sizeof *report->losses),
     };
     mist_timeline_init(&report->timeline);
     mist_op_table_init(&report->ops);
@@ -402,7 +396,7 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
 static enum mist_status stop(const struct run *run, struct mist_train_report *report,
                              struct mist_err *err)
 {
-    int64_t number = atomic_load(run->job->stop_signal);
+    int64_t number = atomic_load(run->job->config.stop_signal);
     enum mist_status status =
         mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, &number, 1, err);
 
@@ -416,14 +410,14 @@ static enum mist_status probe(const struct run *run, double *level_s,
                               struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
-    const struct mist_probe_config config = {.backend = job->backend,
-                                             .i_device = job->i_device,
-                                             .has_own_device = job->has_own_device,
-                                             .dtype = run->plan->job.dtype,
-                                             .n_threads = job->n_threads,
-                                             .deadline_s = job->deadline_s,
-                                             .work =
-                                                 mist_probe_usual_work(job->n_threads)};
+    const struct mist_probe_config config = {
+        .backend = job->backend,
+        .i_device = job->i_device,
+        .has_own_device = job->has_own_device,
+        .dtype = run->plan->job.dtype,
+        .n_threads = job->config.n_threads,
+        .deadline_s = job->deadline_s,
+        .work = mist_probe_usual_work(job->config.n_threads)};
     struct mist_probe *at = NULL;
     struct mist_probe_times times = {0};
     enum mist_status status = mist_probe_open(run->comm, &config, &at, err);
@@ -442,7 +436,7 @@ static enum mist_status probe_before(const struct run *run,
 {
     const struct mist_train_job *job = run->job;
 
-    if (job->n_threads == mist_plan_n_threads(run->plan))
+    if (job->config.n_threads == mist_plan_n_threads(run->plan))
         report->probe_predicted_s = run->plan->predicted.probe_s;
     if (report->probe_predicted_s <= 0 && job->messages && mist_comm_rank(run->comm) == 0)
         mist_message(job->messages,

@@ -26,16 +26,19 @@
 #include "exec/operators/op_table.h"
 #include "exec/operators/paths.h"
 #include "exec/runtime/backend.h"
+#include "exec/runtime/runtime.h"
 #include "exec/train/train_settings.h"
 #include "exec/train/train_state.h"
 #include "sim/model/catalog.h"
 #include "sim/plan/plan.h"
 #include "traces/timeline.h"
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 struct mist_train_job {
+    /* but for seed, n_steps_before and ops, which follow from the rest; at most the steps
+     * to do are timed */
+    struct mist_train_config config;
     const struct mist_backend *backend;  /* whose devices the ranks compute on */
     int32_t i_device;                    /* of this rank on its machine */
     bool has_own_device;                 /* no other rank computes there */
@@ -53,22 +56,13 @@ struct mist_train_job {
     const struct mist_messages *messages; /* warnings of rank 0; NULL: nowhere */
     const char *export_folder;            /* NULL: none */
     enum mist_dtype export_dtype;
-    bool force;                    /* of the export */
-    const atomic_int *stop_signal; /* not 0 on any rank: the run ends after its step;
-                                      NULL: never */
-    int32_t n_timed_iterations;    /* <= steps to do: last ones, in the timeline */
-    bool times_operators;          /* in these, for the report */
-    int32_t n_threads;             /* of each rank's compute stream; 0: not a CPU */
-    int32_t n_processors; /* for a rank while it computes nothing; 0 counts as 1 */
+    bool force;           /* of the export */
+    bool times_operators; /* in timed iterations, for the report */
     double begun_s;       /* when the process began; 0: nobody asks */
     double deadline_s;    /* of a wait for other ranks */
     double probe_s; /* of probes before the first step, and after the last; 0: none */
-    bool is_serial; /* one task at a time */
-    uint64_t delay_seed;  /* 0: none; see struct mist_train_config */
-    bool skips_nonfinite; /* see struct mist_train_config */
-    bool allows_atomics;  /* see struct mist_device_config */
+    bool allows_atomics; /* see struct mist_device_config */
     enum mist_attention_choice attention;
-    enum mist_graphs_choice graphs;
 };
 
 /* Memory of a rank. */

@@ -168,7 +168,7 @@ enum mist_status mist_train_report_print(const struct mist_train_report *report,
     if (ops_peak) {
         char title[96];
         snprintf(title, sizeof title, "Operators and their kernels in the last %d steps",
-                 (int)job->n_timed_iterations);
+                 (int)job->config.n_timed_iterations);
         status = mist_op_table_emit(&report->ops, ops_peak, title, emit, kind, err);
     }
     if (status == MIST_OK)

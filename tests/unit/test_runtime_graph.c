@@ -41,10 +41,10 @@ static struct outcome train(enum mist_graphs_choice graphs, int64_t n_steps,
 {
     struct outcome out = {.n_replays = -mist_emulated_n_replays()};
     const struct mist_train_log log = {.context = &out, .note = keep_note};
-    struct mist_train_job job = {.backend = mist_emulated_backend(),
-                                 .plan = &plan,
-                                 .n_timed_iterations = n_timed,
-                                 .graphs = graphs};
+    struct mist_train_job job = {
+        .backend = mist_emulated_backend(),
+        .plan = &plan,
+        .config = {.n_timed_iterations = n_timed, .graphs = graphs}};
     struct mist_train_report report;
 
     out.status = run_steps(comm, &job, n_steps, &log, &report, &out.err);

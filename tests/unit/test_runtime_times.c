@@ -21,9 +21,9 @@ static enum mist_status train(struct mist_comm *job, bool is_gpu, int64_t n_step
     const struct mist_train_log log = {0};
     struct mist_train_job config = {.backend = mist_emulated_backend(),
                                     .plan = &plan,
-                                    .n_timed_iterations = n_timed,
+                                    .config.n_timed_iterations = n_timed,
                                     .times_operators = times_operators,
-                                    .n_threads = is_gpu ? 0 : 1};
+                                    .config.n_threads = is_gpu ? 0 : 1};
     struct mist_backend_info info;
 
     plan.stages[0].n_checkpointed = 1;

@@ -239,7 +239,7 @@ static void run_slow_disk(int32_t slow_rank)
     CHECK(mist_train_claim(comm, dir, 10, &nowhere, &claim, &err) == MIST_OK);
     struct mist_train_job job = {.backend = backend,
                                  .plan = &plan,
-                                 .n_threads = 1,
+                                 .config.n_threads = 1,
                                  .saving = {dir, 0, claim.run_id}};
     deadline_s = 5; /* the steps before may take longer on a busy machine */
     fsync_s = rank == slow_rank ? 6 : 0;
