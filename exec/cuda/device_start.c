@@ -8,7 +8,6 @@
 #include "exec/cuda/context.h"
 
 #include "core/memory.h"
-#include "exec/cuda/loading.h"
 #include "exec/cuda/recorder.h"
 
 #include <stdio.h>

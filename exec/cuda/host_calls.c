@@ -8,7 +8,6 @@
  *
  * Arguments are kept in a ring. A place is free again once its function has run.
  */
-#include "exec/cuda/host_calls.h"
 
 #include "exec/cuda/worker.h"
 

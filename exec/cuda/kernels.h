@@ -30,7 +30,7 @@ extern "C" {
 
 typedef struct CUstream_st *mist_cuda_stream; /* a cudaStream_t; NULL: the default one */
 
-/* Every kernel that a launch names (launch.cuh), for those who load them (loading.h). */
+/* Every kernel that a launch names (launch.cuh), for those who load them (loading.c). */
 struct mist_cuda_kernel {
     const void *function; /* as cudaFuncGetAttributes() takes it */
     const struct mist_cuda_kernel *next;

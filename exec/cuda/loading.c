@@ -1,7 +1,5 @@
-/* See loading.h. */
-#include "exec/cuda/loading.h"
-
-#include "exec/cuda/context.h" /* mist_cuda_status */
+/* See context.h. */
+#include "exec/cuda/context.h"
 #include "exec/cuda/kernels.h"
 
 #include <cuda_runtime_api.h>

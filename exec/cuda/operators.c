@@ -3,10 +3,6 @@
 #include "exec/cuda/operators.h"
 
 #include "exec/cuda/attention_cudnn.h"
-#include "exec/cuda/gemm.h"
-#include "exec/cuda/operators_internal.h"
-#include "exec/cuda/ranges.h"
-#include "exec/cuda/tuning.h"
 #include "exec/operators/paths.h"
 
 #include <stdio.h>
@@ -31,26 +27,18 @@ void mist_cuda_operators_fail(step_args at, enum mist_status status, const char 
  * later, at whatever waits for them. */
 static void check_launches(step_args at)
 {
-    cudaError_t code = cudaPeekAtLastError();
+    cudaError_t code = cudaGetLastError(); /* nobody else is to report it */
     struct mist_err err;
-    enum mist_status status;
+    enum mist_status status = mist_cuda_status(code, "launch", &err);
 
-    if (code == cudaSuccess)
-        return;
-    (void)cudaGetLastError(); /* so that nobody else reports it */
-    status = mist_cuda_status(code, "launch", &err);
-    mist_cuda_operators_fail(at, status, err.message);
+    if (status != MIST_OK)
+        mist_cuda_operators_fail(at, status, err.message);
 }
 
 /* The same outside of steps: what is "adamw". */
 static void check_call(const struct mist_cuda_operators *context, const char *what)
 {
-    cudaError_t code = cudaPeekAtLastError();
-
-    if (code == cudaSuccess)
-        return;
-    (void)cudaGetLastError();
-    (void)mist_cuda_check(context->device, code, what);
+    (void)mist_cuda_check(context->device, cudaGetLastError(), what);
 }
 
 bool mist_cuda_operators_has_workspace(step_args at, int64_t need_bytes)
@@ -339,9 +327,10 @@ static void run_step(step_args at)
 
     if (!kernels[at->step->op]) /* no kernel of a program (communication) */
         return;
-    mist_cuda_range_begin(mist_op_name(at->step->op), at->step->dims[0]);
+    struct mist_device *device = &context_of(at)->device->base;
+    mist_device_begin_range(device, mist_op_name(at->step->op), at->step->dims[0]);
     kernels[at->step->op](at);
-    mist_cuda_range_end();
+    mist_device_end_range(device);
     check_launches(at);
 }
 

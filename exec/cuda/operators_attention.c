@@ -4,7 +4,7 @@
  * falls back on the own kernels unasked. See operators.h.
  */
 #include "exec/cuda/attention_cudnn.h"
-#include "exec/cuda/operators_internal.h"
+#include "exec/cuda/operators.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,6 @@
 #include "exec/cuda/attention_cudnn.h"
 #include "exec/cuda/collectives_nccl.h"
 #include "exec/cuda/context.h"
-#include "exec/cuda/loading.h"
 #include "exec/cuda/operators.h"
 #include "exec/runtime/backend.h"
 

@@ -1,8 +1,7 @@
-/* The file of choices, and what is chosen. See tuning.h. */
-#include "exec/cuda/tuning.h"
+/* The file of choices, and what is chosen. See operators.h. */
+#include "exec/cuda/operators.h"
 
 #include "core/atomic_file.h"
-#include "exec/cuda/context.h"
 
 #include <limits.h>
 #include <stdio.h>

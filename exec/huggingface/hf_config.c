@@ -1,5 +1,5 @@
-/* config.json of weights against the model of a plan. See hf_config.h. */
-#include "exec/huggingface/hf_config.h"
+/* config.json of weights against the model of a plan. See hf_names.h. */
+#include "exec/huggingface/hf_names.h"
 
 #include "core/json.h"
 #include "core/parse.h"

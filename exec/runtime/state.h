@@ -22,7 +22,6 @@ enum mist_state_kind {
     MIST_STATE_MOMENT1,
     MIST_STATE_MOMENT2,
     MIST_STATE_COMPUTE_WEIGHT, /* bf16 weights as computed with (fp32: none) */
-    MIST_N_STATE_KINDS
 };
 
 /* A head's weight that is the embedding's appears as that, "wte" of module 0. */

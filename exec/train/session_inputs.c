@@ -2,7 +2,7 @@
 #include "exec/train/session.h"
 
 #include "core/parse.h" /* sizes for people */
-#include "exec/huggingface/hf_config.h"
+#include "exec/huggingface/hf_names.h"
 #include "exec/runtime/runtime.h" /* what can't be replayed */
 #include "sim/replay/replay.h"
 

@@ -3,7 +3,6 @@
 #include "exec/train/session.h"
 
 #include "core/atomic_file.h"
-#include "exec/train/train_report.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* FLOP per token and the peak of a device. See train_flop.h. */
-#include "exec/train/train_flop.h"
+/* FLOP per token and the peak of a device. See train_log.h. */
+#include "exec/train/train_log.h"
 
 #include "sim/cost/trace_use.h"
 #include "traces/preset.h"

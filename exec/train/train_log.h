@@ -9,12 +9,32 @@
 #include "exec/train/log_file.h"
 #include "exec/train/tensorboard.h"
 #include "exec/train/train.h"
-#include "exec/train/train_flop.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/*
+ * What a device can do at most, in the plan's number format. Model FLOP utilisation (MFU;
+ * Chowdhery et al. 2022, appendix B) is the rate of the FLOP that the model needs, of
+ * that:
+ *
+ *     MFU = FLOP per token * tokens/s / (ranks * peak of a device)
+ *
+ * FLOP per token are those of mist_model_flop_per_token().
+ */
+struct mist_train_peak {
+    double flop_per_s, bytes_per_s; /* of its memory; 0: not known */
+    bool is_measured; /* FLOP/s: the fastest linear layer of the trace set; otherwise what
+                         its cluster.json says */
+};
+
+/* From the trace set that the plan (read from plan_path) was made for. That one can't be
+ * read or is no longer what it was is said; that there is none is not. train_flop.c */
+struct mist_train_peak mist_train_find_peak(const struct mist_plan *plan,
+                                            const char *plan_path,
+                                            const struct mist_messages *messages);
 
 struct mist_train_logger {
     const struct mist_train_job *job; /* borrowed */
@@ -55,5 +75,12 @@ double mist_train_log_mfu(const struct mist_train_logger *logger, double step_s)
 
 /* "tokens of a step" / step_s */
 double mist_train_log_tokens_per_s(const struct mist_train_logger *logger, double step_s);
+
+/* The result of a run on a stream, for people or as one JSON document. ops_peak: the table
+ * of operators is wanted, too; NULL: not. MIST_ERR_IO, MIST_ERR_MEMORY. train_report.c */
+MIST_MUST_CHECK enum mist_status mist_train_report_print(
+    const struct mist_train_report *report, const struct mist_train_job *job,
+    const struct mist_train_logger *logger, const struct mist_op_peak *ops_peak,
+    bool as_json, FILE *stream, struct mist_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* The result of a run. See train_report.h. */
-#include "exec/train/train_report.h"
+/* The result of a run. See train_log.h. */
+#include "exec/train/train_log.h"
 
 #include "core/emit.h"
 #include "core/hash.h"

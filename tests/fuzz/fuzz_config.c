@@ -2,7 +2,7 @@
  * sim/model_config: a config.json that is accepted describes a model that can be had.
  * exec/hf_config: the same file beside weights that are imported.
  */
-#include "exec/huggingface/hf_config.h"
+#include "exec/huggingface/hf_names.h"
 #include "sim/model/model.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/parameter_counts.h"

@@ -10,7 +10,6 @@
  * config.json that is written must say the same. What asks for another computation must be
  * refused by its key.
  */
-#include "exec/huggingface/hf_config.h"
 #include "exec/huggingface/hf_names.h"
 #include "exec/huggingface/safetensors.h"
 #include "sim/plan/plan.h"

@@ -6,7 +6,7 @@
 #include "tests/unit/test.h"
 
 #include "core/clock.h"
-#include "exec/cuda/tuning.h"
+#include "exec/cuda/operators.h"
 #include "exec/operators/bind.h"
 #include "tests/emulation/backend.h"
 #include "tests/emulation/cublaslt.h"

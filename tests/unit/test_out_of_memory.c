@@ -5,7 +5,7 @@
 #include "tests/unit/fault.h"
 #include "tests/unit/test.h"
 
-#include "exec/huggingface/hf_config.h"
+#include "exec/huggingface/hf_names.h"
 #include "plots/plot.h"
 #include "sim/cost/cost_model.h"
 #include "sim/schedule/memory_planner.h"
