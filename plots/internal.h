@@ -30,46 +30,120 @@ extern const struct mist_plot_group_look mist_plot_groups[MIST_N_GROUPS];
 
 enum mist_plot_group mist_plot_group_of(enum mist_task_kind kind);
 
-/* Consecutive tasks of one lane that are drawn as one: same group, micro-batch and
- * iteration. */
+/* A task in the picture. */
 struct mist_plot_span {
     int i_input;
     int i_lane; /* into the view's lanes */
     enum mist_plot_group group;
     int micro_batch;
     int iteration;
+    int64_t task, live_bytes;
     double start_s; /* since the start of its timeline, cut to the view */
     double end_s;
 };
 
+/* A stream of a rank, which may stand for other ranks. */
 struct mist_plot_lane {
     int rank;
+    int n_ranks; /* that it stands for, itself included */
     enum mist_stream stream;
+    bool is_kept;       /* by mist_plot_view_keep() */
+    int64_t peak_bytes; /* set by the picture of memory */
 };
 
 /* What of some timelines is drawn: lanes common to all, a common time axis. */
 struct mist_plot_view {
+    int n_inputs;
     double from_s, to_s;
     int n_lanes;
-    size_t lanes_capacity;
     struct mist_plot_lane
         *lanes; /* owned; by rank, then stream; streams that have tasks */
     size_t n_spans, spans_capacity;
     struct mist_plot_span *spans; /* owned; by input, lane, start */
-    double *origin_s;             /* owned; [n_inputs] earliest start of each timeline */
+    size_t *first_span;   /* owned; [n_inputs * n_lanes + 1] of each input and lane */
+    double *origin_s;     /* owned; [n_inputs] earliest start of each timeline */
+    double *end_s;        /* owned; [n_inputs] latest end since then */
+    int n_rows;           /* ranks that differ, before mist_plot_view_fit() */
+    int every;            /* of these the first of so many is left */
+    bool is_compute_only; /* other streams were left out */
 };
 
 /*
- * Chooses what to draw. Neighbours (joins_backward:
- * recomputation and both parts of the backward pass count as one group) merge over gaps
- * of at most gap_frac of the time axis. MIST_ERR_INPUT when no task is in the chosen
- * ranks and times; MIST_ERR_MEMORY. After a failure view is empty.
+ * Chooses what to draw. Ranks that do the same at the same times, in all timelines, are one.
+ * by_rank: a rank has one lane, of all its tasks, and equal ranks have equal live bytes, too.
+ * MIST_ERR_INPUT when no task is in the chosen ranks and times; MIST_ERR_MEMORY. After a
+ * failure view is empty.
  */
 MIST_MUST_CHECK enum mist_status
 mist_plot_view_init(struct mist_plot_view *view, const struct mist_plot_input *inputs,
-                    int n_inputs, const struct mist_plot_options *options,
-                    double gap_frac, bool joins_backward, struct mist_err *err);
+                    int n_inputs, const struct mist_plot_options *options, bool by_rank,
+                    struct mist_err *err);
 void mist_plot_view_fini(struct mist_plot_view *view);
+
+/* Leaves no more lanes than there is room for: compute streams alone where all streams are
+ * more than max_lanes, one in 2, 3 .. ranks where ranks are more than max_rows. */
+void mist_plot_view_fit(struct mist_plot_view *view, int max_lanes, int max_rows);
+
+/* Leaves the lanes that are marked as kept. */
+void mist_plot_view_keep(struct mist_plot_view *view);
+
+/* What mist_plot_view_fit() left out, in words; "": nothing. Fills and returns text. */
+const char *mist_plot_view_note(const struct mist_plot_view *view, char *text,
+                                size_t size);
+
+/* "rank 0", or "rank 0, of 16" of a lane that stands for several. */
+const char *mist_plot_rank_name(const struct mist_plot_lane *lane, char *text,
+                                size_t size);
+
+/* Behind the last lane of the rank whose first lane is given. */
+int mist_plot_view_rank_end(const struct mist_plot_view *view, int i_lane);
+
+/* The tasks of a lane in one timeline. */
+static inline const struct mist_plot_span *
+mist_plot_lane_spans(const struct mist_plot_view *view, int i_input, int i_lane,
+                     size_t *n)
+{
+    size_t k = (size_t)i_input * (size_t)view->n_lanes + (size_t)i_lane;
+
+    *n = view->first_span[k + 1] - view->first_span[k];
+    return view->spans + view->first_span[k];
+}
+
+/* The share of the time shown in which the compute streams shown ran a task. */
+double mist_plot_busy_frac(const struct mist_plot_view *view, int i_input);
+
+/* Tasks of one group in one cell. */
+struct mist_plot_part {
+    double busy_s;    /* of all of them */
+    double longest_s; /* of the one that has most of it */
+    size_t i_span;    /* that one */
+};
+
+/* The time axis of one lane in cells of equal length, each of which shows one thing. */
+struct mist_plot_cells {
+    int n;
+    struct mist_plot_part (*parts)[MIST_N_GROUPS]; /* owned; [n] */
+    size_t *i_span; /* owned; [n] the task that a cell shows, or MIST_PLOT_IDLE */
+};
+
+#define MIST_PLOT_IDLE ((size_t)-1)
+
+MIST_MUST_CHECK enum mist_status mist_plot_cells_init(struct mist_plot_cells *cells,
+                                                      int n, struct mist_err *err);
+void mist_plot_cells_fini(struct mist_plot_cells *cells);
+
+/* Shows a lane: in each cell the kind of tasks that covers most of it, or that it is idle. */
+void mist_plot_cells_fill(struct mist_plot_cells *cells,
+                          const struct mist_plot_view *view, int i_input, int i_lane);
+
+/* Behind the cells that look like i_cell: a colour, a micro-batch. */
+int mist_plot_cells_run_end(const struct mist_plot_cells *cells,
+                            const struct mist_plot_view *view, int i_cell);
+
+/* Whether two cells' tasks have one colour and micro-batch; whether they are of one pass of a
+ * micro-batch: recomputation is of the backward pass. The latter takes no MIST_PLOT_IDLE. */
+bool mist_plot_same_look(const struct mist_plot_view *view, size_t a, size_t b);
+bool mist_plot_same_pass(const struct mist_plot_view *view, size_t a, size_t b);
 
 /* The time axis: seconds times scale are in unit ("s", "ms" or "us"). */
 struct mist_plot_axis {

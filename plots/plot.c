@@ -174,8 +174,8 @@ void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
         break;
     case MIST_PLOT_SVG:
         fprintf(stream,
-                "set terminal svg size %d,%d font 'DejaVu Sans,12' background "
-                "rgb 'white'\n",
+                "set terminal svg size %d,%d font 'DejaVu Sans,10' fontscale 1.3333 "
+                "background rgb 'white'\n",
                 width, height);
         break;
     case MIST_PLOT_PDF:

@@ -6,30 +6,52 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define WIDTH         1500 /* pixels */
-#define LEFT          150
+#define LEFT          150  /* of the axes, or more where names are long */
+#define RIGHT         22
 #define PAGE_TOP      66 /* title and two rows of legend */
 #define PANEL_TITLE   26
 #define PAGE_BOTTOM   54
-#define LANE_COMPUTE  1.0 /* heights of lanes, in units */
+#define PAGE_LANES    1700 /* for the lanes of all panels */
+#define MAX_LANES     110  /* that have room for their names there */
+#define LANE_COMPUTE  1.0  /* heights of lanes, in units */
 #define LANE_OTHER    0.62
 #define RANK_GAP      0.35
-#define MERGE_FRAC    (1.0 / 6000) /* gaps that no picture resolves */
-#define LABEL_FRAC    (1.0 / 100)  /* gaps inside one micro-batch that carry one label */
+#define UNIT_MAX      26.0 /* pixels */
+#define UNIT_LABEL    12.0 /* labels fit into a lane */
+#define UNIT_THIN     6.0  /* lanes are whole pixels, without gaps */
+#define NAME_PIXELS   11
+#define NAME_POINTS   9
 #define DIGIT_PIXELS  7
+#define HAIR_PIXELS   1 /* between neighbours of one colour */
+#define IDLE_COLOR    0xE6E6E6u
+#define HAIR_COLOR    0xFFFFFFu
 #define MEMORY_PIXELS 330
-#define MAX_KEYS      32 /* ranks in the legend of memory */
-#define KEYS_PER_ROW  7  /* with the longest names */
+#define MAX_KEYS      16 /* ranks in the picture of memory */
+#define KEYS_PER_ROW  5  /* with the longest names */
 #define KEY_ROW       16
+
+static const char *const stream_names[MIST_N_STREAMS] = {
+    [MIST_STREAM_COMPUTE] = "compute",
+    [MIST_STREAM_GPU_GPU] = "gpu-gpu",
+    [MIST_STREAM_HOST_TO_DEVICE] = "host→dev",
+    [MIST_STREAM_DEVICE_TO_HOST] = "dev→host",
+    [MIST_STREAM_SEND] = "send",
+    [MIST_STREAM_RECEIVE] = "receive",
+    [MIST_STREAM_HOST] = "host",
+};
 
 /* Where panels and lanes are, in pixels and units. */
 struct layout {
+    int left;         /* of the axes */
     int height;       /* of the page */
     int panel_height; /* of the axes of one panel */
     double *lane_y;   /* owned; [n_lanes] top edge in units */
     double y_max;     /* units of a panel */
     double unit;      /* pixels per unit */
+    double margin;    /* units above and below what a lane shows */
 };
 
 static double lane_height(const struct mist_plot_lane *lane)
@@ -37,29 +59,75 @@ static double lane_height(const struct mist_plot_lane *lane)
     return lane->stream == MIST_STREAM_COMPUTE ? LANE_COMPUTE : LANE_OTHER;
 }
 
+static bool begins_rank(const struct mist_plot_view *view, int i_lane)
+{
+    return i_lane == 0 || view->lanes[i_lane].rank != view->lanes[i_lane - 1].rank;
+}
+
+/* Stacks the lanes, with a gap between ranks. */
+static void stack_lanes(struct layout *layout, const struct mist_plot_view *view,
+                        double gap)
+{
+    double y = gap / 2;
+
+    for (int i = 0; i < view->n_lanes; i++) {
+        y += i > 0 && begins_rank(view, i) ? gap : 0;
+        layout->lane_y[i] = y;
+        y += lane_height(&view->lanes[i]);
+    }
+    layout->y_max = y + gap / 2;
+}
+
+/* The name of a lane: its rank, where a rank begins, and its stream, if there are several. */
+static const char *lane_name(const struct mist_plot_view *view, int i_lane,
+                             bool has_streams, char *text, size_t size)
+{
+    const struct mist_plot_lane *lane = &view->lanes[i_lane];
+    char rank[64] = "";
+
+    if (begins_rank(view, i_lane))
+        mist_plot_rank_name(lane, rank, sizeof rank);
+    snprintf(text, size, "%s%s%s", rank, rank[0] && has_streams ? "  " : "",
+             has_streams ? stream_names[lane->stream] : "");
+    return text;
+}
+
 static enum mist_status make_layout(struct layout *layout,
                                     const struct mist_plot_view *view, int n_panels,
                                     struct mist_err *err)
 {
-    double y = RANK_GAP / 2;
+    double em = 0;
 
     layout->lane_y = calloc((size_t)view->n_lanes, sizeof *layout->lane_y);
     if (!layout->lane_y)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d lanes",
                             view->n_lanes);
-    for (int i = 0; i < view->n_lanes; i++) {
-        if (i > 0 && view->lanes[i].rank != view->lanes[i - 1].rank)
-            y += RANK_GAP;
-        layout->lane_y[i] = y;
-        y += lane_height(&view->lanes[i]);
+    stack_lanes(layout, view, RANK_GAP);
+    layout->margin = 0.04;
+    layout->unit = fmin(UNIT_MAX, PAGE_LANES / (layout->y_max * n_panels));
+    if (layout->unit < UNIT_THIN) {
+        stack_lanes(layout, view, 0);
+        layout->margin = 0;
+        layout->unit = fmax(1, floor(PAGE_LANES / (layout->y_max * n_panels)));
     }
-    layout->y_max = y + RANK_GAP / 2;
-    layout->unit = fmin(26, fmax(7, 1700 / (layout->y_max * n_panels)));
-    layout->panel_height = (int)fmin(12000, fmax(70, layout->unit * layout->y_max));
-    layout->unit = layout->panel_height / layout->y_max;
+    layout->panel_height = (int)fmax(70, ceil(layout->unit * layout->y_max));
+    layout->y_max = layout->panel_height / layout->unit;
     layout->height =
         PAGE_TOP + PAGE_BOTTOM + n_panels * (PANEL_TITLE + layout->panel_height);
+    for (int i = 0; i < view->n_lanes; i++) {
+        char name[96];
+        lane_name(view, i, !view->is_compute_only, name, sizeof name);
+        em = fmax(em, mist_plot_text_em(name));
+    }
+    layout->left =
+        (int)fmax(LEFT, ceil(0.85 * em * mist_plot_em_pixels(NAME_POINTS)) + 20);
     return MIST_OK;
+}
+
+/* gnuplot's coordinate of the edge between two pixels of a PNG. */
+static double screen(double pixel, int n_pixels)
+{
+    return (pixel - 0.5) / (n_pixels - 1);
 }
 
 /* Screen coordinates of the panels' edges, the first one on top. */
@@ -70,12 +138,12 @@ static void write_panels(FILE *stream, int n_panels, int page_top, int panel_hei
             n_panels, n_panels, n_panels);
     for (int i = 0; i < n_panels; i++) {
         int top = page_top + i * (PANEL_TITLE + panel_height) + PANEL_TITLE;
-        fprintf(stream, "panel_tops[%d] = %.5f\npanel_bottoms[%d] = %.5f\n", i + 1,
-                1 - (double)top / height, i + 1,
-                1 - (double)(top + panel_height) / height);
+        fprintf(stream, "panel_tops[%d] = %.7f\npanel_bottoms[%d] = %.7f\n", i + 1,
+                screen(height - top, height), i + 1,
+                screen(height - top - panel_height, height));
     }
-    fprintf(stream, "key_y = %.5f\nleft_edge = %.5f\n", 1 - 30.0 / height,
-            (double)LEFT / WIDTH);
+    fprintf(stream, "key_y = %.5f\nright_edge = %.7f\n", 1 - 30.0 / height,
+            screen(WIDTH - RIGHT, WIDTH));
 }
 
 static void write_time_axis(FILE *stream, const struct mist_plot_view *view,
@@ -85,33 +153,20 @@ static void write_time_axis(FILE *stream, const struct mist_plot_view *view,
             view->from_s * axis->scale, view->to_s * axis->scale, axis->unit);
 }
 
-/* The share of the visible time in which the compute lanes of a timeline are busy. */
-static double busy_frac(const struct mist_plot_view *view, int i_input)
-{
-    double busy_s = 0;
-    int n = 0;
-
-    for (int i = 0; i < view->n_lanes; i++)
-        n += view->lanes[i].stream == MIST_STREAM_COMPUTE;
-    for (size_t i = 0; i < view->n_spans; i++)
-        if (view->spans[i].i_input == i_input &&
-            view->lanes[view->spans[i].i_lane].stream == MIST_STREAM_COMPUTE)
-            busy_s += view->spans[i].end_s - view->spans[i].start_s;
-    return n ? busy_s / (n * (view->to_s - view->from_s)) : 0;
-}
-
-/* "run.csv: 1.23 s, compute busy 83 %" */
+/* "run.csv: 1.23 s, compute busy 83 %"; note: what is left out, or "". */
 static void write_panel_titles(FILE *stream, const struct mist_plot_view *view,
-                               const struct mist_plot_input *inputs, int n_inputs)
+                               const struct mist_plot_input *inputs, const double *busy,
+                               const char *note)
 {
-    fprintf(stream, "array panel_titles[%d]\n", n_inputs);
-    for (int i = 0; i < n_inputs; i++) {
-        char time[MIST_FORMAT_BYTES], text[PATH_MAX + 128];
-        double start_s, end_s;
-        mist_timeline_span(inputs[i].timeline, &start_s, &end_s);
-        snprintf(text, sizeof text, "%s: %s, compute busy %.1f %% of the time shown",
-                 inputs[i].name, mist_format_time_s(time, sizeof time, end_s - start_s),
-                 100 * busy_frac(view, i));
+    fprintf(stream, "array panel_titles[%d]\n", view->n_inputs);
+    for (int i = 0; i < view->n_inputs; i++) {
+        char time[MIST_FORMAT_BYTES], share[64] = "", text[PATH_MAX + 256];
+        if (busy)
+            snprintf(share, sizeof share, ", compute busy %.1f %% of the time shown",
+                     100 * busy[i]);
+        snprintf(text, sizeof text, "%s: %s%s%s%s", inputs[i].name,
+                 mist_format_time_s(time, sizeof time, view->end_s[i]), share,
+                 note[0] ? "; " : "", note);
         fprintf(stream, "panel_titles[%d] = ", i + 1);
         mist_plot_write_fitted(stream, text, /* it stands in the middle of the axes */
                                (WIDTH - LEFT) / mist_plot_em_pixels(10));
@@ -119,101 +174,166 @@ static void write_panel_titles(FILE *stream, const struct mist_plot_view *view,
     }
 }
 
-/* Names of lanes; only of ranks where lanes are too thin for a name each. */
+/* Names of lanes; only of some ranks where lanes are too thin for a name each. */
 static void write_lane_names(FILE *stream, const struct mist_plot_view *view,
                              const struct layout *layout)
 {
-    static const char *const names[MIST_N_STREAMS] = {
-        [MIST_STREAM_COMPUTE] = "compute",
-        [MIST_STREAM_GPU_GPU] = "gpu-gpu",
-        [MIST_STREAM_HOST_TO_DEVICE] = "host→dev",
-        [MIST_STREAM_DEVICE_TO_HOST] = "dev→host",
-        [MIST_STREAM_SEND] = "send",
-        [MIST_STREAM_RECEIVE] = "receive",
-        [MIST_STREAM_HOST] = "host",
-    };
-    bool is_thin = layout->unit * LANE_OTHER < 11;
+    bool is_thin = layout->unit * LANE_OTHER < NAME_PIXELS;
+    bool has_streams = !view->is_compute_only && !is_thin;
     double last = -1e9;
 
     fputs("set ytics (", stream);
     for (int i = 0, n = 0; i < view->n_lanes; i++) {
-        const struct mist_plot_lane *lane = &view->lanes[i];
-        bool is_first = i == 0 || lane->rank != view->lanes[i - 1].rank;
-        double y = layout->lane_y[i] + lane_height(lane) / 2;
-        if (is_thin && (!is_first || (y - last) * layout->unit < 11))
+        double y = layout->lane_y[i] + lane_height(&view->lanes[i]) / 2;
+        char name[96];
+        if ((!has_streams && !begins_rank(view, i)) ||
+            (is_thin && (y - last) * layout->unit < NAME_PIXELS))
             continue;
         last = y;
-        fprintf(stream, "%s'", n++ ? ", " : "");
-        if (is_first)
-            fprintf(stream, "rank %d  ", lane->rank);
-        fprintf(stream, "%s' %.4f", is_thin ? "" : names[lane->stream], y);
+        fprintf(stream, "%s'%s' %.4f", n++ ? ", " : "",
+                lane_name(view, i, has_streams, name, sizeof name), y);
     }
-    fprintf(stream, ") font ',%d'\n", is_thin ? 8 : 9);
+    fprintf(stream, ") font ',%d'\n", is_thin ? NAME_POINTS - 1 : NAME_POINTS);
 }
 
-static void write_idle(FILE *stream, const struct mist_plot_view *view,
-                       const struct layout *layout)
+/* ---- what lanes show ---- */
+
+/* Writes boxes and labels of one timeline. */
+struct drawing {
+    FILE *stream;
+    const struct mist_plot_view *view;
+    const struct layout *layout;
+    const struct mist_plot_axis *axis;
+    struct mist_plot_cells cells;
+    int i_input;
+};
+
+/* Cells from the left, on the axis. */
+static double cell_x(const struct drawing *at, double cells)
 {
-    fputs("$idle << END\n", stream);
-    for (int i = 0; i < view->n_lanes; i++)
-        if (view->lanes[i].stream == MIST_STREAM_COMPUTE)
-            fprintf(stream, "%.4f %.4f\n", layout->lane_y[i],
-                    layout->lane_y[i] + LANE_COMPUTE);
-    fputs("-9 -9\nEND\n", stream); /* gnuplot wants a point even without a compute lane */
+    const struct mist_plot_view *view = at->view;
+
+    return (view->from_s + cells * (view->to_s - view->from_s) / at->cells.n) *
+           at->axis->scale;
 }
 
-static void write_boxes(FILE *stream, const struct mist_plot_view *view,
-                        const struct layout *layout, const struct mist_plot_axis *axis)
+static double cell_pixels(const struct drawing *at)
 {
-    double pixel_s = (view->to_s - view->from_s) / (WIDTH - LEFT);
-
-    fputs("$boxes << END\n", stream);
-    for (size_t i = 0; i < view->n_spans; i++) {
-        const struct mist_plot_span *span = &view->spans[i];
-        double y = layout->lane_y[span->i_lane];
-        double end_s = span->end_s;
-        /* A hair of background tells neighbours of one colour apart. */
-        if (end_s - span->start_s > 4 * pixel_s)
-            end_s -= 0.7 * pixel_s;
-        fprintf(stream, "%d %.9g %.9g %.4f %.4f %u\n", span->i_input + 1,
-                span->start_s * axis->scale, end_s * axis->scale, y + 0.04,
-                y + lane_height(&view->lanes[span->i_lane]) - 0.04,
-                mist_plot_groups[span->group].color);
-    }
-    fputs("END\n", stream);
+    return (double)(WIDTH - RIGHT - at->layout->left) / at->cells.n;
 }
 
-/* Numbers of micro-batches on the compute lanes, where they fit. */
-static enum mist_status
-write_labels(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-             const struct mist_plot_options *options, const struct layout *layout,
-             const struct mist_plot_axis *axis, struct mist_err *err)
+static void write_box(const struct drawing *at, int i_lane, double first, double end,
+                      unsigned color)
 {
-    struct mist_plot_view view;
-    enum mist_status status =
-        mist_plot_view_init(&view, inputs, n_inputs, options, LABEL_FRAC, true, err);
+    double y = at->layout->lane_y[i_lane];
 
-    if (status != MIST_OK)
-        return status;
-    double pixel_s = (view.to_s - view.from_s) / (WIDTH - LEFT);
-    fputs("$labels << END\n", stream);
-    for (size_t i = 0; i < view.n_spans; i++) {
-        const struct mist_plot_span *span = &view.spans[i];
-        int n = snprintf(NULL, 0, "%d", span->micro_batch);
-        if (span->micro_batch < 0 || layout->unit < 10 ||
-            view.lanes[span->i_lane].stream != MIST_STREAM_COMPUTE ||
-            span->end_s - span->start_s < (n * DIGIT_PIXELS + 2) * pixel_s)
+    fprintf(at->stream, "%d %.9g %.9g %.4f %.4f %u\n", at->i_input + 1, cell_x(at, first),
+            cell_x(at, end), y + at->layout->margin,
+            y + lane_height(&at->view->lanes[i_lane]) - at->layout->margin, color);
+}
+
+/* The colour of a cell; 0: it is idle or outside. */
+static unsigned cell_color(const struct drawing *at, int i_cell)
+{
+    size_t i_span = i_cell < at->cells.n ? at->cells.i_span[i_cell] : MIST_PLOT_IDLE;
+
+    return i_span == MIST_PLOT_IDLE
+               ? 0
+               : mist_plot_groups[at->view->spans[i_span].group].color;
+}
+
+/* A box for each run of cells that look the same; bubbles behind those of computation, from
+ * the timeline's begin to its end. */
+static void write_lane_boxes(const struct drawing *at, int i_lane)
+{
+    const struct mist_plot_view *view = at->view;
+    double hair = HAIR_PIXELS / cell_pixels(at), cells_per_s;
+
+    cells_per_s = at->cells.n / (view->to_s - view->from_s);
+    if (view->lanes[i_lane].stream == MIST_STREAM_COMPUTE)
+        write_box(
+            at, i_lane, 0,
+            fmin(at->cells.n, (view->end_s[at->i_input] - view->from_s) * cells_per_s),
+            IDLE_COLOR);
+    for (int i = 0, end; i < at->cells.n; i = end) {
+        unsigned color = cell_color(at, i);
+        end = mist_plot_cells_run_end(&at->cells, view, i);
+        if (!color)
             continue;
-        fprintf(stream, "%d %.9g %.4f %d %u\n", span->i_input + 1,
-                (span->start_s + span->end_s) / 2 * axis->scale,
-                layout->lane_y[span->i_lane] + LANE_COMPUTE / 2, span->micro_batch,
-                mist_plot_groups[span->group].text_color);
+        write_box(at, i_lane, i, end, color);
+        if (cell_color(at, end) == color && (end - i) * cell_pixels(at) > 4)
+            write_box(at, i_lane, end - hair, end, HAIR_COLOR);
     }
-    for (int i = 0; i < n_inputs; i++) /* gnuplot 5.4 crashes on labels without a point */
-        fprintf(stream, "%d %.9g -9 0 0\n", i + 1, view.from_s * axis->scale);
-    fputs("END\n", stream);
-    mist_plot_view_fini(&view);
-    return MIST_OK;
+}
+
+/* The run of cells [first, end) as a label's place, if it is wider than the one so far. */
+static void widen(int place[2], int first, int end)
+{
+    if (end - first > place[1] - place[0]) {
+        place[0] = first;
+        place[1] = end;
+    }
+}
+
+static void write_label(const struct drawing *at, int i_lane, size_t i_span,
+                        const int place[2])
+{
+    const struct mist_plot_span *span = &at->view->spans[i_span];
+    int n = snprintf(NULL, 0, "%d", span->micro_batch);
+
+    if (span->micro_batch >= 0 &&
+        (place[1] - place[0]) * cell_pixels(at) >= n * DIGIT_PIXELS + 4)
+        fprintf(at->stream, "%d %.9g %.4f %d %u\n", at->i_input + 1,
+                cell_x(at, (place[0] + place[1]) / 2.0),
+                at->layout->lane_y[i_lane] + LANE_COMPUTE / 2, span->micro_batch,
+                mist_plot_groups[at->view->spans[at->cells.i_span[place[0]]].group]
+                    .text_color);
+}
+
+/* The number of each pass' micro-batch, in the pass' widest box, if it fits there. */
+static void write_lane_labels(const struct drawing *at, int i_lane)
+{
+    size_t pass = MIST_PLOT_IDLE;
+    int place[2] = {0, 0};
+
+    if (at->view->lanes[i_lane].stream != MIST_STREAM_COMPUTE ||
+        at->layout->unit < UNIT_LABEL)
+        return;
+    for (int i = 0, end; i < at->cells.n; i = end) {
+        size_t i_span = at->cells.i_span[i];
+        end = mist_plot_cells_run_end(&at->cells, at->view, i);
+        if (i_span == MIST_PLOT_IDLE)
+            continue;
+        if (pass == MIST_PLOT_IDLE || !mist_plot_same_pass(at->view, pass, i_span)) {
+            if (pass != MIST_PLOT_IDLE)
+                write_label(at, i_lane, pass, place);
+            pass = i_span;
+            place[0] = place[1] = i;
+        }
+        widen(place, i, end);
+    }
+    if (pass != MIST_PLOT_IDLE)
+        write_label(at, i_lane, pass, place);
+}
+
+/* A data block of what write_lane says of all lanes that a timeline has. */
+static void write_lanes(struct drawing *at, const char *name,
+                        void (*write_lane)(const struct drawing *at, int i_lane))
+{
+    fprintf(at->stream, "$%s << END\n", name);
+    for (at->i_input = 0; at->i_input < at->view->n_inputs; at->i_input++) {
+        for (int i = 0; i < at->view->n_lanes; i++) {
+            size_t n;
+            mist_plot_lane_spans(at->view, at->i_input, i, &n);
+            if (n == 0)
+                continue;
+            mist_plot_cells_fill(&at->cells, at->view, at->i_input, i);
+            write_lane(at, i);
+        }
+        /* gnuplot 5.4 crashes on labels without a point: one outside of the picture. */
+        fprintf(at->stream, "%d %.9g -9 -9 -9 0\n", at->i_input + 1, cell_x(at, 0));
+    }
+    fputs("END\n", at->stream);
 }
 
 static void write_key(FILE *stream, const struct mist_plot_view *view)
@@ -233,9 +353,27 @@ static void write_key(FILE *stream, const struct mist_plot_view *view)
             fprintf(stream, "key_names[%d] = '%s'\nkey_colors[%d] = '#%06X'\n", n,
                     mist_plot_groups[i].name, n, mist_plot_groups[i].color);
         }
-    fprintf(stream,
-            "key_names[%d] = 'bubble (compute idle)'\nkey_colors[%d] = '#E6E6E6'\n",
-            n + 1, n + 1);
+    fprintf(stream, "key_names[%d] = 'bubble (compute idle)'\nkey_colors[%d] = '#%06X'\n",
+            n + 1, n + 1, IDLE_COLOR);
+}
+
+/* Cells are pixels; what can be enlarged has four in a pixel. */
+static enum mist_status write_data(FILE *stream, const struct mist_plot_view *view,
+                                   const struct layout *layout,
+                                   const struct mist_plot_axis *axis,
+                                   enum mist_plot_format format, struct mist_err *err)
+{
+    struct drawing at = {.stream = stream, .view = view, .layout = layout, .axis = axis};
+    bool is_pixels = format == MIST_PLOT_PNG || layout->unit < UNIT_THIN;
+    enum mist_status status = mist_plot_cells_init(
+        &at.cells, (WIDTH - RIGHT - layout->left) * (is_pixels ? 1 : 4), err);
+
+    if (status != MIST_OK)
+        return status;
+    write_lanes(&at, "boxes", write_lane_boxes);
+    write_lanes(&at, "labels", write_lane_labels);
+    mist_plot_cells_fini(&at.cells);
+    return MIST_OK;
 }
 
 enum mist_status
@@ -243,146 +381,126 @@ mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int
                          const struct mist_plot_options *options,
                          enum mist_plot_format format, struct mist_err *err)
 {
-    struct mist_plot_view view = {0};
+    struct mist_plot_view view;
     struct layout layout = {0};
+    double *busy = calloc((size_t)n_inputs, sizeof *busy);
+    char note[128];
     enum mist_status status =
-        mist_plot_view_init(&view, inputs, n_inputs, options, MERGE_FRAC, false, err);
+        mist_plot_view_init(&view, inputs, n_inputs, options, false, err);
 
-    if (status == MIST_OK)
-        status = make_layout(&layout, &view, n_inputs, err);
+    if (status == MIST_OK && !busy)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    if (status != MIST_OK)
+        goto out;
+    for (int i = 0; i < n_inputs; i++)
+        busy[i] = mist_plot_busy_frac(&view, i);
+    mist_plot_view_fit(&view, MAX_LANES / n_inputs, PAGE_LANES / n_inputs);
+    status = make_layout(&layout, &view, n_inputs, err);
     if (status != MIST_OK)
         goto out;
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
     mist_plot_write_head(stream, format, options, WIDTH, layout.height);
     mist_plot_write_title(stream, format, options, "Timeline", WIDTH, 12);
     write_panels(stream, n_inputs, PAGE_TOP, layout.panel_height, layout.height);
+    fprintf(stream, "left_edge = %.7f\n", screen(layout.left, WIDTH));
     write_time_axis(stream, &view, &axis);
     fprintf(stream, "y_max = %.4f\n", layout.y_max);
-    write_panel_titles(stream, &view, inputs, n_inputs);
+    write_panel_titles(stream, &view, inputs, busy,
+                       mist_plot_view_note(&view, note, sizeof note));
     write_lane_names(stream, &view, &layout);
     write_key(stream, &view);
-    write_idle(stream, &view, &layout);
-    write_boxes(stream, &view, &layout, &axis);
-    status = write_labels(stream, inputs, n_inputs, options, &layout, &axis, err);
+    status = write_data(stream, &view, &layout, &axis, format, err);
     fputs(mist_script_timeline, stream);
 out:
     mist_plot_view_fini(&view);
     free(layout.lane_y);
+    free(busy);
     return status;
 }
 
 /* ---- memory ---- */
 
-static int compare_rows(const void *a_any, const void *b_any)
+/* Leaves the ranks that have most at their peaks, MAX_KEYS at most. */
+static void keep_fullest(struct mist_plot_view *view)
 {
-    const struct mist_timeline_row *a = *(const struct mist_timeline_row *const *)a_any;
-    const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
-
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    if (a->start_s != b->start_s)
-        return a->start_s < b->start_s ? -1 : 1;
-    return (a->task > b->task) - (a->task < b->task);
-}
-
-/* One line per rank: points where the live bytes change. Returns the largest
- * bytes drawn. */
-static int64_t write_lines(FILE *stream, const struct mist_timeline_row **rows,
-                           size_t n_rows, const struct mist_plot_view *view, int i_input,
-                           const struct mist_plot_axis *axis, int n_ranks,
-                           const int *ranks)
-{
-    const double gib = 1024.0 * 1024 * 1024;
-    int64_t max = 0;
-
-    for (size_t i = 0, end; i < n_rows; i = end) {
-        int i_rank = 0;
-        double last_s = view->from_s;
-        int64_t live = 0;
-        while (i_rank < n_ranks && ranks[i_rank] != rows[i]->rank)
-            i_rank++;
-        for (end = i; end < n_rows && rows[end]->rank == rows[i]->rank; end++) {
-            const struct mist_timeline_row *row = rows[end];
-            double start_s = row->start_s - view->origin_s[i_input];
-            if (i_rank == n_ranks || row->device_live_bytes == 0 || start_s > view->to_s)
-                continue;
-            last_s = fmax(row->end_s - view->origin_s[i_input], last_s);
-            if (row->device_live_bytes == live)
-                continue;
-            live = row->device_live_bytes;
-            /* Before the view only the last value counts, which gnuplot cuts at
-             * the edge. */
-            fprintf(stream, "%d %d %.9g %.6g\n", i_input + 1, i_rank + 1,
-                    start_s * axis->scale, (double)live / gib);
-            max = live > max ? live : max;
+    for (int lane = 0; lane < view->n_lanes; lane++)
+        for (int i = 0; i < view->n_inputs; i++) {
+            size_t n;
+            const struct mist_plot_span *spans = mist_plot_lane_spans(view, i, lane, &n);
+            int64_t *peak = &view->lanes[lane].peak_bytes;
+            for (size_t k = 0; k < n; k++)
+                *peak = spans[k].live_bytes > *peak ? spans[k].live_bytes : *peak;
         }
-        if (live)
-            fprintf(stream, "%d %d %.9g %.6g\n\n", i_input + 1, i_rank + 1,
-                    fmin(last_s, view->to_s) * axis->scale, (double)live / gib);
+    for (int i = 0; i < view->n_lanes; i++) {
+        int64_t peak = view->lanes[i].peak_bytes;
+        int n_fuller = 0;
+        for (int k = 0; k < view->n_lanes; k++)
+            n_fuller += view->lanes[k].peak_bytes > peak ||
+                        (view->lanes[k].peak_bytes == peak && k < i);
+        view->lanes[i].is_kept = n_fuller < MAX_KEYS;
     }
-    return max;
+    mist_plot_view_keep(view);
 }
 
-/* The data block of all timelines. *max_bytes: the largest value in it. */
-static enum mist_status
-write_memory_data(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                  const struct mist_plot_view *view, const struct mist_plot_axis *axis,
-                  int n_ranks, const int *ranks, int64_t *max_bytes, struct mist_err *err)
+/* Points where the live bytes of a rank change. */
+static void write_curve(FILE *stream, const struct mist_plot_view *view, int i_input,
+                        int i_lane, const struct mist_plot_axis *axis)
 {
-    *max_bytes = 0;
+    size_t n;
+    const struct mist_plot_span *spans = mist_plot_lane_spans(view, i_input, i_lane, &n);
+    double last_s = view->from_s;
+    int64_t live = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        if (spans[k].live_bytes == 0)
+            continue;
+        last_s = fmax(spans[k].end_s, last_s);
+        if (spans[k].live_bytes == live)
+            continue;
+        live = spans[k].live_bytes;
+        fprintf(stream, "%d %d %.9g %.6g\n", i_input + 1, i_lane + 1,
+                spans[k].start_s * axis->scale, (double)live / 0x1p30);
+    }
+    if (live)
+        fprintf(stream, "%d %d %.9g %.6g\n\n", i_input + 1, i_lane + 1,
+                last_s * axis->scale, (double)live / 0x1p30);
+}
+
+static void write_memory_data(FILE *stream, const struct mist_plot_view *view,
+                              const struct mist_plot_axis *axis)
+{
     fputs("$memory << END\n", stream);
-    for (int i = 0; i < n_inputs; i++) {
-        const struct mist_timeline *timeline = inputs[i].timeline;
-        const struct mist_timeline_row **rows =
-            calloc(timeline->n_rows + 1, sizeof *rows);
-        if (!rows)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu tasks",
-                                timeline->n_rows);
-        for (size_t j = 0; j < timeline->n_rows; j++)
-            rows[j] = &timeline->rows[j];
-        qsort(rows, timeline->n_rows, sizeof *rows, compare_rows);
-        int64_t max =
-            write_lines(stream, rows, timeline->n_rows, view, i, axis, n_ranks, ranks);
-        *max_bytes = max > *max_bytes ? max : *max_bytes;
-        free(rows);
-    }
+    for (int i = 0; i < view->n_inputs; i++)
+        for (int lane = 0; lane < view->n_lanes; lane++)
+            write_curve(stream, view, i, lane, axis);
     fputs("END\n", stream);
-    if (*max_bytes == 0)
-        return mist_err_set(
-            err, MIST_ERR_INPUT,
-            "no task of the chosen ranks and times has device_live_bytes");
-    return MIST_OK;
 }
 
-/* The ranks of a view, ascending. Returns how many. */
-static int find_ranks(const struct mist_plot_view *view, int *ranks)
+static void write_memory_settings(FILE *stream, const struct mist_plot_view *view,
+                                  const struct mist_plot_options *options)
 {
-    int n = 0;
+    char text[MIST_FORMAT_BYTES + 64];
+    int64_t top = options->limit_bytes;
 
     for (int i = 0; i < view->n_lanes; i++)
-        if (n == 0 || ranks[n - 1] != view->lanes[i].rank)
-            ranks[n++] = view->lanes[i].rank;
-    return n;
+        top = view->lanes[i].peak_bytes > top ? view->lanes[i].peak_bytes : top;
+    fprintf(stream, "y_max = %.6g\nhas_limit = %d\nlimit_gib = %.6g\n",
+            (double)top / 0x1p30 * 1.08, options->limit_bytes > 0,
+            (double)options->limit_bytes / 0x1p30);
+    fprintf(stream, "limit_name = 'limit %s'\n",
+            mist_format_bytes(text, sizeof text, options->limit_bytes));
+    fprintf(stream, "n_ranks = %d\narray rank_names[%d]\n", view->n_lanes, view->n_lanes);
+    for (int i = 0; i < view->n_lanes; i++)
+        fprintf(stream, "rank_names[%d] = '%s'\n", i + 1,
+                mist_plot_rank_name(&view->lanes[i], text, sizeof text));
 }
 
-static void write_memory_settings(FILE *stream, const struct mist_plot_options *options,
-                                  int64_t max_bytes, int n_ranks, const int *ranks)
+static bool has_bytes(const struct mist_plot_view *view)
 {
-    const double gib = 1024.0 * 1024 * 1024;
-    char limit[MIST_FORMAT_BYTES];
-    int64_t top = options->limit_bytes > max_bytes ? options->limit_bytes : max_bytes;
-
-    fprintf(stream, "y_max = %.6g\nhas_limit = %d\nlimit_gib = %.6g\n",
-            (double)top / gib * 1.08, options->limit_bytes > 0,
-            (double)options->limit_bytes / gib);
-    fprintf(stream, "limit_name = 'limit %s'\n",
-            mist_format_bytes(limit, sizeof limit, options->limit_bytes));
-    fprintf(stream, "n_ranks = %d\narray rank_names[%d]\n", n_ranks, n_ranks);
-    for (int i = 0; i < n_ranks; i++)
-        if (i < MAX_KEYS)
-            fprintf(stream, "rank_names[%d] = 'rank %d'\n", i + 1, ranks[i]);
-        else /* a longer legend helps nobody */
-            fprintf(stream, "rank_names[%d] = ''\n", i + 1);
+    for (int i = 0; i < view->n_lanes; i++)
+        if (view->lanes[i].peak_bytes > 0)
+            return true;
+    return false;
 }
 
 enum mist_status
@@ -390,22 +508,25 @@ mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n
                        const struct mist_plot_options *options,
                        enum mist_plot_format format, struct mist_err *err)
 {
-    struct mist_plot_view view = {0};
-    int *ranks = NULL, n_ranks;
-    int64_t max_bytes;
+    struct mist_plot_view view;
+    char note[64] = "";
     enum mist_status status =
-        mist_plot_view_init(&view, inputs, n_inputs, options, MERGE_FRAC, false, err);
+        mist_plot_view_init(&view, inputs, n_inputs, options, true, err);
 
     if (status != MIST_OK)
         return status;
-    ranks = calloc((size_t)view.n_lanes, sizeof *ranks);
-    if (!ranks) {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory for ranks");
+    keep_fullest(&view);
+    if (!has_bytes(&view)) {
+        status =
+            mist_err_set(err, MIST_ERR_INPUT,
+                         "no task of the chosen ranks and times has device_live_bytes");
         goto out;
     }
-    n_ranks = find_ranks(&view, ranks);
+    if (view.n_lanes < view.n_rows)
+        snprintf(note, sizeof note, "of %d ranks that differ the %d fullest", view.n_rows,
+                 view.n_lanes);
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
-    int n_key_rows = (n_ranks < MAX_KEYS ? n_ranks : MAX_KEYS) / KEYS_PER_ROW + 1;
+    int n_key_rows = view.n_lanes / KEYS_PER_ROW + 1;
     int page_top = PAGE_TOP + (n_key_rows > 2 ? n_key_rows - 2 : 0) * KEY_ROW;
     int height = page_top + PAGE_BOTTOM + n_inputs * (PANEL_TITLE + MEMORY_PIXELS);
     mist_plot_write_head(stream, format, options, WIDTH, height);
@@ -413,15 +534,11 @@ mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n
     write_panels(stream, n_inputs, page_top, MEMORY_PIXELS, height);
     fprintf(stream, "left_edge = %s\n", format == MIST_PLOT_TEXT ? "0.12" : "0.06");
     write_time_axis(stream, &view, &axis);
-    write_panel_titles(stream, &view, inputs, n_inputs);
-    status = write_memory_data(stream, inputs, n_inputs, &view, &axis, n_ranks, ranks,
-                               &max_bytes, err);
-    if (status != MIST_OK)
-        goto out;
-    write_memory_settings(stream, options, max_bytes, n_ranks, ranks);
+    write_panel_titles(stream, &view, inputs, NULL, note);
+    write_memory_data(stream, &view, &axis);
+    write_memory_settings(stream, &view, options);
     fputs(mist_script_memory, stream);
 out:
-    free(ranks);
     mist_plot_view_fini(&view);
     return status;
 }

@@ -1,16 +1,18 @@
 /*
- * What a picture of timelines shows: lanes, spans, the time axis. See internal.h.
+ * What a picture of timelines shows: lanes, tasks, the time axis. See internal.h.
  *
- * Tasks of one lane that would look like one are merged before they are drawn, which
- * bounds the size of a picture by its resolution instead of by the number of tasks.
+ * Ranks that do the same at the same times are one row, whether a replay left the others
+ * out (mist_timeline_row.n_ranks) or wrote all of them.
  */
 #include "plots/internal.h"
 
 #include "core/memory.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+
+#define EQUAL_FRAC                                                                       \
+    1e-6 /* of the time axis: times that are no further apart are the same */
 
 const struct mist_plot_group_look mist_plot_groups[MIST_N_GROUPS] = {
     [MIST_GROUP_FORWARD] = {"forward", 'f', 0x0072B2, 0xFFFFFF},
@@ -62,18 +64,195 @@ void mist_plot_view_fini(struct mist_plot_view *view)
 {
     free(view->lanes);
     free(view->spans);
+    free(view->first_span);
     free(view->origin_s);
+    free(view->end_s);
     *view = (struct mist_plot_view){0};
 }
 
-/* Spans before lanes are known carry the row's lane as rank and stream. */
-static int compare_lanes(const void *a_any, const void *b_any)
+/* ------------------------------------------------------------------------------- tasks */
+
+/* A rank of the picture, and for how many it stands. */
+struct rank {
+    int rank, n_ranks;
+};
+
+struct ranks {
+    size_t n, capacity;
+    struct rank *items;           /* owned; ascending */
+    int (*lanes)[MIST_N_STREAMS]; /* owned; [n] into the view's lanes; -1: none */
+};
+
+static int64_t behind_ranks(const struct mist_timeline_row *row)
 {
-    const struct mist_plot_lane *a = a_any, *b = b_any;
+    return (int64_t)row->rank + (row->n_ranks > 1 ? row->n_ranks : 1);
+}
+
+static bool is_chosen(const struct mist_plot_ranks *ranks,
+                      const struct mist_timeline_row *row)
+{
+    for (int i = 0; i < ranks->n_ranges; i++)
+        if (ranks->low[i] < behind_ranks(row) && ranks->high[i] >= row->rank)
+            return true;
+    return ranks->n_ranges == 0;
+}
+
+static bool is_visible(const struct mist_plot_view *view,
+                       const struct mist_timeline_row *row, double origin_s,
+                       const struct mist_plot_ranks *ranks)
+{
+    return row->end_s > row->start_s && row->end_s - origin_s > view->from_s &&
+           row->start_s - origin_s < view->to_s && is_chosen(ranks, row);
+}
+
+/* Sets origins, ends and the end of the time axis. */
+static enum mist_status find_times(struct mist_plot_view *view,
+                                   const struct mist_plot_input *inputs,
+                                   const struct mist_plot_options *options,
+                                   struct mist_err *err)
+{
+    view->origin_s = calloc((size_t)view->n_inputs, sizeof *view->origin_s);
+    view->end_s = calloc((size_t)view->n_inputs, sizeof *view->end_s);
+    if (!view->origin_s || !view->end_s)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d timelines",
+                            view->n_inputs);
+    view->from_s = options->from_s;
+    view->to_s = options->to_s;
+    for (int i = 0; i < view->n_inputs; i++) {
+        mist_timeline_span(inputs[i].timeline, &view->origin_s[i], &view->end_s[i]);
+        view->end_s[i] -= view->origin_s[i];
+        if (options->to_s <= 0)
+            view->to_s = fmax(view->to_s, view->end_s[i]);
+    }
+    return MIST_OK;
+}
+
+/* By rank; the one that stands for most first. */
+static int compare_ranks(const void *a_any, const void *b_any)
+{
+    const struct rank *a = a_any, *b = b_any;
 
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
-    return (a->stream > b->stream) - (a->stream < b->stream);
+    return (a->n_ranks < b->n_ranks) - (a->n_ranks > b->n_ranks);
+}
+
+/* Each rank once; those that another timeline has stand for themselves. */
+static void unite_ranks(struct ranks *ranks)
+{
+    size_t n = 0;
+
+    qsort(ranks->items, ranks->n, sizeof *ranks->items, compare_ranks);
+    for (size_t i = 0; i < ranks->n; i++)
+        if (n == 0 || ranks->items[n - 1].rank != ranks->items[i].rank)
+            ranks->items[n++] = ranks->items[i];
+    ranks->n = n;
+    for (size_t i = 0; i < n; i++) {
+        struct rank *rank = &ranks->items[i];
+        int64_t behind = (int64_t)rank->rank + rank->n_ranks;
+        for (size_t k = i + 1; k < n && ranks->items[k].rank < behind; k++)
+            rank->n_ranks--;
+    }
+}
+
+/* Collects the ranks that have a visible task. */
+static enum mist_status find_ranks(const struct mist_plot_view *view,
+                                   const struct mist_plot_input *inputs,
+                                   const struct mist_plot_options *options,
+                                   struct ranks *ranks, struct mist_err *err)
+{
+    for (int i = 0; i < view->n_inputs; i++) {
+        const struct mist_timeline *timeline = inputs[i].timeline;
+        for (size_t j = 0; j < timeline->n_rows; j++) {
+            const struct mist_timeline_row *row = &timeline->rows[j];
+            if (!is_visible(view, row, view->origin_s[i], &options->ranks) ||
+                (ranks->n > 0 && ranks->items[ranks->n - 1].rank == row->rank))
+                continue;
+            struct rank *items =
+                mist_grow(ranks->items, &ranks->capacity, ranks->n + 1, sizeof *items);
+            if (!items)
+                return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for ranks");
+            ranks->items = items;
+            items[ranks->n++] =
+                (struct rank){row->rank, (int)(behind_ranks(row) - row->rank)};
+        }
+    }
+    if (ranks->n == 0)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "no task of the chosen ranks is between %g s and %g s",
+                            view->from_s, view->to_s);
+    unite_ranks(ranks);
+    ranks->lanes = calloc(ranks->n, sizeof *ranks->lanes);
+    if (!ranks->lanes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for ranks");
+    return MIST_OK;
+}
+
+/* The first of the ranks from `rank` on. */
+static size_t first_rank(const struct ranks *ranks, int rank)
+{
+    size_t low = 0, high = ranks->n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (ranks->items[middle].rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Adds a task to the lanes of the ranks that it speaks of. */
+static enum mist_status add_task(struct mist_plot_view *view, int i_input,
+                                 const struct mist_timeline_row *row,
+                                 const struct ranks *ranks, enum mist_stream stream,
+                                 struct mist_err *err)
+{
+    for (size_t k = first_rank(ranks, row->rank);
+         k < ranks->n && ranks->items[k].rank < behind_ranks(row); k++) {
+        struct mist_plot_span *spans = mist_grow(view->spans, &view->spans_capacity,
+                                                 view->n_spans + 1, sizeof *spans);
+        if (!spans)
+            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu tasks",
+                                view->n_spans + 1);
+        view->spans = spans;
+        spans[view->n_spans++] = (struct mist_plot_span){
+            .i_input = i_input,
+            .i_lane = (int)k * MIST_N_STREAMS + (int)stream, /* until lanes are known */
+            .group = mist_plot_group_of(row->kind),
+            .micro_batch = row->micro_batch,
+            .iteration = row->iteration,
+            .task = row->task,
+            .live_bytes = row->device_live_bytes,
+            .start_s = fmax(row->start_s - view->origin_s[i_input], view->from_s),
+            .end_s = fmin(row->end_s - view->origin_s[i_input], view->to_s)};
+        ranks->lanes[k][stream] = 1;
+    }
+    return MIST_OK;
+}
+
+/* The lanes that have a task. */
+static enum mist_status make_lanes(struct mist_plot_view *view, struct ranks *ranks,
+                                   struct mist_err *err)
+{
+    view->lanes = calloc(ranks->n * MIST_N_STREAMS, sizeof *view->lanes);
+    if (!view->lanes)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for lanes");
+    for (size_t k = 0; k < ranks->n; k++)
+        for (int s = 0; s < MIST_N_STREAMS; s++)
+            if (ranks->lanes[k][s]) {
+                ranks->lanes[k][s] = view->n_lanes;
+                view->lanes[view->n_lanes++] =
+                    (struct mist_plot_lane){.rank = ranks->items[k].rank,
+                                            .n_ranks = ranks->items[k].n_ranks,
+                                            .stream = (enum mist_stream)s};
+            }
+    for (size_t i = 0; i < view->n_spans; i++) {
+        int at = view->spans[i].i_lane;
+        view->spans[i].i_lane = ranks->lanes[at / MIST_N_STREAMS][at % MIST_N_STREAMS];
+    }
+    return MIST_OK;
 }
 
 static int compare_spans(const void *a_any, const void *b_any)
@@ -86,148 +265,232 @@ static int compare_spans(const void *a_any, const void *b_any)
         return a->i_lane < b->i_lane ? -1 : 1;
     if (a->start_s != b->start_s)
         return a->start_s < b->start_s ? -1 : 1;
-    return (a->end_s > b->end_s) - (a->end_s < b->end_s);
+    return (a->task > b->task) - (a->task < b->task);
 }
 
-static bool is_visible(const struct mist_plot_view *view,
-                       const struct mist_timeline_row *row, double origin_s,
-                       const struct mist_plot_ranks *ranks)
+/* Sorts the tasks, and notes where those of each lane begin. */
+static enum mist_status sort_spans(struct mist_plot_view *view, struct mist_err *err)
 {
-    return row->end_s > row->start_s && row->end_s - origin_s > view->from_s &&
-           row->start_s - origin_s < view->to_s && mist_plot_has_rank(ranks, row->rank);
-}
+    size_t n = (size_t)view->n_inputs * (size_t)view->n_lanes, i = 0;
 
-/* Sets origins and the end of the time axis. */
-static enum mist_status find_times(struct mist_plot_view *view,
-                                   const struct mist_plot_input *inputs, int n_inputs,
-                                   const struct mist_plot_options *options,
-                                   struct mist_err *err)
-{
-    view->origin_s = calloc((size_t)n_inputs, sizeof *view->origin_s);
-    if (!view->origin_s)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d timelines",
-                            n_inputs);
-    view->from_s = options->from_s;
-    view->to_s = options->to_s;
-    for (int i = 0; i < n_inputs; i++) {
-        double end_s;
-        mist_timeline_span(inputs[i].timeline, &view->origin_s[i], &end_s);
-        if (options->to_s <= 0)
-            view->to_s = fmax(view->to_s, end_s - view->origin_s[i]);
-    }
-    return MIST_OK;
-}
-
-/* Collects the lanes that have a visible task, sorted, each once. */
-static enum mist_status find_lanes(struct mist_plot_view *view,
-                                   const struct mist_plot_input *inputs, int n_inputs,
-                                   const struct mist_plot_options *options,
-                                   struct mist_err *err)
-{
-    for (int i = 0; i < n_inputs; i++) {
-        const struct mist_timeline *timeline = inputs[i].timeline;
-        for (size_t j = 0; j < timeline->n_rows; j++) {
-            const struct mist_timeline_row *row = &timeline->rows[j];
-            struct mist_plot_lane lane = {row->rank, row->stream};
-            if (!is_visible(view, row, view->origin_s[i], &options->ranks) ||
-                (view->n_lanes > 0 &&
-                 compare_lanes(&lane, &view->lanes[view->n_lanes - 1]) == 0))
-                continue;
-            struct mist_plot_lane *lanes =
-                mist_grow(view->lanes, &view->lanes_capacity, (size_t)view->n_lanes + 1,
-                          sizeof *lanes);
-            if (!lanes)
-                return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for lanes");
-            view->lanes = lanes;
-            lanes[view->n_lanes++] = lane;
-        }
-    }
-    if (view->n_lanes == 0)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "no task of the chosen ranks is between %g s and %g s",
-                            view->from_s, view->to_s);
-    qsort(view->lanes, (size_t)view->n_lanes, sizeof *view->lanes, compare_lanes);
-    int n = 1;
-    for (int i = 1; i < view->n_lanes; i++)
-        if (compare_lanes(&view->lanes[i], &view->lanes[n - 1]) != 0)
-            view->lanes[n++] = view->lanes[i];
-    view->n_lanes = n;
-    return MIST_OK;
-}
-
-/* One span per visible task. */
-static enum mist_status collect_spans(struct mist_plot_view *view,
-                                      const struct mist_plot_input *inputs, int n_inputs,
-                                      const struct mist_plot_options *options,
-                                      struct mist_err *err)
-{
-    for (int i = 0; i < n_inputs; i++) {
-        for (size_t j = 0; j < inputs[i].timeline->n_rows; j++) {
-            const struct mist_timeline_row *row = &inputs[i].timeline->rows[j];
-            struct mist_plot_lane key = {row->rank, row->stream};
-            if (!is_visible(view, row, view->origin_s[i], &options->ranks))
-                continue;
-            const struct mist_plot_lane *lane = bsearch(
-                &key, view->lanes, (size_t)view->n_lanes, sizeof key, compare_lanes);
-            assert(lane);
-            struct mist_plot_span *spans = mist_grow(view->spans, &view->spans_capacity,
-                                                     view->n_spans + 1, sizeof *spans);
-            if (!spans)
-                return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu tasks",
-                                    view->n_spans + 1);
-            view->spans = spans;
-            spans[view->n_spans++] = (struct mist_plot_span){
-                .i_input = i,
-                .i_lane = (int)(lane - view->lanes),
-                .group = mist_plot_group_of(row->kind),
-                .micro_batch = row->micro_batch,
-                .iteration = row->iteration,
-                .start_s = fmax(row->start_s - view->origin_s[i], view->from_s),
-                .end_s = fmin(row->end_s - view->origin_s[i], view->to_s)};
-        }
-    }
-    return MIST_OK;
-}
-
-static void merge_spans(struct mist_plot_view *view, double gap_s)
-{
-    size_t n = 0;
-
+    view->first_span = calloc(n + 1, sizeof *view->first_span);
+    if (!view->first_span)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for lanes");
     qsort(view->spans, view->n_spans, sizeof *view->spans, compare_spans);
-    for (size_t i = 0; i < view->n_spans; i++) {
-        struct mist_plot_span *last = n ? &view->spans[n - 1] : NULL;
-        const struct mist_plot_span *span = &view->spans[i];
-        if (last && last->i_input == span->i_input && last->i_lane == span->i_lane &&
-            last->group == span->group && last->micro_batch == span->micro_batch &&
-            last->iteration == span->iteration && span->start_s - last->end_s <= gap_s)
-            last->end_s = span->end_s;
-        else
-            view->spans[n++] = *span;
+    for (size_t k = 0; k < n; k++) {
+        view->first_span[k] = i;
+        while (i < view->n_spans &&
+               (size_t)view->spans[i].i_input * (size_t)view->n_lanes +
+                       (size_t)view->spans[i].i_lane ==
+                   k)
+            i++;
     }
-    view->n_spans = n;
+    view->first_span[n] = i;
+    return MIST_OK;
 }
+
+static enum mist_status collect(struct mist_plot_view *view,
+                                const struct mist_plot_input *inputs,
+                                const struct mist_plot_options *options, bool by_rank,
+                                struct ranks *ranks, struct mist_err *err)
+{
+    enum mist_status status = find_times(view, inputs, options, err);
+
+    if (status == MIST_OK)
+        status = find_ranks(view, inputs, options, ranks, err);
+    for (int i = 0; i < view->n_inputs && status == MIST_OK; i++)
+        for (size_t j = 0; j < inputs[i].timeline->n_rows && status == MIST_OK; j++) {
+            const struct mist_timeline_row *row = &inputs[i].timeline->rows[j];
+            if (is_visible(view, row, view->origin_s[i], &options->ranks))
+                status = add_task(view, i, row, ranks,
+                                  by_rank ? MIST_STREAM_COMPUTE : row->stream, err);
+        }
+    if (status == MIST_OK)
+        status = make_lanes(view, ranks, err);
+    return status == MIST_OK ? sort_spans(view, err) : status;
+}
+
+/* --------------------------------------------------------------------------- rows less */
+
+int mist_plot_view_rank_end(const struct mist_plot_view *view, int i_lane)
+{
+    int rank = view->lanes[i_lane].rank;
+
+    while (i_lane < view->n_lanes && view->lanes[i_lane].rank == rank)
+        i_lane++;
+    return i_lane;
+}
+
+static int count_rows(const struct mist_plot_view *view)
+{
+    int n = 0;
+
+    for (int i = 0; i < view->n_lanes; i = mist_plot_view_rank_end(view, i))
+        n++;
+    return n;
+}
+
+void mist_plot_view_keep(struct mist_plot_view *view)
+{
+    size_t n_spans = 0, at = 0;
+    int n = 0, n_all = view->n_lanes;
+
+    for (int i = 0; i < n_all; i++)
+        n += view->lanes[i].is_kept;
+    /* What is written never passes what is still to be read. */
+    for (int i = 0; i < view->n_inputs; i++)
+        for (int lane = 0, kept = 0; lane < n_all; lane++) {
+            size_t k = (size_t)i * (size_t)n_all + (size_t)lane;
+            size_t first = view->first_span[k], end = view->first_span[k + 1];
+            if (!view->lanes[lane].is_kept)
+                continue;
+            view->first_span[at++] = n_spans;
+            for (size_t s = first; s < end; s++) {
+                view->spans[n_spans] = view->spans[s];
+                view->spans[n_spans++].i_lane = kept;
+            }
+            kept++;
+        }
+    view->first_span[at] = view->n_spans = n_spans;
+    view->n_lanes = 0;
+    for (int i = 0; i < n_all; i++)
+        if (view->lanes[i].is_kept)
+            view->lanes[view->n_lanes++] = view->lanes[i];
+}
+
+static bool has_same_spans(const struct mist_plot_view *view, int a, int b, bool by_rank)
+{
+    double near_s = EQUAL_FRAC * (view->to_s - view->from_s);
+
+    for (int i = 0; i < view->n_inputs; i++) {
+        size_t n_a, n_b;
+        const struct mist_plot_span *x = mist_plot_lane_spans(view, i, a, &n_a);
+        const struct mist_plot_span *y = mist_plot_lane_spans(view, i, b, &n_b);
+        if (n_a != n_b)
+            return false;
+        for (size_t k = 0; k < n_a; k++)
+            if (x[k].group != y[k].group || x[k].micro_batch != y[k].micro_batch ||
+                x[k].iteration != y[k].iteration ||
+                !(fabs(x[k].start_s - y[k].start_s) <= near_s) ||
+                !(fabs(x[k].end_s - y[k].end_s) <= near_s) ||
+                (by_rank && x[k].live_bytes != y[k].live_bytes))
+                return false;
+    }
+    return true;
+}
+
+/* a, b: the first lanes of two ranks. */
+static bool are_equal(const struct mist_plot_view *view, int a, int b, bool by_rank)
+{
+    int n = mist_plot_view_rank_end(view, a) - a;
+
+    if (mist_plot_view_rank_end(view, b) - b != n)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (view->lanes[a + i].stream != view->lanes[b + i].stream ||
+            !has_same_spans(view, a + i, b + i, by_rank))
+            return false;
+    return true;
+}
+
+/* The first of equal ranks stands for all of them. */
+static void unite_equal(struct mist_plot_view *view, bool by_rank)
+{
+    for (int b = 0, end; b < view->n_lanes; b = end) {
+        int a = 0;
+        end = mist_plot_view_rank_end(view, b);
+        while (a < b && !(view->lanes[a].is_kept && are_equal(view, a, b, by_rank)))
+            a = mist_plot_view_rank_end(view, a);
+        for (int i = b; i < end; i++) {
+            view->lanes[i].is_kept = a == b;
+            if (a < b)
+                view->lanes[a + i - b].n_ranks += view->lanes[i].n_ranks;
+        }
+    }
+    mist_plot_view_keep(view);
+}
+
+/* ------------------------------------------------------------------------------- views */
 
 enum mist_status mist_plot_view_init(struct mist_plot_view *view,
                                      const struct mist_plot_input *inputs, int n_inputs,
                                      const struct mist_plot_options *options,
-                                     double gap_frac, bool joins_backward,
-                                     struct mist_err *err)
+                                     bool by_rank, struct mist_err *err)
 {
-    *view = (struct mist_plot_view){0};
-    enum mist_status status = find_times(view, inputs, n_inputs, options, err);
+    struct ranks ranks = {0};
 
-    if (status == MIST_OK)
-        status = find_lanes(view, inputs, n_inputs, options, err);
-    if (status == MIST_OK)
-        status = collect_spans(view, inputs, n_inputs, options, err);
+    *view = (struct mist_plot_view){.n_inputs = n_inputs, .every = 1};
+    enum mist_status status = collect(view, inputs, options, by_rank, &ranks, err);
+    free(ranks.items);
+    free(ranks.lanes);
     if (status != MIST_OK) {
         mist_plot_view_fini(view);
         return status;
     }
-    for (size_t i = 0; joins_backward && i < view->n_spans; i++)
-        if (view->spans[i].group == MIST_GROUP_RECOMPUTE ||
-            view->spans[i].group == MIST_GROUP_BACKWARD_WEIGHT)
-            view->spans[i].group = MIST_GROUP_BACKWARD;
-    merge_spans(view, gap_frac * (view->to_s - view->from_s));
+    unite_equal(view, by_rank);
+    view->n_rows = count_rows(view);
     return MIST_OK;
+}
+
+void mist_plot_view_fit(struct mist_plot_view *view, int max_lanes, int max_rows)
+{
+    int n_compute = 0, i_row = 0;
+
+    for (int i = 0; i < view->n_lanes; i++)
+        n_compute += view->lanes[i].stream == MIST_STREAM_COMPUTE;
+    if (view->n_lanes > max_lanes && n_compute > 0 && n_compute < view->n_lanes) {
+        view->is_compute_only = true;
+        for (int i = 0; i < view->n_lanes; i++)
+            view->lanes[i].is_kept = view->lanes[i].stream == MIST_STREAM_COMPUTE;
+        mist_plot_view_keep(view);
+    }
+    int n_rows = count_rows(view);
+    if (n_rows <= max_rows)
+        return;
+    view->every = (n_rows + max_rows - 1) / max_rows;
+    for (int i = 0, end; i < view->n_lanes; i = end, i_row++)
+        for (end = mist_plot_view_rank_end(view, i); i < end; i++)
+            view->lanes[i].is_kept = i_row % view->every == 0;
+    mist_plot_view_keep(view);
+}
+
+const char *mist_plot_view_note(const struct mist_plot_view *view, char *text,
+                                size_t size)
+{
+    char every[40] = "";
+
+    text[0] = '\0';
+    if (view->every > 1)
+        snprintf(every, sizeof every, ", one in %d", view->every);
+    if (view->is_compute_only || view->every > 1)
+        snprintf(text, size, "of %d ranks that differ%s%s", view->n_rows, every,
+                 view->is_compute_only ? ", the compute streams alone" : "");
+    return text;
+}
+
+const char *mist_plot_rank_name(const struct mist_plot_lane *lane, char *text,
+                                size_t size)
+{
+    int n = snprintf(text, size, "rank %d", lane->rank);
+
+    if (lane->n_ranks > 1)
+        snprintf(text + n, size - (size_t)n, ", of %d", lane->n_ranks);
+    return text;
+}
+
+double mist_plot_busy_frac(const struct mist_plot_view *view, int i_input)
+{
+    double busy_s = 0, n_ranks = 0;
+
+    for (int i = 0; i < view->n_lanes; i++) {
+        const struct mist_plot_lane *lane = &view->lanes[i];
+        size_t n;
+        const struct mist_plot_span *spans = mist_plot_lane_spans(view, i_input, i, &n);
+        if (lane->stream != MIST_STREAM_COMPUTE || n == 0)
+            continue;
+        for (size_t k = 0; k < n; k++)
+            busy_s += (spans[k].end_s - spans[k].start_s) * lane->n_ranks;
+        n_ranks += lane->n_ranks;
+    }
+    return n_ranks > 0 ? busy_s / (n_ranks * (view->to_s - view->from_s)) : 0;
 }

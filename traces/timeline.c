@@ -70,6 +70,7 @@ enum {
     COLUMN_END,
     COLUMN_BYTES,
     COLUMN_LIVE_BYTES,
+    COLUMN_N_RANKS, /* written only where a row speaks of several */
     N_COLUMNS
 };
 
@@ -85,6 +86,7 @@ static const struct mist_csv_column COLUMNS[N_COLUMNS] = {
     {"end_s", MIST_CSV_REQUIRED},
     {"bytes", MIST_CSV_REQUIRED},
     {"device_live_bytes", MIST_CSV_REQUIRED},
+    {"n_ranks", MIST_CSV_OPTIONAL},
 };
 
 /* ---- words ---- */
@@ -190,6 +192,8 @@ static bool row_is_sound(const struct mist_timeline_row *row, struct fault *faul
         return fail(fault, COLUMN_BYTES, "must be 0 or more");
     if (row->device_live_bytes < 0)
         return fail(fault, COLUMN_LIVE_BYTES, "must be 0 or more");
+    if (row->n_ranks < 0 || row->n_ranks > INT_MAX - row->rank)
+        return fail(fault, COLUMN_N_RANKS, "is no number of ranks");
     return true;
 }
 
@@ -354,8 +358,11 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
     status = mist_csv_get_int64(csv, i, COLUMN_BYTES, 0, INT64_MAX, &row->bytes, err);
     if (status != MIST_OK)
         return status;
-    return mist_csv_get_int64(csv, i, COLUMN_LIVE_BYTES, 0, INT64_MAX,
-                              &row->device_live_bytes, err);
+    status = mist_csv_get_int64(csv, i, COLUMN_LIVE_BYTES, 0, INT64_MAX,
+                                &row->device_live_bytes, err);
+    if (status != MIST_OK || !mist_csv_text(csv, i, COLUMN_N_RANKS)[0])
+        return status;
+    return get_int(csv, i, COLUMN_N_RANKS, 1, &row->n_ranks, err);
 }
 
 /* Fills an initialised timeline from a table and checks it. */
@@ -402,7 +409,16 @@ enum mist_status mist_timeline_load(struct mist_timeline *timeline, const char *
     return status;
 }
 
-static void write_row(struct mist_csv_writer *writer, const struct mist_timeline_row *row)
+static bool has_several_ranks(const struct mist_timeline *timeline)
+{
+    for (size_t i = 0; i < timeline->n_rows; i++)
+        if (timeline->rows[i].n_ranks > 1)
+            return true;
+    return false;
+}
+
+static void write_row(struct mist_csv_writer *writer, const struct mist_timeline_row *row,
+                      bool has_n_ranks)
 {
     mist_csv_add_int64(writer, row->rank);
     mist_csv_add_text(writer, STREAM_NAMES[row->stream]);
@@ -415,6 +431,8 @@ static void write_row(struct mist_csv_writer *writer, const struct mist_timeline
     mist_csv_add_double(writer, row->end_s);
     mist_csv_add_int64(writer, row->bytes);
     mist_csv_add_int64(writer, row->device_live_bytes);
+    if (has_n_ranks)
+        mist_csv_add_int64(writer, row->n_ranks > 1 ? row->n_ranks : 1);
     mist_csv_end_row(writer);
 }
 
@@ -424,16 +442,18 @@ enum mist_status mist_timeline_save(const struct mist_timeline *timeline,
 {
     struct mist_csv_writer writer = {0};
     const char *names[N_COLUMNS];
+    bool has_n_ranks = has_several_ranks(timeline);
     enum mist_status status = mist_timeline_check(timeline, err);
 
     if (status != MIST_OK)
         return status;
     for (int i = 0; i < N_COLUMNS; i++)
         names[i] = COLUMNS[i].name;
-    status = mist_csv_writer_open(&writer, path, overwrite, names, N_COLUMNS, err);
+    status = mist_csv_writer_open(&writer, path, overwrite, names,
+                                  has_n_ranks ? N_COLUMNS : COLUMN_N_RANKS, err);
     if (status != MIST_OK)
         return status;
     for (size_t i = 0; i < timeline->n_rows; i++)
-        write_row(&writer, &timeline->rows[i]);
+        write_row(&writer, &timeline->rows[i], has_n_ranks);
     return mist_csv_writer_commit(&writer, err);
 }

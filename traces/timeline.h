@@ -3,7 +3,7 @@
  *
  * One row per task, the same columns whether a simulator predicted the row or an executor
  * measured it, so that the two can be compared task by task. As a file it is CSV (see
- * traces/README.md) with exactly these columns:
+ * traces/README.md) with these columns, and n_ranks where a row speaks of several ranks:
  *
  *   rank,stream,kind,layer,micro_batch,iteration,task,start_s,end_s,bytes,device_live_bytes
  *
@@ -116,6 +116,7 @@ struct mist_timeline_row {
     double end_s;              /* >= start_s */
     int64_t bytes;             /* moved by the task; 0 for computation */
     int64_t device_live_bytes; /* in the device arena while the task runs; 0: unknown */
+    int n_ranks; /* that do the same, from rank on, of which a replay wrote this one; 0: 1 */
 };
 
 struct mist_timeline {

@@ -28,6 +28,7 @@ struct run {
     const struct mist_replay_options *options;
     const struct mist_replay_doubt *doubt;
     const struct mist_rank_set *set;
+    bool is_folded;
     struct mist_arena arena;
     struct mist_replay_graph graph;
     struct mist_event_device *devices; /* [n_ranks] */
@@ -323,6 +324,8 @@ static enum mist_status add_rows(const struct run *at, int32_t i_rank, double or
     const struct mist_schedule *schedule = mist_rank_schedule(at->set, i_rank);
     const double *start_s = at->events.start_s + at->recorded[i_rank];
     const double *end_s = at->events.end_s + at->recorded[i_rank];
+    const struct mist_stage_plan *stage = &at->plan->stages[schedule->i_stage];
+    int n_ranks = at->is_folded ? (int)mist_stage_n_ranks(stage) : 1;
     enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++) {
@@ -339,6 +342,7 @@ static enum mist_status add_rows(const struct run *at, int32_t i_rank, double or
             .end_s = end_s[i] - origin_s,
             .bytes = task->bytes,
             .device_live_bytes = live[i],
+            .n_ranks = n_ranks,
         };
         status = mist_timeline_add(timeline, &row, at->err);
     }
@@ -466,6 +470,7 @@ enum mist_status mist_replay_run_ranks(const struct mist_plan *plan,
         .options = options ? options : &defaults,
         .doubt = doubt ? doubt : &no_doubt,
         .set = ranks,
+        .is_folded = is_folded,
         .err = err,
     };
     struct mist_replay_result result = {.is_folded = is_folded};
