@@ -47,7 +47,7 @@ static void format_real(enum mist_human_format format, double value, char *text)
         mist_format_time_s(text, TEXT_BYTES, 1e-6 * value);
         break;
     case MIST_HUMAN_FRAC:
-        snprintf(text, TEXT_BYTES, "%.1f %%", 100 * value);
+        mist_format_percent(text, TEXT_BYTES, 100 * value, 1, false);
         break;
     }
 }

@@ -77,6 +77,9 @@ struct mist_tool {
     size_t n_options;            /* at most MIST_OPTIONS_MAX */
     const char *positional_name; /* "PLAN"; NULL when there are none */
     const char *positional_help;
+    const char *const
+        *first_words; /* what the first positional is one of, NULL-terminated;
+                                       NULL: a file, like all others */
     int positional_min, positional_max; /* max -1: any number */
     const char *exit_text; /* more exit codes, "  4  no plan fits\n"; NULL: none */
     const char *manual;    /* what the man page says beside the table; NULL: nothing */

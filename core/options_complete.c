@@ -26,10 +26,10 @@ static enum value value_of(const struct mist_option *option)
     return VALUE_OTHER;
 }
 
-static void print_words(const struct mist_option *option, FILE *stream)
+static void print_words(const char *const *words, FILE *stream)
 {
-    for (int i = 0; option->choices[i]; i++)
-        fprintf(stream, "%s%s", i ? " " : "", option->choices[i]);
+    for (int i = 0; words[i]; i++)
+        fprintf(stream, "%s%s", i ? " " : "", words[i]);
 }
 
 /* The inside of a text in single quotes: what is in `escaped` behind a backslash, a quote
@@ -69,6 +69,26 @@ static void print_bash_case(const struct mist_tool *tool, enum value value,
         fprintf(stream, ") %s; return ;;\n", compgen);
 }
 
+/* Files, behind one of the first words if the tool has them. */
+static void print_bash_positionals(const struct mist_tool *tool, FILE *stream)
+{
+    if (tool->first_words) {
+        fputs("    local words=\"", stream);
+        print_words(tool->first_words, stream);
+        fputs("\"\n"
+              "    for before in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+              "        if [[ \" $words \" == *\" $before \"* ]]; then words=; fi\n"
+              "    done\n"
+              "    if [[ $words ]]; then\n"
+              "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+              "        return\n"
+              "    fi\n",
+              stream);
+    }
+    if (tool->positional_name)
+        fputs("    mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n", stream);
+}
+
 static void print_bash(const struct mist_tool *tool, const char *function, FILE *stream)
 {
     fprintf(
@@ -85,7 +105,7 @@ static void print_bash(const struct mist_tool *tool, const char *function, FILE 
         if (value_of(option) != VALUE_WORD)
             continue;
         fprintf(stream, "    --%s) mapfile -t COMPREPLY < <(compgen -W \"", option->name);
-        print_words(option, stream);
+        print_words(option->choices, stream);
         fputs("\" -- \"$word\"); return ;;\n", stream);
     }
     print_bash_case(tool, VALUE_FILE, "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")",
@@ -99,14 +119,9 @@ static void print_bash(const struct mist_tool *tool, const char *function, FILE 
           stream);
     for (size_t i = 0; i < tool->n_options + N_ABOUT; i++)
         fprintf(stream, "%s--%s", i ? " " : "", mist_options_row(tool, i)->name);
-    fprintf(stream,
-            "\" -- \"$word\") ;;\n"
-            "    *) %s ;;\n"
-            "    esac\n}\n"
-            "complete -o filenames -F %s %s\n",
-            tool->positional_name ? "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")"
-                                  : ":",
-            function, tool->name);
+    fputs("\" -- \"$word\"); return ;;\n    esac\n", stream);
+    print_bash_positionals(tool, stream);
+    fprintf(stream, "}\ncomplete -o filenames -F %s %s\n", function, tool->name);
 }
 
 /* ---- zsh ---- */
@@ -125,7 +140,7 @@ static void print_zsh_value(const struct mist_option *option, FILE *stream)
     fputc(':', stream);
     if (value == VALUE_WORD) {
         fputc('(', stream);
-        print_words(option, stream);
+        print_words(option->choices, stream);
         fputc(')', stream);
     } else {
         fputs(actions[value], stream);
@@ -164,6 +179,11 @@ static void print_zsh(const struct mist_tool *tool, const char *function, FILE *
     fprintf(stream, "#compdef %s\n%s()\n{\n    _arguments -s -S", tool->name, function);
     for (size_t i = 0; i < tool->n_options + N_ABOUT; i++)
         print_zsh_option(mist_options_row(tool, i), stream);
+    if (tool->first_words) {
+        fputs(" \\\n    '1:KIND:(", stream);
+        print_words(tool->first_words, stream);
+        fputs(")'", stream);
+    }
     if (tool->positional_name) {
         fputs(" \\\n    '*:", stream);
         print_quoted(tool->positional_name, "\\:", "'\\''", stream);
@@ -195,7 +215,7 @@ static void print_fish_option(const struct mist_tool *tool,
     fputs(values[value], stream);
     if (value == VALUE_WORD) {
         fputs(" -a '", stream);
-        print_words(option, stream);
+        print_words(option->choices, stream);
         fputc('\'', stream);
     }
     fputs(" -d '", stream);
@@ -207,6 +227,14 @@ static void print_fish(const struct mist_tool *tool, FILE *stream)
 {
     if (!tool->positional_name)
         fprintf(stream, "complete -c %s -f\n", tool->name);
+    if (tool->first_words) {
+        fprintf(stream, "complete -c %s -n 'not __fish_seen_subcommand_from ",
+                tool->name);
+        print_words(tool->first_words, stream);
+        fputs("' -f -a '", stream);
+        print_words(tool->first_words, stream);
+        fputs("'\n", stream);
+    }
     for (size_t i = 0; i < tool->n_options + N_ABOUT; i++)
         print_fish_option(tool, mist_options_row(tool, i), stream);
 }

@@ -246,6 +246,16 @@ char *mist_format_count(char *buffer, size_t size, double count)
     return buffer;
 }
 
+char *mist_format_percent(char *buffer, size_t size, double percent, int n_decimals,
+                          bool has_sign)
+{
+    snprintf(buffer, size, has_sign ? "%+.*f %%" : "%.*f %%", n_decimals, percent);
+    if ((buffer[0] == '-' || buffer[0] == '+') &&
+        buffer[1 + strspn(buffer + 1, "0.")] == ' ')
+        memmove(buffer, buffer + 1, strlen(buffer));
+    return buffer;
+}
+
 static void format_long_time(char *buffer, size_t size, const char *sign, double time_s)
 {
     if (time_s < 3599.5) {

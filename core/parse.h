@@ -14,6 +14,7 @@
 
 #include "core/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,10 @@ char *mist_format_bytes(char *buffer, size_t size,
 char *mist_format_time_s(char *buffer, size_t size,
                          double time_s); /* "3.20 ms", "2 h 05 min" */
 char *mist_format_count(char *buffer, size_t size, double count); /* "6.74 G", "512" */
+
+/* "-4.2 %", or "+4.2 %" if has_sign; what rounds to zero has no sign: "0.0 %". */
+char *mist_format_percent(char *buffer, size_t size, double percent, int n_decimals,
+                          bool has_sign);
 
 /* For machines: the shortest of %.15g, %.16g and %.17g
  * that reads back as the same double. */

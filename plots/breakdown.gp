@@ -3,7 +3,7 @@
 set multiplot title title_text
 set style fill solid 1.0 border rgb '#FFFFFF'
 set lmargin at screen left_edge; set rmargin at screen right_edge
-set key at screen right_edge, graph 1 left top vertical Left reverse font ',9' samplen 1 spacing 1.1
+set key at screen right_edge, graph 1 left top vertical font ',9' samplen 1 spacing 1.1
 set xrange [-0.6 : n_stages - 0.4]
 set yrange [0 : *]
 set grid noxtics

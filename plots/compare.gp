@@ -1,7 +1,7 @@
 # Predicted against measured: on the diagonal they are equal, the band is 10 % to its sides.
 # $points: measured predicted error_bar name side (of the name: 1 right, -1 left, 0 none)
 set title title_text
-set key top left Left reverse
+set key top left
 set xlabel 'measured (s)'
 set ylabel 'predicted (s)'
 if (is_log) { set logscale xy }

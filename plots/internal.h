@@ -145,6 +145,22 @@ int mist_plot_cells_run_end(const struct mist_plot_cells *cells,
 bool mist_plot_same_look(const struct mist_plot_view *view, size_t a, size_t b);
 bool mist_plot_same_pass(const struct mist_plot_view *view, size_t a, size_t b);
 
+#define MIST_PLOT_IDLE_COLOR 0xE6E6E6u
+
+/* What the tables of mist-sim say of the whole replay, in each of their rows. */
+#define MIST_PLOT_SIM_COLUMNS                                                            \
+    {"error_s", MIST_CSV_OPTIONAL}, {"extrapolated_frac", MIST_CSV_OPTIONAL},            \
+        {"tokens_per_s", MIST_CSV_OPTIONAL},                                             \
+        {"tokens_per_s_per_device", MIST_CSV_OPTIONAL},                                  \
+        {"flop_per_s_per_device", MIST_CSV_OPTIONAL},                                    \
+        {"model_flop_utilisation_frac", MIST_CSV_OPTIONAL},                              \
+        {"hardware_flop_utilisation_frac", MIST_CSV_OPTIONAL},                           \
+        {"device_bytes", MIST_CSV_OPTIONAL}, {"device_memory_bytes", MIST_CSV_OPTIONAL}, \
+        {"framework", MIST_CSV_OPTIONAL},                                                \
+    {                                                                                    \
+        "attention", MIST_CSV_OPTIONAL                                                   \
+    }
+
 /* The time axis: seconds times scale are in unit ("s", "ms" or "us"). */
 struct mist_plot_axis {
     double scale;
@@ -164,6 +180,10 @@ void mist_plot_write_quoted(FILE *stream, const char *text);
  */
 double mist_plot_text_em(const char *text);
 double mist_plot_em_pixels(double points);
+
+/* Sets n_keys, key_names and key_colors: the groups that are used, and the bubble. */
+void mist_plot_write_key(FILE *stream, const bool is_used[MIST_N_GROUPS],
+                         bool has_bubble);
 
 /* Like mist_plot_write_quoted(); of a text wider than em the middle is left out. */
 void mist_plot_write_fitted(FILE *stream, const char *text, double em);

@@ -9,7 +9,7 @@ set tmargin at screen 0.91
 set bmargin at screen 0.42
 set logscale y
 set ylabel 'time (us); points measured, lines fitted'
-set key top left Left reverse
+set key top left
 eval x_tics_blank
 plot for [s = 1 : n_names] $points using ($1 == s ? $2 : NaN):3 with points linetype ((s - 1) % 8 + 1) pointsize 0.8 title link_names[s], \
      for [s = 1 : n_names] $points using ($1 == s ? $2 : NaN):4 with lines linetype ((s - 1) % 8 + 1) notitle

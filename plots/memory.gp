@@ -15,7 +15,7 @@ do for [p = 1 : n_panels] {
     set bmargin at screen panel_bottoms[p]
     set title panel_titles[p] offset 0, -0.6
     if (p == n_panels) { set xlabel x_label; set format x '%g' } else { set xlabel ''; set format x '' }
-    if (p == 1) { set key at screen 0.5, screen key_y center top horizontal Left reverse font ',9' } else { unset key }
+    if (p == 1) { set key at screen 0.5, screen key_y center top horizontal font ',9' } else { unset key }
     plot for [r = 1 : n_ranks] $memory using ($1 == p && $2 == r ? $3 : NaN):($4 * per_gib) with steps linetype ((r - 1) % 8 + 1) dashtype dash(r) title rank_names[r], \
          for [k = 1 : has_limit] limit_gib * per_gib with lines linecolor rgb '#B00000' linewidth 2 dashtype 2 title limit_name
 }

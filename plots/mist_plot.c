@@ -82,6 +82,42 @@ static const char *const EXAMPLES[] = {
     NULL,
 };
 
+/* ---- kinds of pictures, in two families ---- */
+
+typedef enum mist_status
+timeline_function(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
+                  const struct mist_plot_options *options, enum mist_plot_format format,
+                  struct mist_err *err);
+typedef enum mist_status table_function(FILE *stream, const char *path,
+                                        const struct mist_plot_options *options,
+                                        enum mist_plot_format format,
+                                        struct mist_err *err);
+
+/* Word, writer of timelines or of a table; neither: Chrome trace. */
+#define KINDS_LIST(KIND)                                                                 \
+    KIND("timeline", mist_plot_write_timeline, NULL)                                     \
+    KIND("memory", mist_plot_write_memory, NULL)                                         \
+    KIND("breakdown", NULL, mist_plot_write_breakdown)                                   \
+    KIND("compare", NULL, mist_plot_write_compare)                                       \
+    KIND("differences", NULL, mist_plot_write_differences)                               \
+    KIND("errors", NULL, mist_plot_write_errors)                                         \
+    KIND("ablation", NULL, mist_plot_write_ablation)                                     \
+    KIND("sweep", NULL, mist_plot_write_sweep)                                           \
+    KIND("sensitivity", NULL, mist_plot_write_sensitivity)                               \
+    KIND("rent", NULL, mist_plot_write_rent)                                             \
+    KIND("pareto", NULL, mist_plot_write_pareto)                                         \
+    KIND("links", NULL, mist_plot_write_links)                                           \
+    KIND("chrome", NULL, NULL)
+
+#define KIND_ROW(word, timelines, table)  {word, timelines, table},
+#define KIND_WORD(word, timelines, table) word,
+static const struct kind {
+    const char *name;
+    timeline_function *write_timelines;
+    table_function *write_table;
+} KINDS[] = {KINDS_LIST(KIND_ROW)};
+static const char *const KIND_WORDS[] = {KINDS_LIST(KIND_WORD) NULL};
+
 extern const char mist_plot_manual[];
 MIST_EMBED(mist_plot_manual, "plots/mist_plot.man");
 
@@ -93,43 +129,13 @@ static const struct mist_tool TOOL = {
     .n_options = sizeof OPTIONS / sizeof *OPTIONS,
     .positional_name = "KIND FILE",
     .positional_help =
-        "timeline, memory (timelines, one above the other), breakdown, compare, errors, "
-        "ablation, sweep, sensitivity, rent, pareto, links (a table), chrome (a timeline "
-        "as "
-        "Chrome trace)",
+        "timeline, memory (timelines, one above the other), breakdown, compare, "
+        "differences, errors, ablation, sweep, sensitivity, rent, pareto, links (a "
+        "table), chrome (a timeline as Chrome trace)",
+    .first_words = KIND_WORDS,
     .positional_min = 2,
     .manual = mist_plot_manual,
     .positional_max = 1 + MAX_INPUTS,
-};
-
-/* ---- the two families of pictures ---- */
-
-typedef enum mist_status
-timeline_function(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                  const struct mist_plot_options *options, enum mist_plot_format format,
-                  struct mist_err *err);
-typedef enum mist_status table_function(FILE *stream, const char *path,
-                                        const struct mist_plot_options *options,
-                                        enum mist_plot_format format,
-                                        struct mist_err *err);
-
-static const struct kind {
-    const char *name;
-    timeline_function *write_timelines; /* one of the two; neither: Chrome trace */
-    table_function *write_table;
-} KINDS[] = {
-    {"timeline", mist_plot_write_timeline, NULL},
-    {"memory", mist_plot_write_memory, NULL},
-    {"breakdown", NULL, mist_plot_write_breakdown},
-    {"compare", NULL, mist_plot_write_compare},
-    {"errors", NULL, mist_plot_write_errors},
-    {"ablation", NULL, mist_plot_write_ablation},
-    {"sweep", NULL, mist_plot_write_sweep},
-    {"sensitivity", NULL, mist_plot_write_sensitivity},
-    {"rent", NULL, mist_plot_write_rent},
-    {"pareto", NULL, mist_plot_write_pareto},
-    {"links", NULL, mist_plot_write_links},
-    {"chrome", NULL, NULL},
 };
 
 static const struct kind *find_kind(const char *name)
@@ -138,6 +144,22 @@ static const struct kind *find_kind(const char *name)
         if (strcmp(KINDS[i].name, name) == 0)
             return &KINDS[i];
     return NULL;
+}
+
+static enum mist_status refuse_kind(const char *name, struct mist_err *err)
+{
+    char words[256] = "";
+
+    for (int i = 0; KIND_WORDS[i]; i++) {
+        size_t n = strlen(words);
+        snprintf(words + n, sizeof words - n, "%s%s",
+                 i == 0              ? ""
+                 : KIND_WORDS[i + 1] ? ", "
+                                     : " or ",
+                 KIND_WORDS[i]);
+    }
+    return mist_err_set(err, MIST_ERR_USAGE, "'%s' is no kind of picture, expected %s",
+                        name, words);
 }
 
 /* The size of the terminal, or one that fits in a mail. */
@@ -234,11 +256,7 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
     const struct kind *kind = find_kind(files.items[0]);
     int n_files = files.n - 1;
     if (!kind)
-        return mist_err_set(
-            err, MIST_ERR_USAGE,
-            "'%s' is no kind of picture, expected timeline, memory, breakdown, compare, "
-            "errors, ablation, sweep, sensitivity, rent, pareto, links or chrome",
-            files.items[0]);
+        return refuse_kind(files.items[0], err);
     if (!kind->write_timelines && n_files != 1)
         return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", kind->name,
                             n_files);

@@ -88,6 +88,12 @@ mist_plot_write_errors(FILE *stream, const char *path,
                        const struct mist_plot_options *options,
                        enum mist_plot_format format, struct mist_err *err);
 
+/* path: what mist-sim --compare --csv prints. */
+MIST_MUST_CHECK enum mist_status
+mist_plot_write_differences(FILE *stream, const char *path,
+                            const struct mist_plot_options *options,
+                            enum mist_plot_format format, struct mist_err *err);
+
 /* path: what mist-sim --explain --csv prints. */
 MIST_MUST_CHECK enum mist_status
 mist_plot_write_breakdown(FILE *stream, const char *path,

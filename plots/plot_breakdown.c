@@ -71,26 +71,11 @@ static enum mist_status read_table(const char *path, struct parts *time,
                                    struct mist_err *err)
 {
     static const struct mist_csv_column columns[] = {
-        [STAGE] = {"stage", MIST_CSV_REQUIRED},
-        [OF] = {"of", MIST_CSV_REQUIRED},
-        [PART] = {"part", MIST_CSV_REQUIRED},
-        [TIME] = {"time_s", MIST_CSV_REQUIRED},
-        [BYTES] = {"bytes", MIST_CSV_REQUIRED},
-        {"rank", MIST_CSV_OPTIONAL},
-        {"tensor", MIST_CSV_OPTIONAL},
-        {"frac", MIST_CSV_OPTIONAL},
-        {"iteration_s", MIST_CSV_OPTIONAL},
-        {"error_s", MIST_CSV_OPTIONAL},
-        {"extrapolated_frac", MIST_CSV_OPTIONAL},
-        {"tokens_per_s", MIST_CSV_OPTIONAL},
-        {"tokens_per_s_per_device", MIST_CSV_OPTIONAL},
-        {"flop_per_s_per_device", MIST_CSV_OPTIONAL},
-        {"model_flop_utilisation_frac", MIST_CSV_OPTIONAL},
-        {"hardware_flop_utilisation_frac", MIST_CSV_OPTIONAL},
-        {"device_bytes", MIST_CSV_OPTIONAL},
-        {"device_memory_bytes", MIST_CSV_OPTIONAL},
-        {"framework", MIST_CSV_OPTIONAL},
-        {"attention", MIST_CSV_OPTIONAL},
+        [STAGE] = {"stage", MIST_CSV_REQUIRED}, [OF] = {"of", MIST_CSV_REQUIRED},
+        [PART] = {"part", MIST_CSV_REQUIRED},   [TIME] = {"time_s", MIST_CSV_REQUIRED},
+        [BYTES] = {"bytes", MIST_CSV_REQUIRED}, {"rank", MIST_CSV_OPTIONAL},
+        {"tensor", MIST_CSV_OPTIONAL},          {"frac", MIST_CSV_OPTIONAL},
+        {"iteration_s", MIST_CSV_OPTIONAL},     MIST_PLOT_SIM_COLUMNS,
     };
     struct mist_csv *csv = NULL;
     enum mist_status status =

@@ -1,6 +1,7 @@
 /* The picture of how far predictions are off, run by run. See plot.h. */
 #include "core/csv.h"
 #include "core/escape.h"
+#include "core/parse.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
@@ -51,8 +52,10 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i, struct ro
         status = mist_csv_get_double(csv, i, 3, 0, DBL_MAX, &bar_s, err);
     row->error = 100 * (predicted_s / measured_s - 1);
     row->bar = 100 * bar_s / measured_s;
-    int n = snprintf(row->note, 16, "%+.0f %%  ", fmin(row->error, 1e6));
-    return status == MIST_OK ? read_text(csv, i, 4, row->note + n, err) : status;
+    mist_format_percent(row->note, 16, fmin(row->error, 1e6), 0, true);
+    strcat(row->note, "  ");
+    return status == MIST_OK ? read_text(csv, i, 4, row->note + strlen(row->note), err)
+                             : status;
 }
 
 /* rows: owned by the caller also after a failure. */

@@ -1,6 +1,7 @@
 /* The pictures of mist-sim's studies: --what-if and --sweep, --sensitivity. See plot.h. */
 #include "core/csv.h"
 #include "core/escape.h"
+#include "core/parse.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
@@ -16,6 +17,9 @@ enum {
     MAX_CURVES = 8, /* as there are line types */
     MAX_LEVERS = 64,
 };
+
+#define DODGE                                                                            \
+    0.06 /* between curves, of the distance of places: bars don't cover each other */
 
 /* Where the axis is, above its label and the lines of the key. */
 static void write_bottom(FILE *stream, enum mist_plot_format format, int height,
@@ -206,7 +210,9 @@ static void write_curves(FILE *stream, const struct sweep *at, double scale)
     for (int c = 0; c < at->n_curves; c++) {
         for (size_t i = 0; i < at->n; i++)
             if (at->replays[i].i_curve == c)
-                fprintf(stream, "%d %.9g %.9g\n", at->replays[i].i_place + 1,
+                fprintf(stream, "%.9g %.9g %.9g\n",
+                        at->replays[i].i_place + 1 +
+                            (c - 0.5 * (at->n_curves - 1)) * DODGE,
                         at->replays[i].time_s * scale, at->replays[i].bar_s * scale);
         fputs("\n\n", stream);
     }
@@ -222,7 +228,7 @@ enum mist_status mist_plot_write_sweep(FILE *stream, const char *path,
 
     if (status == MIST_OK) {
         struct mist_plot_axis axis = mist_plot_time_axis(at.high_s);
-        double em = 6;
+        double em = 4;
         name_axis(&at);
         for (int i = 0; i < at.n_places; i++)
             em = fmax(em, mist_plot_text_em(at.places[i]) + 2);
@@ -292,9 +298,11 @@ static enum mist_status read_levers(const char *path, struct lever levers[MAX_LE
 /* Beside the end of a bar, where it points to. */
 static void write_end(FILE *stream, double change, size_t row)
 {
-    fprintf(stream, "set label '%+.1f %%' at %.6g, %zu %s offset %s, 0 font ',8'\n",
-            change, change, row, change < 0 ? "right" : "left",
-            change < 0 ? "-0.5" : "0.5");
+    char text[MIST_FORMAT_BYTES];
+
+    fprintf(stream, "set label '%s' at %.6g, %zu %s offset %s, 0 font ',8'\n",
+            mist_format_percent(text, sizeof text, change, 1, true), change, row,
+            change < 0 ? "right" : "left", change < 0 ? "-0.5" : "0.5");
 }
 
 enum mist_status mist_plot_write_sensitivity(FILE *stream, const char *path,

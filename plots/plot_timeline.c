@@ -26,7 +26,6 @@
 #define NAME_POINTS   9
 #define DIGIT_PIXELS  7
 #define HAIR_PIXELS   1 /* between neighbours of one colour */
-#define IDLE_COLOR    0xE6E6E6u
 #define HAIR_COLOR    0xFFFFFFu
 #define MEMORY_PIXELS 330
 #define MAX_KEYS      16 /* ranks in the picture of memory */
@@ -254,7 +253,7 @@ static void write_lane_boxes(const struct drawing *at, int i_lane)
         write_box(
             at, i_lane, 0,
             fmin(at->cells.n, (view->end_s[at->i_input] - view->from_s) * cells_per_s),
-            IDLE_COLOR);
+            MIST_PLOT_IDLE_COLOR);
     for (int i = 0, end; i < at->cells.n; i = end) {
         unsigned color = cell_color(at, i);
         end = mist_plot_cells_run_end(&at->cells, view, i);
@@ -339,22 +338,10 @@ static void write_lanes(struct drawing *at, const char *name,
 static void write_key(FILE *stream, const struct mist_plot_view *view)
 {
     bool is_used[MIST_N_GROUPS] = {false};
-    int n = 1;
 
     for (size_t i = 0; i < view->n_spans; i++)
         is_used[view->spans[i].group] = true;
-    for (int i = 0; i < MIST_N_GROUPS; i++)
-        n += is_used[i];
-    fprintf(stream, "n_keys = %d\narray key_names[%d]\narray key_colors[%d]\n", n, n, n);
-    n = 0;
-    for (int i = 0; i < MIST_N_GROUPS; i++)
-        if (is_used[i]) {
-            n++;
-            fprintf(stream, "key_names[%d] = '%s'\nkey_colors[%d] = '#%06X'\n", n,
-                    mist_plot_groups[i].name, n, mist_plot_groups[i].color);
-        }
-    fprintf(stream, "key_names[%d] = 'bubble (compute idle)'\nkey_colors[%d] = '#%06X'\n",
-            n + 1, n + 1, IDLE_COLOR);
+    mist_plot_write_key(stream, is_used, true);
 }
 
 /* Cells are pixels; what can be enlarged has four in a pixel. */

@@ -14,6 +14,7 @@ EMBED(ablation);
 EMBED(rent);
 EMBED(breakdown);
 EMBED(compare);
+EMBED(differences);
 EMBED(errors);
 EMBED(pareto);
 EMBED(sensitivity);

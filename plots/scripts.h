@@ -12,6 +12,7 @@ extern const char mist_script_ablation[];
 extern const char mist_script_rent[];
 extern const char mist_script_breakdown[];
 extern const char mist_script_compare[];
+extern const char mist_script_differences[];
 extern const char mist_script_errors[];
 extern const char mist_script_pareto[];
 extern const char mist_script_sensitivity[];

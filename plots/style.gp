@@ -6,7 +6,7 @@ set border 3 linewidth 1 linecolor rgb '#555555'
 set tics out nomirror textcolor rgb '#222222'
 set grid xtics ytics linetype 1 linewidth 0.5 linecolor rgb '#DDDDDD'
 set style fill solid 1.0 noborder
-set key noenhanced
+set key noenhanced Left reverse
 set title noenhanced
 set linetype 1 linecolor rgb '#0072B2' linewidth 1.5 pointtype 7
 set linetype 2 linecolor rgb '#D55E00' linewidth 1.5 pointtype 5

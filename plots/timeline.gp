@@ -13,7 +13,7 @@ do for [p = 1 : n_panels] {
     set bmargin at screen panel_bottoms[p]
     set title panel_titles[p] offset 0, -0.6
     if (p == n_panels) { set xlabel x_label; set format x '%g' } else { set xlabel ''; set format x '' }
-    if (p == 1) { set key at screen 0.5, screen key_y center top horizontal Left reverse samplen 1.2 font ',9' } else { unset key }
+    if (p == 1) { set key at screen 0.5, screen key_y center top horizontal samplen 1.2 font ',9' } else { unset key }
     plot $boxes using ($1 == p ? $2 : NaN):4:2:3:4:5:6 with boxxyerror linecolor rgb variable notitle, \
          $labels using ($1 == p ? $2 : NaN):3:4:5 with labels font ',8' textcolor rgb variable notitle, \
          for [k = 1 : n_keys] keyentry with boxes fillstyle solid linecolor rgb key_colors[k] title key_names[k]

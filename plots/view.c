@@ -60,6 +60,26 @@ struct mist_plot_axis mist_plot_time_axis(double span_s)
     return (struct mist_plot_axis){1e6, "us"};
 }
 
+void mist_plot_write_key(FILE *stream, const bool is_used[MIST_N_GROUPS], bool has_bubble)
+{
+    int n = has_bubble;
+
+    for (int i = 0; i < MIST_N_GROUPS; i++)
+        n += is_used[i];
+    fprintf(stream, "n_keys = %d\narray key_names[%d]\narray key_colors[%d]\n", n, n, n);
+    n = 0;
+    for (int i = 0; i < MIST_N_GROUPS; i++)
+        if (is_used[i]) {
+            n++;
+            fprintf(stream, "key_names[%d] = '%s'\nkey_colors[%d] = '#%06X'\n", n,
+                    mist_plot_groups[i].name, n, mist_plot_groups[i].color);
+        }
+    if (has_bubble)
+        fprintf(stream,
+                "key_names[%d] = 'bubble (compute idle)'\nkey_colors[%d] = '#%06X'\n",
+                n + 1, n + 1, MIST_PLOT_IDLE_COLOR);
+}
+
 void mist_plot_view_fini(struct mist_plot_view *view)
 {
     free(view->lanes);

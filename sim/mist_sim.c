@@ -98,8 +98,12 @@ static enum mist_status add_comparison(struct mist_emit *emit,
         status = mist_compare_reduce(&at->plan, &result->timeline, &sides[0], err);
     if (status == MIST_OK) {
         sides[0].iteration_s = result->iteration_s;
-        mist_sim_report_add_comparison(emit, &at->plan, &sides[0], &sides[1],
-                                       result->error_s);
+        if (at->kind == MIST_EMIT_CSV) /* the first list is the table */
+            mist_emit_double(emit, "measured_iteration_s", NULL, sides[1].iteration_s,
+                             MIST_HUMAN_TIME_S);
+        else
+            mist_sim_report_add_comparison(emit, &at->plan, &sides[0], &sides[1],
+                                           result->error_s);
         mist_sim_report_add_differences(emit, differences, n, at->kind);
     }
     mist_timeline_fini(&measured);
@@ -156,15 +160,17 @@ static enum mist_status add_run(struct mist_sim_run *at,
         return status;
     if (explanation && is_csv)
         mist_explanation_emit(emit, at->kind, explanation, cluster);
+    if (at->options.compare && is_csv)
+        status = add_comparison(emit, at, result, err);
     if (!is_study || !is_csv)
         mist_sim_report_add_result(emit, &at->plan, cluster, result, &speed,
                                    at->kind != MIST_EMIT_TABLE ||
                                        at->options.common.is_verbose);
-    if (is_study)
+    if (is_study && status == MIST_OK)
         status = mist_sim_study_what_if(at, cluster, result, emit, err);
     if (explanation && !is_csv)
         mist_explanation_emit(emit, at->kind, explanation, cluster);
-    if (status == MIST_OK && at->options.compare)
+    if (status == MIST_OK && at->options.compare && !is_csv)
         status = add_comparison(emit, at, result, err);
     return status;
 }

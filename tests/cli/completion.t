@@ -45,6 +45,13 @@ offers 'mist-sim --framework ' plan ours megatron deepspeed torchtitan
 offers 'mist-sim --framework meg' megatron
 offers 'mist-exec --graphs o' on off
 offers 'mist-plot --no-c' --no-color
+# the kinds of pictures, then files
+# shellcheck disable=SC2046
+offers 'mist-plot ' $("$MIST_BUILD/mist-plot" pie x 2>&1 | sed 's/.*expected //; s/,//g; s/ or / /')
+offers 'mist-plot se' sensitivity
+offers 'mist-plot sensitivity timel' timeline.csv
+offers 'mist-plot -q differences timel' timeline.csv
+offers 'mist-plot -o timel' timeline.csv
 offers 'mist-tune --completion ' bash zsh fish
 offers 'mist-sim plan.json --compare timel' timeline.csv
 offers 'mist-sim plan2' plan2.json

@@ -14,7 +14,7 @@ compadd() {
     local -a found
     if [[ \${@[1,(i)(-|--)]} != *-[a-zA-Z]#(O|A|D)\ * ]]; then
         builtin compadd -A found "\$@"
-        print -l -- \$found >> $folder/offered
+        (( \$#found )) && print -l -- \$found >> $folder/offered
     fi
     builtin compadd "\$@"
 }

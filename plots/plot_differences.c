@@ -1,0 +1,444 @@
+/*
+ * The picture of mist-sim --compare: where predicted and measured times of tasks differ, by
+ * kind of task, by stage and by rank. See plot.h.
+ *
+ * A bar is of one rank and iteration, or the mean of them, in the colours of the timeline:
+ * what was predicted too slow to the right, too fast to the left.
+ */
+#include "core/csv.h"
+#include "core/parse.h"
+#include "plots/internal.h"
+#include "plots/scripts.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEFT         170 /* pixels */
+#define AXIS_PIXELS  460
+#define ROW_PIXELS   19
+#define PAGE_TOP     66
+#define PANEL_TITLE  26
+#define PANEL_BOTTOM 32 /* numbers of the axis */
+#define PAGE_BOTTOM  22
+#define POINTS       9 /* size of the letters of names and notes */
+#define MOST_ROWS    12
+
+enum { KIND, STAGE, RANK, N_PANELS };
+static const char *const panel_names[N_PANELS] = {"kind of task", "stage", "rank"};
+
+enum { TASK, OF_STAGE, OF_RANK, PREDICTED, MEASURED, WHOLE, MEASURED_WHOLE, N_USED };
+
+/* A row of the table. */
+struct difference {
+    int of[N_PANELS];
+    double predicted_s, measured_s;
+};
+
+/* What differs in all rows of one kind, stage or rank, as a mean of its ranks. */
+struct bar {
+    int of;
+    double predicted_s, measured_s;
+    double more_s[MIST_N_GROUPS]; /* predicted - measured */
+    double size_s;                /* of all these, whatever their sign */
+};
+
+struct panel {
+    size_t n, n_all; /* drawn; in the table */
+    struct bar bars[MOST_ROWS];
+};
+
+struct table {
+    struct difference *rows; /* owned */
+    size_t n;
+    double predicted_s, measured_s; /* of the iteration; 0: not known */
+    struct panel panels[N_PANELS];
+};
+
+/* ----------------------------------------------------------------------------- reading */
+
+static enum mist_status read_kind(const struct mist_csv *csv, size_t i, int *out,
+                                  struct mist_err *err)
+{
+    for (int k = 0; k < MIST_N_TASK_KINDS; k++)
+        if (strcmp(mist_csv_text(csv, i, TASK),
+                   mist_task_kind_name((enum mist_task_kind)k)) == 0) {
+            *out = k;
+            return MIST_OK;
+        }
+    return mist_csv_fail(csv, i, TASK, err, "is no kind of task");
+}
+
+static enum mist_status read_row(const struct mist_csv *csv, size_t i,
+                                 struct difference *out, struct mist_err *err)
+{
+    int64_t stage = 0, rank = 0;
+    enum mist_status status = read_kind(csv, i, &out->of[KIND], err);
+
+    if (status == MIST_OK)
+        status = mist_csv_get_int64(csv, i, OF_STAGE, 0, INT_MAX, &stage, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_int64(csv, i, OF_RANK, 0, INT_MAX, &rank, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_double(csv, i, PREDICTED, 0, 1e12, &out->predicted_s, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_double(csv, i, MEASURED, 0, 1e12, &out->measured_s, err);
+    out->of[STAGE] = (int)stage;
+    out->of[RANK] = (int)rank;
+    return status;
+}
+
+/* An empty cell leaves *out alone. */
+static enum mist_status read_whole(const struct mist_csv *csv, size_t column, double *out,
+                                   struct mist_err *err)
+{
+    return mist_csv_text(csv, 0, column)[0]
+               ? mist_csv_get_double(csv, 0, column, 0, 1e12, out, err)
+               : MIST_OK;
+}
+
+/* out->rows: owned by the caller also after a failure. */
+static enum mist_status read_table(const char *path, struct table *out,
+                                   struct mist_err *err)
+{
+    static const struct mist_csv_column columns[] = {
+        [TASK] = {"task", MIST_CSV_REQUIRED},
+        [OF_STAGE] = {"stage", MIST_CSV_REQUIRED},
+        [OF_RANK] = {"rank", MIST_CSV_REQUIRED},
+        [PREDICTED] = {"predicted_s", MIST_CSV_REQUIRED},
+        [MEASURED] = {"measured_s", MIST_CSV_REQUIRED},
+        [WHOLE] = {"iteration_s", MIST_CSV_OPTIONAL},
+        [MEASURED_WHOLE] = {"measured_iteration_s", MIST_CSV_OPTIONAL},
+        {"difference_s", MIST_CSV_OPTIONAL},
+        MIST_PLOT_SIM_COLUMNS,
+    };
+    struct mist_csv *csv = NULL;
+    enum mist_status status =
+        mist_csv_load(path, columns, sizeof columns / sizeof *columns, &csv, err);
+
+    if (status != MIST_OK)
+        return status;
+    out->n = mist_csv_n_rows(csv);
+    out->rows = calloc(out->n + 1, sizeof *out->rows);
+    if (out->n == 0)
+        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0, "has no rows");
+    else if (!out->rows)
+        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu rows", out->n);
+    for (size_t i = 0; i < out->n && status == MIST_OK; i++)
+        status = read_row(csv, i, &out->rows[i], err);
+    if (status == MIST_OK)
+        status = read_whole(csv, WHOLE, &out->predicted_s, err);
+    if (status == MIST_OK)
+        status = read_whole(csv, MEASURED_WHOLE, &out->measured_s, err);
+    mist_csv_free(csv);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------- bars */
+
+#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
+
+static int compare_by(const struct difference *a, const struct difference *b, int panel)
+{
+    int order = COMPARE(a->of[panel], b->of[panel]);
+
+    if (order == 0)
+        order = COMPARE(a->of[RANK], b->of[RANK]);
+    return order ? order : COMPARE(a->of[KIND], b->of[KIND]);
+}
+
+static int compare_kinds(const void *a, const void *b)
+{
+    return compare_by(a, b, KIND);
+}
+
+static int compare_stages(const void *a, const void *b)
+{
+    return compare_by(a, b, STAGE);
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return compare_by(a, b, RANK);
+}
+
+/* The sum over rows [first, end), which are sorted by rank, divided by n_ranks; 0: by the
+ * number of their ranks. */
+static struct bar add_up(const struct difference *rows, size_t first, size_t end,
+                         int panel, size_t n_ranks)
+{
+    struct bar bar = {.of = rows[first].of[panel]};
+    size_t n = n_ranks;
+
+    for (size_t i = first; i < end; i++) {
+        enum mist_plot_group group =
+            mist_plot_group_of((enum mist_task_kind)rows[i].of[KIND]);
+        bar.predicted_s += rows[i].predicted_s;
+        bar.measured_s += rows[i].measured_s;
+        bar.more_s[group] += rows[i].predicted_s - rows[i].measured_s;
+        if (n_ranks == 0)
+            n += i == first || rows[i].of[RANK] != rows[i - 1].of[RANK];
+    }
+    bar.predicted_s /= (double)n;
+    bar.measured_s /= (double)n;
+    for (int g = 0; g < MIST_N_GROUPS; g++) {
+        bar.more_s[g] /= (double)n;
+        bar.size_s += fabs(bar.more_s[g]);
+    }
+    return bar;
+}
+
+/* Puts a bar among the largest so far. */
+static void insert(struct panel *panel, const struct bar *bar)
+{
+    size_t at = panel->n;
+
+    while (at > 0 && panel->bars[at - 1].size_s < bar->size_s)
+        at--;
+    if (at == MOST_ROWS)
+        return;
+    size_t n_behind = (panel->n < MOST_ROWS ? panel->n : MOST_ROWS - 1) - at;
+    memmove(&panel->bars[at + 1], &panel->bars[at], n_behind * sizeof *bar);
+    panel->bars[at] = *bar;
+    panel->n += panel->n < MOST_ROWS;
+}
+
+static void make_panels(struct table *table)
+{
+    static int (*const compare[N_PANELS])(const void *, const void *) = {
+        compare_kinds, compare_stages, compare_ranks};
+
+    /* Ranks come first: all of them divide what a kind sums up. */
+    for (int p = N_PANELS - 1; p >= 0; p--) {
+        struct panel *panel = &table->panels[p];
+        qsort(table->rows, table->n, sizeof *table->rows, compare[p]);
+        for (size_t first = 0, end; first < table->n; first = end) {
+            for (end = first + 1;
+                 end < table->n && table->rows[end].of[p] == table->rows[first].of[p];)
+                end++;
+            struct bar bar = add_up(table->rows, first, end, p,
+                                    p == KIND ? table->panels[RANK].n_all : 0);
+            insert(panel, &bar);
+            panel->n_all++;
+        }
+    }
+}
+
+/* ----------------------------------------------------------------------------- writing */
+
+static void name_bar(int panel, int of, char *text, size_t size)
+{
+    if (panel == KIND)
+        snprintf(text, size, "%s", mist_task_kind_name((enum mist_task_kind)of));
+    else
+        snprintf(text, size, "%s %d", panel_names[panel], of);
+}
+
+/* "+1.20 ms" */
+static const char *format_change(double change_s, char *text, size_t size)
+{
+    char time[MIST_FORMAT_BYTES];
+
+    snprintf(text, size, "%c%s", change_s < 0 ? '-' : '+',
+             mist_format_time_s(time, sizeof time, fabs(change_s)));
+    return text;
+}
+
+/* "+1.20 ms:  3.40 ms predicted, 2.20 ms measured" */
+static void write_note(const struct bar *bar, char *text, size_t size)
+{
+    char change[MIST_FORMAT_BYTES + 1], times[2][MIST_FORMAT_BYTES];
+
+    snprintf(text, size, "%s:  %s predicted, %s measured",
+             format_change(bar->predicted_s - bar->measured_s, change, sizeof change),
+             mist_format_time_s(times[0], sizeof times[0], bar->predicted_s),
+             mist_format_time_s(times[1], sizeof times[1], bar->measured_s));
+}
+
+/* Texts that the script evaluates: the names of rows and what stands to their right; in the
+ * terminal the names say how much. */
+static void write_names(FILE *stream, const struct panel *panel, int p, bool is_text)
+{
+    char name[80], change[MIST_FORMAT_BYTES + 1], note[4 * MIST_FORMAT_BYTES];
+
+    fprintf(stream, "row_names[%d] = \"set ytics (", p + 1);
+    for (size_t i = 0; i < panel->n; i++) {
+        const struct bar *bar = &panel->bars[i];
+        name_bar(p, bar->of, name, sizeof name);
+        format_change(bar->predicted_s - bar->measured_s, change, sizeof change);
+        fprintf(stream, "%s'%s%s%s' %zu", i > 0 ? ", " : "", name, is_text ? "  " : "",
+                is_text ? change : "", i + 1);
+    }
+    fprintf(stream, ") font ',%d'\"\nrow_notes[%d] = \"", POINTS, p + 1);
+    for (size_t i = 0; i < panel->n && !is_text; i++) {
+        write_note(&panel->bars[i], note, sizeof note);
+        fprintf(stream,
+                "%sset label %zu '%s' at graph 1, first %zu left offset 1, 0 font ',%d' "
+                "textcolor rgb '#444444'",
+                i > 0 ? "; " : "", i + 1, note, i + 1, POINTS);
+    }
+    fputs("\"\n", stream);
+}
+
+/* Of one bar what is too slow goes to the right, what is too fast to the left. */
+static void write_bar(FILE *stream, const struct bar *bar, int p, size_t row,
+                      double scale, double hair)
+{
+    double right = 0, left = 0;
+
+    for (int g = 0; g < MIST_N_GROUPS; g++) {
+        double *edge = bar->more_s[g] < 0 ? &left : &right;
+        double from = *edge;
+        if (bar->more_s[g] == 0)
+            continue;
+        *edge += bar->more_s[g] * scale;
+        fprintf(stream, "%d %zu %.9g %.9g %u\n", p + 1, row, fmin(from, *edge),
+                fmax(from, *edge), mist_plot_groups[g].color);
+    }
+    if (bar->size_s == 0) /* gnuplot wants a box */
+        fprintf(stream, "%d %zu %.9g %.9g 0\n", p + 1, row, -hair, hair);
+}
+
+/* How far the bars of a panel reach to both sides. */
+static void find_reach(const struct panel *panel, double *low_s, double *high_s)
+{
+    *low_s = *high_s = 0;
+    for (size_t i = 0; i < panel->n; i++) {
+        double left_s = 0, right_s = 0;
+        for (int g = 0; g < MIST_N_GROUPS; g++) {
+            double more_s = panel->bars[i].more_s[g];
+            *(more_s < 0 ? &left_s : &right_s) += more_s;
+        }
+        *low_s = fmin(*low_s, left_s);
+        *high_s = fmax(*high_s, right_s);
+    }
+    if (*low_s == *high_s) { /* nothing differs */
+        *low_s = -1e-6;
+        *high_s = 1e-6;
+    }
+}
+
+static void write_bars(FILE *stream, const struct table *table)
+{
+    struct mist_plot_axis axis;
+    double low_s[N_PANELS], high_s[N_PANELS], most_s = 0;
+
+    for (int p = 0; p < N_PANELS; p++) {
+        find_reach(&table->panels[p], &low_s[p], &high_s[p]);
+        most_s = fmax(most_s, high_s[p] - low_s[p]);
+    }
+    axis = mist_plot_time_axis(most_s);
+    fputs("array lows[3]\narray highs[3]\n", stream);
+    for (int p = 0; p < N_PANELS; p++) {
+        double room_s = 0.04 * (high_s[p] - low_s[p]);
+        fprintf(stream, "lows[%d] = %.9g\nhighs[%d] = %.9g\n", p + 1,
+                (low_s[p] - room_s) * axis.scale, p + 1,
+                (high_s[p] + room_s) * axis.scale);
+    }
+    fprintf(stream, "x_label = 'predicted - measured (%s), of a rank and iteration'\n",
+            axis.unit);
+    fputs("$bars << END\n", stream);
+    for (int p = 0; p < N_PANELS; p++)
+        for (size_t i = 0; i < table->panels[p].n; i++)
+            write_bar(stream, &table->panels[p].bars[i], p, i + 1, axis.scale,
+                      0.001 * (high_s[p] - low_s[p]) * axis.scale);
+    fputs("END\n", stream);
+}
+
+/* The groups of bars, in the colours of the timeline. */
+static void write_key(FILE *stream, const struct table *table)
+{
+    bool is_used[MIST_N_GROUPS] = {false};
+
+    for (size_t i = 0; i < table->n; i++)
+        is_used[mist_plot_group_of((enum mist_task_kind)table->rows[i].of[KIND])] = true;
+    mist_plot_write_key(stream, is_used, false);
+}
+
+/* The widest note, in pixels. */
+static int note_pixels(const struct table *table)
+{
+    double em = 0;
+
+    for (int p = 0; p < N_PANELS; p++)
+        for (size_t i = 0; i < table->panels[p].n; i++) {
+            char note[4 * MIST_FORMAT_BYTES];
+            write_note(&table->panels[p].bars[i], note, sizeof note);
+            em = fmax(em, mist_plot_text_em(note));
+        }
+    return (int)(em * mist_plot_em_pixels(POINTS)) + 20;
+}
+
+/* Edges and titles of the panels. */
+static void write_panels(FILE *stream, const struct table *table,
+                         enum mist_plot_format format, int width, int height)
+{
+    bool is_text = format == MIST_PLOT_TEXT;
+    int top = PAGE_TOP;
+
+    fprintf(stream, "is_text = %d\nleft_edge = %.5f\nright_edge = %.5f\nkey_y = %.5f\n",
+            is_text, is_text ? 0.3 : (double)LEFT / width,
+            is_text ? 0.97 : (double)(LEFT + AXIS_PIXELS) / width, 1 - 28.0 / height);
+    fputs("array panel_tops[3]\narray panel_bottoms[3]\narray panel_titles[3]\n"
+          "array n_rows[3]\narray row_names[3]\narray row_notes[3]\n",
+          stream);
+    for (int p = 0; p < N_PANELS; p++) {
+        const struct panel *panel = &table->panels[p];
+        int bottom = top + PANEL_TITLE + ROW_PIXELS * (int)panel->n;
+        char all[64] = "";
+        if (panel->n < panel->n_all)
+            snprintf(all, sizeof all, ", the %zu largest of %zu", panel->n, panel->n_all);
+        fprintf(stream,
+                "panel_tops[%d] = %.5f\npanel_bottoms[%d] = %.5f\n"
+                "panel_titles[%d] = 'by %s%s'\nn_rows[%d] = %zu\n",
+                p + 1, 1 - (double)(top + PANEL_TITLE) / height, p + 1,
+                1 - (double)bottom / height, p + 1, panel_names[p], all, p + 1, panel->n);
+        write_names(stream, panel, p, is_text);
+        top = bottom + PANEL_BOTTOM;
+    }
+}
+
+static void write_picture(FILE *stream, const struct table *table,
+                          const struct mist_plot_options *options,
+                          enum mist_plot_format format)
+{
+    struct mist_plot_options page = *options;
+    char title[160] = "Where predicted and measured differ", times[2][MIST_FORMAT_BYTES];
+    int width = LEFT + AXIS_PIXELS + note_pixels(table);
+    int height = PAGE_TOP + PAGE_BOTTOM, n_lines = 7;
+
+    for (int p = 0; p < N_PANELS; p++) {
+        height += PANEL_TITLE + PANEL_BOTTOM + ROW_PIXELS * (int)table->panels[p].n;
+        n_lines += 4 + (int)table->panels[p].n;
+    }
+    if (page.n_text_rows < n_lines) /* a line for each row */
+        page.n_text_rows = n_lines;
+    if (table->predicted_s > 0 && table->measured_s > 0)
+        snprintf(title, sizeof title,
+                 "Where predicted and measured differ: iteration %s, measured %s",
+                 mist_format_time_s(times[0], sizeof times[0], table->predicted_s),
+                 mist_format_time_s(times[1], sizeof times[1], table->measured_s));
+    mist_plot_write_head(stream, format, &page, width, height);
+    mist_plot_write_title(stream, format, options, title, width, 10);
+    write_panels(stream, table, format, width, height);
+    write_key(stream, table);
+    write_bars(stream, table);
+    fputs(mist_script_differences, stream);
+}
+
+enum mist_status mist_plot_write_differences(FILE *stream, const char *path,
+                                             const struct mist_plot_options *options,
+                                             enum mist_plot_format format,
+                                             struct mist_err *err)
+{
+    struct table table = {0};
+    enum mist_status status = read_table(path, &table, err);
+
+    if (status == MIST_OK) {
+        make_panels(&table);
+        write_picture(stream, &table, options, format);
+    }
+    free(table.rows);
+    return status;
+}
