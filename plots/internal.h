@@ -45,7 +45,7 @@ struct mist_plot_span {
 /* A stream of a rank, which may stand for other ranks. */
 struct mist_plot_lane {
     int rank;
-    int n_ranks; /* that it stands for, itself included */
+    int64_t n_ranks; /* that it stands for, itself included */
     enum mist_stream stream;
     bool is_kept;       /* by mist_plot_view_keep() */
     int64_t peak_bytes; /* set by the picture of memory */
@@ -94,6 +94,9 @@ const char *mist_plot_view_note(const struct mist_plot_view *view, char *text,
 /* "rank 0", or "rank 0, of 16" of a lane that stands for several. */
 const char *mist_plot_rank_name(const struct mist_plot_lane *lane, char *text,
                                 size_t size);
+
+/* Ranks that have lanes; equal ones are one. */
+int mist_plot_view_n_ranks(const struct mist_plot_view *view);
 
 /* Behind the last lane of the rank whose first lane is given. */
 int mist_plot_view_rank_end(const struct mist_plot_view *view, int i_lane);

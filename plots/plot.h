@@ -137,7 +137,7 @@ mist_plot_write_links(FILE *stream, const char *path,
                       enum mist_plot_format format, struct mist_err *err);
 
 /*
- * Prints timelines as text: a line per rank and stream, a letter per kind of task, the
+ * Prints timelines as text: a line per stream of ranks that differ, a letter per kind of task, the
  * micro-batch's number where a run of its tasks begins, "." where a stream is idle.
  * options->n_text_columns wide.
  */

@@ -85,6 +85,7 @@ enum mist_status mist_plot_write_ablation(FILE *stream, const char *path,
     struct row rows[MAX_ROWS];
     size_t n = 0;
     double high_s = 0;
+    bool is_text = format == MIST_PLOT_TEXT; /* too narrow for what stands above bars */
     enum mist_status status = read_rows(path, rows, &n, err);
 
     if (status != MIST_OK)
@@ -97,15 +98,16 @@ enum mist_status mist_plot_write_ablation(FILE *stream, const char *path,
     mist_plot_write_head(stream, format, options, width, HEIGHT);
     mist_plot_write_title(stream, format, options, "The best plan, group by group", width,
                           10);
+    fprintf(stream, "has_labels = %d\n", !is_text);
     fprintf(stream, "time_unit = '%s'\nn_rows = %zu\nhigh = %.9g\nset xtics (", axis.unit,
             n, (high_s > 0 ? 1.15 * high_s : 1) * axis.scale);
     for (size_t i = 0; i < n; i++) {
         fputs(i > 0 ? ", " : "", stream);
-        mist_plot_write_quoted(stream, rows[i].name);
+        mist_plot_write_quoted(stream, rows[i].name + (is_text && i > 0 ? 2 : 0));
         fprintf(stream, " %zu", i + 1);
     }
     fputs(") font ',9'\n", stream);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !is_text; i++) {
         double top_s = isfinite(rows[i].time_s) ? rows[i].time_s + rows[i].bar_s : 0;
         fprintf(stream, "set label %zu ", i + 1);
         mist_plot_write_quoted(stream, rows[i].label);

@@ -133,10 +133,28 @@ static void merge_small(struct parts *parts, int n_stages)
     }
 }
 
+/* Bubbles look as in a timeline; what is left over is grey; the others take turns. */
+static const char *part_color(const char *name, int *n_taken)
+{
+    static const char *const colors[N_COLORS] = {"#0072B2", "#56B4E9", "#009E73",
+                                                 "#E69F00", "#D55E00", "#CC79A7",
+                                                 "#777777", "#F0E442"};
+
+    if (strcmp(name, "bubble") == 0)
+        return "#E6E6E6";
+    return strcmp(name, "other") == 0 ? "#BBBBBB" : colors[(*n_taken)++];
+}
+
 static void write_parts(FILE *stream, const char *name, const char *number,
                         const struct parts *parts, int n_stages, double scale)
 {
-    fprintf(stream, "%s = %d\narray %s_names[%d]\n", number, parts->n, name, parts->n);
+    int n_taken = 0;
+
+    fprintf(stream, "%s = %d\narray %s_names[%d]\narray %s_colors[%d]\n", number,
+            parts->n, name, parts->n, name, parts->n);
+    for (int i = 0; i < parts->n; i++)
+        fprintf(stream, "%s_colors[%d] = '%s'\n", name, i + 1,
+                part_color(parts->names[i], &n_taken));
     for (int i = 0; i < parts->n; i++) {
         fprintf(stream, "%s_names[%d] = ", name, i + 1);
         mist_plot_write_quoted(stream, parts->names[i]);

@@ -273,8 +273,8 @@ static void write_compare_settings(FILE *stream, const struct points *points,
     fprintf(stream, "bottom_edge = %.5f\ntop_edge = %.5f\n",
             (double)COMPARE_BOTTOM / HEIGHT,
             (double)(COMPARE_BOTTOM + COMPARE_HEIGHT) / HEIGHT);
-    fprintf(stream, "has_band = %d\nhas_names = %d\n", format != MIST_PLOT_TEXT,
-            has_names);
+    fprintf(stream, "has_band = %d\nhas_names = %d\npoint_size = %g\n",
+            format != MIST_PLOT_TEXT, has_names, points->n <= 60 ? 0.9 : 0.4);
 }
 
 /* Both axes: zero and room above, or the powers of ten when values are far apart. */

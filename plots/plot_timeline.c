@@ -173,24 +173,26 @@ static void write_panel_titles(FILE *stream, const struct mist_plot_view *view,
     }
 }
 
-/* Names of lanes; only of some ranks where lanes are too thin for a name each. */
+/* Names of lanes; where they are too thin for a name each, one in 2, 4, 8 .. ranks. */
 static void write_lane_names(FILE *stream, const struct mist_plot_view *view,
                              const struct layout *layout)
 {
     bool is_thin = layout->unit * LANE_OTHER < NAME_PIXELS;
     bool has_streams = !view->is_compute_only && !is_thin;
-    double last = -1e9;
+    double rank_pixels = layout->unit * layout->y_max / mist_plot_view_n_ranks(view);
+    int step = 1, i_rank = -1;
 
+    while (is_thin && step * rank_pixels < NAME_PIXELS)
+        step *= 2;
     fputs("set ytics (", stream);
     for (int i = 0, n = 0; i < view->n_lanes; i++) {
-        double y = layout->lane_y[i] + lane_height(&view->lanes[i]) / 2;
         char name[96];
-        if ((!has_streams && !begins_rank(view, i)) ||
-            (is_thin && (y - last) * layout->unit < NAME_PIXELS))
+        i_rank += begins_rank(view, i);
+        if ((!has_streams && !begins_rank(view, i)) || i_rank % step != 0)
             continue;
-        last = y;
         fprintf(stream, "%s'%s' %.4f", n++ ? ", " : "",
-                lane_name(view, i, has_streams, name, sizeof name), y);
+                lane_name(view, i, has_streams, name, sizeof name),
+                layout->lane_y[i] + lane_height(&view->lanes[i]) / 2);
     }
     fprintf(stream, ") font ',%d'\n", is_thin ? NAME_POINTS - 1 : NAME_POINTS);
 }

@@ -341,7 +341,7 @@ int mist_plot_view_rank_end(const struct mist_plot_view *view, int i_lane)
     return i_lane;
 }
 
-static int count_rows(const struct mist_plot_view *view)
+int mist_plot_view_n_ranks(const struct mist_plot_view *view)
 {
     int n = 0;
 
@@ -448,7 +448,7 @@ enum mist_status mist_plot_view_init(struct mist_plot_view *view,
         return status;
     }
     unite_equal(view, by_rank);
-    view->n_rows = count_rows(view);
+    view->n_rows = mist_plot_view_n_ranks(view);
     return MIST_OK;
 }
 
@@ -464,7 +464,7 @@ void mist_plot_view_fit(struct mist_plot_view *view, int max_lanes, int max_rows
             view->lanes[i].is_kept = view->lanes[i].stream == MIST_STREAM_COMPUTE;
         mist_plot_view_keep(view);
     }
-    int n_rows = count_rows(view);
+    int n_rows = mist_plot_view_n_ranks(view);
     if (n_rows <= max_rows)
         return;
     view->every = (n_rows + max_rows - 1) / max_rows;
@@ -494,7 +494,7 @@ const char *mist_plot_rank_name(const struct mist_plot_lane *lane, char *text,
     int n = snprintf(text, size, "rank %d", lane->rank);
 
     if (lane->n_ranks > 1)
-        snprintf(text + n, size - (size_t)n, ", of %d", lane->n_ranks);
+        snprintf(text + n, size - (size_t)n, ", of %lld", (long long)lane->n_ranks);
     return text;
 }
 
@@ -509,8 +509,8 @@ double mist_plot_busy_frac(const struct mist_plot_view *view, int i_input)
         if (lane->stream != MIST_STREAM_COMPUTE || n == 0)
             continue;
         for (size_t k = 0; k < n; k++)
-            busy_s += (spans[k].end_s - spans[k].start_s) * lane->n_ranks;
-        n_ranks += lane->n_ranks;
+            busy_s += (spans[k].end_s - spans[k].start_s) * (double)lane->n_ranks;
+        n_ranks += (double)lane->n_ranks;
     }
     return n_ranks > 0 ? busy_s / (n_ranks * (view->to_s - view->from_s)) : 0;
 }

@@ -127,6 +127,12 @@ static void test_formats(void **state)
     check_format(mist_format_bytes(text, n, 97924145152), "91.2 GiB");
     check_format(mist_format_bytes(text, n, 1023 * INT64_C(1024)), "1023 KiB");
     check_format(mist_format_bytes(text, n, (1 << 20) - 1), "1.00 MiB");
+    check_format(mist_format_percent(text, n, -0.04, 1, false), "0.0 %");
+    check_format(mist_format_percent(text, n, -0.06, 1, false), "-0.1 %");
+    check_format(mist_format_percent(text, n, 0.04, 1, true), "0.0 %");
+    check_format(mist_format_percent(text, n, -0.0, 0, true), "0 %");
+    check_format(mist_format_percent(text, n, 4.21, 1, true), "+4.2 %");
+    check_format(mist_format_percent(text, n, -10, 0, true), "-10 %");
     check_format(mist_format_time_s(text, n, 0.0032), "3.20 ms");
     check_format(mist_format_time_s(text, n, 0.99999), "1.00 s");
     check_format(mist_format_time_s(text, n, 0), "0 s");

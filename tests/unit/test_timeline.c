@@ -13,6 +13,9 @@
 static const char HEAD[] =
     "rank,stream,kind,layer,micro_batch,iteration,task,start_s,end_s,"
     "bytes,device_live_bytes\n";
+static const char HEAD_N_RANKS[] =
+    "rank,stream,kind,layer,micro_batch,iteration,task,start_s,end_s,"
+    "bytes,device_live_bytes,n_ranks\n";
 
 static struct mist_timeline_row row_of(int rank, enum mist_stream stream, int64_t task,
                                        double start_s, double end_s)
@@ -101,6 +104,7 @@ static void test_check(void **state)
     REJECTS(4, end_s, (double)INFINITY, "end_s");
     REJECTS(1, bytes, -1, "bytes");
     REJECTS(1, device_live_bytes, -1, "device_live_bytes");
+    REJECTS(1, n_ranks, -1, "n_ranks");
     REJECTS(3, task, 3, "row 5: task");                 /* twice in rank 0 */
     REJECTS(1, end_s, 0.2000001, "row 4: start_s");     /* runs into the next one */
     REJECTS(4, start_s, 0.19, "row 5: start_s");        /* starts too early */
@@ -132,6 +136,12 @@ static void test_round_trip(void **state)
         assert_true(a->bytes == b->bytes && a->device_live_bytes == b->device_live_bytes);
     }
     mist_timeline_fini(&back);
+    timeline.rows[1].n_ranks = 3; /* a column of its own, 1 in the other rows */
+    assert_int_equal(mist_timeline_save(&timeline, path, true, &err), MIST_OK);
+    assert_int_equal(mist_timeline_load(&back, path, &err), MIST_OK);
+    for (size_t i = 0; i < back.n_rows; i++)
+        assert_int_equal(back.rows[i].n_ranks, i == 1 ? 3 : 1);
+    mist_timeline_fini(&back);
     timeline.rows[0].end_s = 0; /* before its start: nothing is written */
     assert_int_equal(mist_timeline_save(&timeline, path, true, &err), MIST_ERR_INPUT);
     assert_int_equal(mist_timeline_load(&back, path, &err), MIST_OK);
@@ -157,6 +167,7 @@ static void test_malformed(void **state)
         {HEAD, "0,compute,forward,0,0,0,0,2,1,0,0\n", "end_s", 2},
         {HEAD, "0,compute,forward,0,0,0,0,0,1,1.5,0\n", "bytes", 2},
         {HEAD, "0,compute,forward,0,0,0,0,0,1,0,\n", "device_live_bytes", 2},
+        {HEAD_N_RANKS, "0,compute,forward,0,0,0,0,0,1,0,0,0\n", "n_ranks", 2},
         {HEAD,
          "0,compute,forward,0,0,0,0,0,1,0,0\n0,compute,forward,0,0,0,1,1,2,0,0\n"
          "0,compute,forward,0,0,0,2,1.5,2,0,0\n",

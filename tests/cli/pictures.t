@@ -1,0 +1,87 @@
+#!/bin/sh
+# Pictures of 2 to 1,024 ranks: equal ranks are one row, labels are inside of their boxes, and the comparison of a
+# prediction with a measurement is drawn.
+. tests/cli/lib.sh
+
+# svg.pl FILE: "row NAME" for each rank's row, "label N" for each label that is inside of one box, "out N" for the others.
+cat > "$scratch/io/svg.pl" << 'PERL'
+my ($x, $y, $size, $anchor, @boxes, @labels);
+while (<>) {
+    if (/<polygon fill = '(.*?)' points = '(.*?)'/) {
+        my ($color, @points) = ($1, split /[ ,]+/, $2);
+        my @xs = sort { $a <=> $b } @points[grep { $_ % 2 == 0 } 0 .. $#points];
+        my @ys = sort { $a <=> $b } @points[grep { $_ % 2 } 0 .. $#points];
+        push @boxes, [$xs[0], $xs[-1], $ys[0], $ys[-1]] unless $color =~ /rgb\(230, 230, 230\)|rgb\(255, 255, 255\)/;
+    }
+    ($x, $y, $size, $anchor) = ($1, $2, $3, $4) if /translate\((.*?),(.*?)\)".* font-size="(.*?)".*text-anchor="(.*?)"/;
+    next unless /<text.*?>(.*?) *<\/text>/;
+    my $text = $1;
+    print "row $text\n" if $text =~ /^rank /;
+    # numbers in the small letters of labels; digits are 0.64 as wide as high, and 0.73 high
+    my $half = 0.32 * $size * length $text;
+    push @labels, [$text, $x - $half, $x + $half, $y - 0.73 * $size, $y]
+        if $text =~ /^\d+$/ && $anchor eq 'middle' && $size < 11;
+}
+for my $l (@labels) {
+    my $inside = grep { $_->[0] <= $l->[1] && $l->[2] <= $_->[1] && $_->[2] <= $l->[3] && $l->[4] <= $_->[3] } @boxes;
+    print $inside ? "label $l->[0]\n" : "out $l->[0]\n";
+}
+PERL
+
+# timeline NAME ROWS STANDS_FOR OPTION...: of a job, which has so many rows, each for so many ranks (", of 4").
+timeline() {
+    name=$1 n_rows=$2 row="rank [0-9]*$3\( \|\$\)"
+    shift 3
+    begin "$name"
+    run mist-sim "$@" --dtype bf16 -o job.csv -f
+    expect_exit 0
+    run mist-plot timeline job.csv -o job.svg -f
+    if grep -q 'gnuplot is not installed' "$err"; then skip 'gnuplot is not installed'; rm -f job.csv; return; fi
+    expect_exit 0
+    perl "$scratch/io/svg.pl" job.svg > "$scratch/io/seen"
+    [ "$(grep -c '^row' "$scratch/io/seen")" -eq "$n_rows" ] || fail "rows: $(grep '^row' "$scratch/io/seen")"
+    [ "$(grep -c "^row $row" "$scratch/io/seen")" -eq "$n_rows" ] || fail "$(head -n 3 "$scratch/io/seen")"
+    grep -q '^label' "$scratch/io/seen" || fail 'no label'
+    if grep '^out' "$scratch/io/seen" > "$scratch/io/outside"; then fail "labels outside: $(head "$scratch/io/outside")"; fi
+    run mist-plot timeline job.csv
+    [ "$(grep -c "^$row.*compute" "$out")" -eq "$n_rows" ] || fail "in the terminal: $(cat "$out")"
+    run mist-plot memory job.csv -o job.svg -f
+    expect_exit 0
+    [ "$(perl "$scratch/io/svg.pl" job.svg | grep -c "^row $row")" -eq "$n_rows" ] || fail 'memory'
+    rm -f job.csv job.svg
+}
+timeline '2 ranks, 2 stages' 2 '' \
+    --model gpt3-1.3b --seq-len 2048 --pp 2 --micro-batch 2 --global-batch 16 --cluster h100-sxm:1x2
+timeline '8 ranks, 2 stages' 2 ', of 4' \
+    --model llama-7b --seq-len 4096 --tp 2 --pp 2 --zero 1 --micro-batch 1 --global-batch 16 --cluster h100-sxm:1x8
+timeline '8 ranks, 2 stages, all of them replayed' 2 ', of 4' --unfolded \
+    --model llama-7b --seq-len 4096 --tp 2 --pp 2 --zero 1 --micro-batch 1 --global-batch 16 --cluster h100-sxm:1x8
+timeline '64 ranks, 4 stages' 4 ', of 16' \
+    --model gpt3-22b --seq-len 2048 --tp 8 --pp 4 --micro-batch 1 --global-batch 32 --cluster h100-sxm:8x8,nic=8x400Gb/s
+timeline '1,024 ranks, 16 stages' 16 ', of 64' --model gpt3-175b --seq-len 2048 --tp 8 --pp 16 --zero 1 \
+    --micro-batch 2 --global-batch 256 --cluster h100-sxm:128x8,nic=8x400Gb/s
+
+# --------------------------------------------------------------------------- predicted and measured
+job='mist-sim --model gpt3-1.3b --seq-len 2048 --pp 2 --micro-batch 2 --global-batch 16 --cluster h100-sxm:1x4'
+begin 'a timeline that differs where it was made to'
+# shellcheck disable=SC2086
+run $job --unfolded --what-if rank.3=0.5x -o slow.csv -f --save-plan job.json
+expect_exit 0
+run mist-sim job.json --cluster h100-sxm:1x4 --compare slow.csv --csv
+expect_exit 0
+cp "$out" differences.csv
+run mist-plot differences differences.csv
+if grep -q 'gnuplot is not installed' "$err"; then
+    skip 'gnuplot is not installed'
+else
+    expect_exit 0
+    [ "$(grep -o 'rank [0-9]' "$out" | head -n 1)" = 'rank 3' ] || fail "$(cat "$out")"
+    [ "$(grep -o 'stage [0-9]' "$out" | head -n 1)" = 'stage 1' ] || fail "$(cat "$out")"
+    expect_stdout ' backward  -'
+fi
+begin 'no share is less than zero by nothing'
+run mist-sim job.json --cluster h100-sxm:1x4 --compare slow.csv
+expect_exit 0
+if grep -q ' -0\.0 %' "$out"; then fail "$(grep ' -0\.0 %' "$out")"; fi
+rm -f slow.csv job.json differences.csv
+finish
