@@ -2,8 +2,8 @@
 # $points: stage_index t d is_chosen, each stage in order of t
 set title title_text
 set key outside right top
-set xlabel sprintf('t, a stable micro-batch (%s)', time_unit)
-set ylabel sprintf('d, extra time of the first and last micro-batch (%s)', time_unit)
+set xlabel sprintf('t, a stable micro-batch (%s)', t_unit)
+set ylabel sprintf('d, extra time of the first and last micro-batch (%s)', d_unit)
 set offsets graph 0.03, graph 0.03, graph 0.05, graph 0.03
 plot for [s = 1 : n_stages] $points using ($1 == s ? $2 : NaN):3 with linespoints linetype ((s - 1) % 8 + 1) pointsize 0.7 title stage_names[s], \
      for [k = 1 : has_chosen] $points using ($4 > 0 ? $2 : NaN):3 with points pointtype 6 pointsize 2 linewidth 2 linecolor rgb '#000000' title 'chosen'

@@ -29,6 +29,11 @@
 #define NAME_POINTS    8    /* size of its letters */
 #define NAME_HEIGHT    14.0 /* pixels */
 
+/* Links: edges of their axes, with their names to the right. */
+#define LINKS_LEFT  103
+#define LINKS_RIGHT 760
+#define KEY_POINTS  9
+
 /* A row of any of the tables: a name and three numbers. */
 struct point {
     char name[64];
@@ -376,27 +381,29 @@ enum mist_status mist_plot_write_pareto(FILE *stream, const char *path,
 {
     struct points points = {0};
     enum mist_status status = read_pareto(&points, path, err);
-    double max_s = 0;
+    double max_t_s = 0, max_d_s = 0;
     bool has_chosen = false;
 
     if (status != MIST_OK)
         goto out;
     sort_points(&points);
     for (size_t i = 0; i < points.n; i++) {
-        max_s = fmax(max_s, fmax(points.items[i].x, fabs(points.items[i].y)));
+        max_t_s = fmax(max_t_s, points.items[i].x);
+        max_d_s = fmax(max_d_s, fabs(points.items[i].y));
         has_chosen = has_chosen || points.items[i].z > 0;
     }
-    struct mist_plot_axis axis = mist_plot_time_axis(max_s);
+    struct mist_plot_axis t = mist_plot_time_axis(max_t_s);
+    struct mist_plot_axis d = mist_plot_time_axis(max_d_s);
     mist_plot_write_head(stream, format, options, WIDTH, HEIGHT);
     mist_plot_write_title(stream, format, options, "Pareto frontiers of the stages",
                           WIDTH * 2 / 3, 10);
-    fprintf(stream, "time_unit = '%s'\nhas_chosen = %d\nn_stages = %zu\n", axis.unit,
-            has_chosen, points.n_names);
+    fprintf(stream, "t_unit = '%s'\nd_unit = '%s'\nhas_chosen = %d\nn_stages = %zu\n",
+            t.unit, d.unit, has_chosen, points.n_names);
     write_names(stream, "stage_names", "stage ", &points);
     fputs("$points << END\n", stream);
     for (size_t i = 0; i < points.n; i++)
         fprintf(stream, "%zu %.9g %.9g %g\n", points.items[i].i_name + 1,
-                points.items[i].x * axis.scale, points.items[i].y * axis.scale,
+                points.items[i].x * t.scale, points.items[i].y * d.scale,
                 points.items[i].z);
     fprintf(stream, "END\n%s", mist_script_pareto);
 out:
@@ -410,12 +417,11 @@ static enum mist_status read_links(struct points *points, const char *path,
                                    struct mist_err *err)
 {
     static const struct mist_csv_column columns[] = {
-        {"bytes", MIST_CSV_REQUIRED},
-        {"measured_us", MIST_CSV_REQUIRED},
-        {"fitted_us", MIST_CSV_REQUIRED},
-        {"name", MIST_CSV_REQUIRED},
+        {"bytes", MIST_CSV_REQUIRED},         {"measured_us", MIST_CSV_REQUIRED},
+        {"fitted_us", MIST_CSV_REQUIRED},     {"name", MIST_CSV_REQUIRED},
+        {"residual_frac", MIST_CSV_OPTIONAL},
     };
-    enum mist_status status = load_points(points, path, columns, 4, err);
+    enum mist_status status = load_points(points, path, columns, 5, err);
 
     for (size_t i = 0; i < points->n && status == MIST_OK; i++) {
         struct point *point = &points->items[i];
@@ -453,7 +459,7 @@ static void write_size_tics(FILE *stream, const char *variable, double low, doub
 }
 
 static void write_links_settings(FILE *stream, const struct points *points,
-                                 enum mist_plot_format format)
+                                 enum mist_plot_format format, int width)
 {
     double low = DBL_MAX, high = 0, residual = 0;
 
@@ -463,11 +469,23 @@ static void write_links_settings(FILE *stream, const struct points *points,
         high = fmax(high, point->x);
         residual = fmax(residual, 100 * fabs(point->z / point->y - 1));
     }
-    fprintf(stream, "x_min = %.0f\nx_max = %.0f\nresidual_max = %.6g\nleft_edge = %s\n",
-            floor(low / 1.3), ceil(high * 1.3), fmax(1, residual * 1.1),
-            format == MIST_PLOT_TEXT ? "0.12" : "0.115");
+    fprintf(stream, "x_min = %.0f\nx_max = %.0f\nresidual_max = %.6g\n", floor(low / 1.3),
+            ceil(high * 1.3), fmax(1, residual * 1.1));
+    fprintf(stream, "left_edge = %.5f\nright_edge = %.5f\n",
+            format == MIST_PLOT_TEXT ? 0.12 : (double)LINKS_LEFT / width,
+            format == MIST_PLOT_TEXT ? 0.65 : (double)LINKS_RIGHT / width);
     write_size_tics(stream, "x_tics", low, high, true);
     write_size_tics(stream, "x_tics_blank", low, high, false);
+}
+
+/* The widest name of a link, in pixels. */
+static int name_pixels(const struct points *points)
+{
+    double em = 0;
+
+    for (size_t i = 0; i < points->n; i++)
+        em = fmax(em, mist_plot_text_em(points->items[i].name));
+    return (int)(em * mist_plot_em_pixels(KEY_POINTS));
 }
 
 enum mist_status mist_plot_write_links(FILE *stream, const char *path,
@@ -478,11 +496,12 @@ enum mist_status mist_plot_write_links(FILE *stream, const char *path,
     enum mist_status status = read_links(&points, path, err);
 
     if (status == MIST_OK) {
+        int width = LINKS_RIGHT + 60 + name_pixels(&points);
         sort_points(&points);
-        mist_plot_write_head(stream, format, options, WIDTH, HEIGHT + 80);
+        mist_plot_write_head(stream, format, options, width, HEIGHT + 80);
         mist_plot_write_title(stream, format, options, "Links: measurements and fits",
-                              WIDTH, 10);
-        write_links_settings(stream, &points, format);
+                              width, 10);
+        write_links_settings(stream, &points, format, width);
         fprintf(stream, "n_names = %zu\n", points.n_names);
         write_names(stream, "link_names", "", &points);
         fputs("$points << END\n", stream);

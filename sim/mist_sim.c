@@ -291,12 +291,15 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
     if (status == MIST_OK) {
         if (lists_presets)
             mist_sim_report_add_presets(emit);
+        else if (at->options.cluster)
+            status = mist_sim_list_add_links(emit, at->options.cluster, err);
         else if (at->options.framework > 1)
             mist_sim_job_list(emit,
                               (enum mist_framework_name)(at->options.framework - 1));
         else
             mist_sim_list_add(emit);
-        status = mist_emit_end(&emit, err);
+        if (status == MIST_OK)
+            status = mist_emit_end(&emit, err);
     }
     mist_emit_free(emit);
     return status;

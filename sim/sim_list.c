@@ -1,10 +1,13 @@
 /* The words of trace sets. See sim_list.h; traces/README.md has the same tables. */
 #include "sim/sim_list.h"
 
+#include "sim/cost/cost_model.h"
 #include "sim/what_if.h"
+#include "traces/preset.h"
 #include "traces/trace_set.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char *const op_includes[MIST_N_OPS][MIST_N_PHASES] = {
     [MIST_OP_EMBEDDING] =
@@ -164,4 +167,55 @@ void mist_sim_list_add(struct mist_emit *emit)
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
+}
+
+/* "all_reduce of 2 x 8, 4 at once" */
+static const char *name_link(const struct mist_link_fit *fit, char *text, size_t size)
+{
+    char groups[32] = "";
+
+    if (fit->group.concurrent_groups > 1)
+        snprintf(groups, sizeof groups, ", %d at once", fit->group.concurrent_groups);
+    snprintf(text, size, "%s of %d x %d%s", mist_link_operation_name(fit->operation),
+             fit->group.nodes, fit->group.ranks_per_node, groups);
+    return text;
+}
+
+enum mist_status mist_sim_list_add_links(struct mist_emit *emit, const char *cluster,
+                                         struct mist_err *err)
+{
+    struct mist_trace_set traces;
+    struct mist_cost_model *model = NULL;
+    struct mist_link_fit *fits = NULL;
+    size_t n = 0;
+    enum mist_status status = mist_trace_set_open(&traces, cluster, err);
+
+    if (status == MIST_OK)
+        status = mist_cost_model_new(&traces, &model, err);
+    if (status == MIST_OK)
+        status = mist_cost_link_fits(model, &fits, &n, err);
+    if (status == MIST_OK && n == 0)
+        status = mist_err_at(err, MIST_ERR_INPUT, cluster, 0, 0,
+                             "has no link with three measured sizes");
+    if (status == MIST_OK)
+        mist_emit_list_begin(emit, "links", "Links, and what their other sizes say");
+    for (size_t i = 0; i < n && status == MIST_OK; i++) {
+        char name[96];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "name", "link", name_link(&fits[i], name, sizeof name));
+        mist_emit_int64(emit, "bytes", NULL, fits[i].bytes, MIST_HUMAN_BYTES);
+        mist_emit_double(emit, "measured_us", "measured", 1e6 * fits[i].measured_s,
+                         MIST_HUMAN_TIME_US);
+        mist_emit_double(emit, "fitted_us", "by the others", 1e6 * fits[i].fitted_s,
+                         MIST_HUMAN_TIME_US);
+        mist_emit_double(emit, "residual_frac", "off by",
+                         fits[i].fitted_s / fits[i].measured_s - 1, MIST_HUMAN_FRAC);
+        mist_emit_object_end(emit);
+    }
+    if (status == MIST_OK)
+        mist_emit_list_end(emit);
+    free(fits);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&traces);
+    return status;
 }

@@ -15,4 +15,11 @@ const char *mist_sim_list_includes(enum mist_op op, enum mist_phase phase);
 /* Three lists, "operators", "links" and "what_if". */
 void mist_sim_list_add(struct mist_emit *emit);
 
+/* The list "links" of a trace set: each measured size, and what the others of its link say
+ * of it, as mist-plot links draws it. MIST_ERR_INPUT (also: there is none), MIST_ERR_IO,
+ * MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status mist_sim_list_add_links(struct mist_emit *emit,
+                                                         const char *cluster,
+                                                         struct mist_err *err);
+
 #endif

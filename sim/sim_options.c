@@ -30,7 +30,9 @@ static const struct mist_option option_table[] = {
         lists_presets),
     ROW("list", MIST_OPTION_FLAG, "Input", NULL,
         "list the operators, links and dimensions of trace sets, and what a time "
-        "includes, or the arguments of --framework and what becomes of them, and end",
+        "includes; or the links of --cluster, how far each size is off by the others; or "
+        "the "
+        "arguments of --framework and what becomes of them, and end",
         NULL, 0, 0, lists_words),
     MIST_OPTION_ROW_CHOICE(struct mist_sim_options, "framework", "Input", "NAME",
                            "who trains; others can be predicted, not run", "plan",

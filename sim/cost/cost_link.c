@@ -197,6 +197,49 @@ static void price(const struct mist_link_table *table, int64_t bytes,
         out->deviation_s = hypot(out->deviation_s, frac * out->time_s);
 }
 
+/* others: room for all points but one. */
+static struct mist_link_fit fit_without(const struct mist_link_table *table, int32_t i,
+                                        struct mist_link_point *others)
+{
+    const struct mist_link_point *point = &table->points[i];
+    struct mist_link_table rest = *table;
+    struct mist_cost cost;
+
+    rest.points = others;
+    rest.n_points = table->n_points - 1;
+    memcpy(others, table->points, (size_t)i * sizeof *others);
+    memcpy(others + i, point + 1, (size_t)(rest.n_points - i) * sizeof *others);
+    rest.residual_frac = leave_one_out(&rest);
+    price(&rest, point->bytes, &cost);
+    return (struct mist_link_fit){.operation = table->operation,
+                                  .group = table->shape,
+                                  .bytes = point->bytes,
+                                  .measured_s = point->time_s,
+                                  .fitted_s = cost.time_s};
+}
+
+enum mist_status mist_cost_link_fits(const struct mist_cost_model *model,
+                                     struct mist_link_fit **out, size_t *n,
+                                     struct mist_err *err)
+{
+    size_t n_all = model->traces->n_links + 1;
+    struct mist_link_point *others = malloc(n_all * sizeof *others);
+
+    *n = 0;
+    *out = malloc(n_all * sizeof **out);
+    for (int32_t t = 0; t < model->n_tables && others && *out; t++)
+        for (int32_t i = 0; i < model->tables[t].n_points; i++)
+            if (model->tables[t].n_points > 2)
+                (*out)[(*n)++] = fit_without(&model->tables[t], i, others);
+    bool has_all = others && *out;
+    free(others);
+    if (has_all)
+        return MIST_OK;
+    free(*out);
+    *out = NULL;
+    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+}
+
 static bool is_copy(enum mist_link_operation operation)
 {
     return operation == MIST_LINK_HOST_TO_DEVICE || operation == MIST_LINK_DEVICE_TO_HOST;

@@ -119,6 +119,24 @@ MIST_MUST_CHECK enum mist_status mist_cost_link(const struct mist_cost_model *mo
                                                 int64_t bytes, struct mist_cost *out,
                                                 struct mist_err *err);
 
+/* A size of a message or copy that was measured, and what the other sizes say of it. */
+struct mist_link_fit {
+    enum mist_link_operation operation;
+    struct mist_group_shape group;
+    int64_t bytes;
+    double measured_s;
+    double fitted_s; /* the price if this size had not been measured */
+};
+
+/*
+ * How well the measured sizes of links say each other: a fit for each size of every
+ * operation and group shape that has three or more, in the order of the trace set, by bytes.
+ * out [n] is to be freed. MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status mist_cost_link_fits(const struct mist_cost_model *model,
+                                                     struct mist_link_fit **out,
+                                                     size_t *n, struct mist_err *err);
+
 /*
  * A whole program, or a part of one: the sum over its steps without MIST_OP_TP_* (they
  * are tasks of their own). Deviations of equal steps add up (one measurement is behind
