@@ -10,10 +10,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum mist_status mist_plot_cells_init(struct mist_plot_cells *cells, int n,
+enum mist_status mist_plot_cells_init(struct mist_plot_cells *cells, int n, int min_run,
                                       struct mist_err *err)
 {
     *cells = (struct mist_plot_cells){.n = n,
+                                      .min_run = min_run,
                                       .parts = calloc((size_t)n, sizeof *cells->parts),
                                       .i_span = calloc((size_t)n, sizeof(size_t))};
     if (cells->parts && cells->i_span)
@@ -94,6 +95,42 @@ static void choose(struct mist_plot_cells *cells, double cell_s)
     }
 }
 
+/* Runs of cells [first, end), all of one pass, that are too short to be told apart show the
+ * kind of tasks that takes most of the pass. */
+static void join_short(struct mist_plot_cells *cells, const struct mist_plot_view *view,
+                       int first, int end)
+{
+    double busy_s[MIST_N_GROUPS] = {0};
+    int most = first;
+
+    for (int i = first; i < end; i++)
+        for (int g = 0; g < MIST_N_GROUPS; g++)
+            busy_s[g] += cells->parts[i][g].busy_s;
+    for (int i = first; i < end; i++)
+        if (busy_s[view->spans[cells->i_span[i]].group] >
+            busy_s[view->spans[cells->i_span[most]].group])
+            most = i;
+    for (int i = first, run_end; i < end; i = run_end) {
+        run_end = mist_plot_cells_run_end(cells, view, i);
+        run_end = run_end < end ? run_end : end;
+        for (int k = i; k < run_end && run_end - i < cells->min_run; k++)
+            cells->i_span[k] = cells->i_span[most];
+    }
+}
+
+static void join_passes(struct mist_plot_cells *cells, const struct mist_plot_view *view)
+{
+    for (int i = 0, end; i < cells->n; i = end) {
+        const size_t *at = cells->i_span;
+        for (end = i + 1; end < cells->n && at[i] != MIST_PLOT_IDLE &&
+                          at[end] != MIST_PLOT_IDLE &&
+                          mist_plot_same_pass(view, at[i], at[end]);)
+            end++;
+        if (at[i] != MIST_PLOT_IDLE)
+            join_short(cells, view, i, end);
+    }
+}
+
 void mist_plot_cells_fill(struct mist_plot_cells *cells,
                           const struct mist_plot_view *view, int i_input, int i_lane)
 {
@@ -115,6 +152,7 @@ void mist_plot_cells_fill(struct mist_plot_cells *cells,
                  spans[k].end_s, name);
     }
     choose(cells, cell_s);
+    join_passes(cells, view);
 }
 
 int mist_plot_cells_run_end(const struct mist_plot_cells *cells,

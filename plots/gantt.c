@@ -190,7 +190,7 @@ enum mist_status mist_plot_print_gantt(FILE *stream, const struct mist_plot_inpu
     }
     int n_cells = options->n_text_columns - page.n_rank_columns - 1 - STREAM_COLUMNS;
     n_cells = n_cells < 20 ? 20 : n_cells;
-    status = mist_plot_cells_init(&page.cells, n_cells, err);
+    status = mist_plot_cells_init(&page.cells, n_cells, 1, err);
     page.text = calloc((size_t)n_cells + 1, 1);
     if (status == MIST_OK && !page.text)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");

@@ -125,6 +125,7 @@ struct mist_plot_part {
 /* The time axis of one lane in cells of equal length, each of which shows one thing. */
 struct mist_plot_cells {
     int n;
+    int min_run; /* cells of a pass in which a kind of tasks is told apart from the others */
     struct mist_plot_part (*parts)[MIST_N_GROUPS]; /* owned; [n] */
     size_t *i_span; /* owned; [n] the task that a cell shows, or MIST_PLOT_IDLE */
 };
@@ -132,7 +133,8 @@ struct mist_plot_cells {
 #define MIST_PLOT_IDLE ((size_t)-1)
 
 MIST_MUST_CHECK enum mist_status mist_plot_cells_init(struct mist_plot_cells *cells,
-                                                      int n, struct mist_err *err);
+                                                      int n, int min_run,
+                                                      struct mist_err *err);
 void mist_plot_cells_fini(struct mist_plot_cells *cells);
 
 /* Shows a lane: in each cell the kind of tasks that covers most of it, or that it is idle. */

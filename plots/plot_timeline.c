@@ -8,29 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH         1500 /* pixels */
-#define LEFT          150  /* of the axes, or more where names are long */
-#define RIGHT         22
-#define PAGE_TOP      66 /* title and two rows of legend */
-#define PANEL_TITLE   26
-#define PAGE_BOTTOM   54
-#define PAGE_LANES    1700 /* for the lanes of all panels */
-#define MAX_LANES     110  /* that have room for their names there */
-#define LANE_COMPUTE  1.0  /* heights of lanes, in units */
-#define LANE_OTHER    0.62
-#define RANK_GAP      0.35
-#define UNIT_MAX      26.0 /* pixels */
-#define UNIT_LABEL    12.0 /* labels fit into a lane */
-#define UNIT_THIN     6.0  /* lanes are whole pixels, without gaps */
-#define NAME_PIXELS   11
-#define NAME_POINTS   9
-#define DIGIT_PIXELS  7
-#define HAIR_PIXELS   1 /* between neighbours of one colour */
-#define HAIR_COLOR    0xFFFFFFu
-#define MEMORY_PIXELS 330
-#define MAX_KEYS      16 /* ranks in the picture of memory */
-#define KEYS_PER_ROW  5  /* with the longest names */
-#define KEY_ROW       16
+#define WIDTH          1500 /* pixels */
+#define LEFT           150  /* of the axes, or more where names are long */
+#define RIGHT          22
+#define PAGE_TOP       66 /* title and two rows of legend */
+#define PANEL_TITLE    26
+#define PAGE_BOTTOM    54
+#define PAGE_LANES     1700 /* for the lanes of all panels */
+#define MAX_LANES      110  /* that have room for their names there */
+#define LANE_COMPUTE   1.0  /* heights of lanes, in units */
+#define LANE_OTHER     0.62
+#define RANK_GAP       0.35
+#define UNIT_MAX       26.0 /* pixels */
+#define UNIT_LABEL     12.0 /* labels fit into a lane */
+#define UNIT_THIN      6.0  /* lanes are whole pixels, without gaps */
+#define NAME_PIXELS    11
+#define NAME_POINTS    9
+#define DIGIT_PIXELS   7
+#define MIN_RUN_PIXELS 3 /* recomputation is told apart from its backward pass */
+#define HAIR_PIXELS    1 /* between neighbours of one colour */
+#define HAIR_FROM      8 /* that are wider than so many */
+#define HAIR_COLOR     0xFFFFFFu
+#define MEMORY_PIXELS  330
+#define MAX_KEYS       16 /* ranks in the picture of memory */
+#define KEYS_PER_ROW   5  /* with the longest names */
+#define KEY_ROW        16
 
 static const char *const stream_names[MIST_N_STREAMS] = {
     [MIST_STREAM_COMPUTE] = "compute",
@@ -262,7 +264,7 @@ static void write_lane_boxes(const struct drawing *at, int i_lane)
         if (!color)
             continue;
         write_box(at, i_lane, i, end, color);
-        if (cell_color(at, end) == color && (end - i) * cell_pixels(at) > 4)
+        if (cell_color(at, end) == color && (end - i) * cell_pixels(at) > HAIR_FROM)
             write_box(at, i_lane, end - hair, end, HAIR_COLOR);
     }
 }
@@ -353,9 +355,10 @@ static enum mist_status write_data(FILE *stream, const struct mist_plot_view *vi
                                    enum mist_plot_format format, struct mist_err *err)
 {
     struct drawing at = {.stream = stream, .view = view, .layout = layout, .axis = axis};
-    bool is_pixels = format == MIST_PLOT_PNG || layout->unit < UNIT_THIN;
-    enum mist_status status = mist_plot_cells_init(
-        &at.cells, (WIDTH - RIGHT - layout->left) * (is_pixels ? 1 : 4), err);
+    int per_pixel = format == MIST_PLOT_PNG || layout->unit < UNIT_THIN ? 1 : 4;
+    enum mist_status status =
+        mist_plot_cells_init(&at.cells, (WIDTH - RIGHT - layout->left) * per_pixel,
+                             MIN_RUN_PIXELS * per_pixel, err);
 
     if (status != MIST_OK)
         return status;

@@ -11,6 +11,12 @@ started=$(date +%s)
 
 step() { printf '\n== %s\n' "$*"; }
 run() { printf '$ %s\n' "$*" | sed "s#$build/##g"; "$@"; }
+into() { # FILE COMMAND...
+    file=$1
+    shift
+    printf '$ %s > %s\n' "$*" "$file" | sed "s#$build/##g"
+    "$@" > "$file"
+}
 
 mkdir -p "$out"
 run "$build/mist-profile" --backend cpu --quick --force -o "$out/traces"
@@ -40,5 +46,11 @@ run "$build/mist-plot" timeline "$out/predicted.csv" "$out/measured_last.csv" \
 run "$build/mist-plot" memory "$out/measured.csv" --limit "$MIST_DEMO_MEMORY" -o "$out/memory.png" --force
 run "$build/mist-plot" compare "$out/compare.csv" -o "$out/compare.png" --force
 run "$build/mist-plot" pareto "$out/pareto.csv" -o "$out/pareto.png" --force
+into "$out/breakdown.csv" "$build/mist-sim" "$out/plan.json" --explain --csv
+into "$out/differences.csv" "$build/mist-sim" "$out/plan.json" --compare "$out/measured.csv" --csv
+into "$out/links.csv" "$build/mist-sim" --list --cluster "$out/traces" --csv
+for kind in breakdown differences links; do
+    run "$build/mist-plot" $kind "$out/$kind.csv" -o "$out/$kind.png" --force
+done
 run "$build/mist-plot" timeline "$out/measured_last.csv" -o -
-step "done in $(($(date +%s) - started)) s; see $out/timeline.png, memory.png, compare.png, report.txt"
+step "done in $(($(date +%s) - started)) s; see $out/report.txt and the pictures, $out/*.png"

@@ -300,6 +300,32 @@ static void test_equal_ranks(void **state)
     mist_timeline_fini(&other);
 }
 
+/* Recomputation that takes turns with its backward pass within a pixel or two is part of it;
+ * where it is longer it is told apart. */
+static void test_recomputation(void **state)
+{
+    static const struct {
+        int n_layers, n_boxes;
+    } cases[] = {{1000, 1}, {100, 2 * 100}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_timeline timeline;
+        struct mist_plot_input input = {&timeline, "a"};
+        mist_timeline_init(&timeline);
+        for (int k = 0; k < cases[i].n_layers; k++) {
+            add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_RECOMPUTE, 0, 3 * k,
+                3 * k + 1);
+            add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, 0, 3 * k + 1,
+                3 * k + 3);
+        }
+        char *text = timeline_program(&input, 1);
+        assert_int_equal(count_lines(text, "$boxes << END\n"), 1 + cases[i].n_boxes + 1);
+        assert_int_equal(count_lines(text, "$labels << END\n"), 1 + (i == 0));
+        free(text);
+        mist_timeline_fini(&timeline);
+    }
+}
+
 /* However many ranks differ, a picture has room for them: compute streams alone, one pixel
  * each, and then one in so many. */
 static void test_many_ranks(void **state)
@@ -558,14 +584,14 @@ static void test_not_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_format),
-        cmocka_unit_test(test_gantt),          cmocka_unit_test(test_gantt_cells),
-        cmocka_unit_test(test_lanes),          cmocka_unit_test(test_timeline_program),
-        cmocka_unit_test(test_equal_ranks),    cmocka_unit_test(test_many_ranks),
-        cmocka_unit_test(test_pixels),         cmocka_unit_test(test_merging),
-        cmocka_unit_test(test_memory_program), cmocka_unit_test(test_memory_legend),
-        cmocka_unit_test(test_fitted),         cmocka_unit_test(test_run),
-        cmocka_unit_test(test_not_whole),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_format),
+        cmocka_unit_test(test_gantt),         cmocka_unit_test(test_gantt_cells),
+        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_equal_ranks),   cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_pixels),        cmocka_unit_test(test_recomputation),
+        cmocka_unit_test(test_merging),       cmocka_unit_test(test_memory_program),
+        cmocka_unit_test(test_memory_legend), cmocka_unit_test(test_fitted),
+        cmocka_unit_test(test_run),           cmocka_unit_test(test_not_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
