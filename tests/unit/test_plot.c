@@ -275,6 +275,9 @@ static void test_equal_ranks(void **state)
         add(&timeline, rank, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, rank == 1, 9);
     add(&timeline, 4, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, 0, 9, 10);
     timeline.rows[4].n_ranks = 3; /* 4, 5, 6 */
+    add(&timeline, 7, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 0,
+        9); /* as 0, and more */
+    add(&timeline, 7, MIST_STREAM_COMPUTE, MIST_TASK_OPTIMIZER, 0, 9, 10);
     for (int rank = 4; rank < 6; rank++)
         add(&other, rank, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, 0, rank - 4, 10);
 
@@ -282,6 +285,7 @@ static void test_equal_ranks(void **state)
     assert_non_null(strstr(text, "('rank 0, of 3  compute' "));
     assert_non_null(strstr(text, ", 'rank 1  compute' "));
     assert_non_null(strstr(text, ", 'rank 4, of 3  compute' "));
+    assert_non_null(strstr(text, ", 'rank 7  compute' "));
     assert_null(strstr(text, "rank 2"));
     free(text);
     FILE *stream = open_memstream(&text, &n);
