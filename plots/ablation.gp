@@ -3,7 +3,7 @@
 set title title_text
 unset key
 set ylabel sprintf('iteration of the best plan (%s)', time_unit)
-set xlabel 'groups of knobs, added one by one'.(has_labels ? '; above them: times faster than the first, time of the search' : '')
+set xlabel 'groups of knobs, added one by one; above them: times faster than the first'.(is_text ? '' : ', time of the search')
 set xrange [0.4 : n_rows + 0.6]
 set yrange [0 : high]
 set grid noxtics

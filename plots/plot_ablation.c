@@ -85,7 +85,7 @@ enum mist_status mist_plot_write_ablation(FILE *stream, const char *path,
     struct row rows[MAX_ROWS];
     size_t n = 0;
     double high_s = 0;
-    bool is_text = format == MIST_PLOT_TEXT; /* too narrow for what stands above bars */
+    bool is_text = format == MIST_PLOT_TEXT;
     enum mist_status status = read_rows(path, rows, &n, err);
 
     if (status != MIST_OK)
@@ -98,7 +98,7 @@ enum mist_status mist_plot_write_ablation(FILE *stream, const char *path,
     mist_plot_write_head(stream, format, options, width, HEIGHT);
     mist_plot_write_title(stream, format, options, "The best plan, group by group", width,
                           10);
-    fprintf(stream, "has_labels = %d\n", !is_text);
+    fprintf(stream, "is_text = %d\n", is_text);
     fprintf(stream, "time_unit = '%s'\nn_rows = %zu\nhigh = %.9g\nset xtics (", axis.unit,
             n, (high_s > 0 ? 1.15 * high_s : 1) * axis.scale);
     for (size_t i = 0; i < n; i++) {
@@ -107,11 +107,13 @@ enum mist_status mist_plot_write_ablation(FILE *stream, const char *path,
         fprintf(stream, " %zu", i + 1);
     }
     fputs(") font ',9'\n", stream);
-    for (size_t i = 0; i < n && !is_text; i++) {
+    for (size_t i = 0; i < n; i++) {
         double top_s = isfinite(rows[i].time_s) ? rows[i].time_s + rows[i].bar_s : 0;
         fprintf(stream, "set label %zu ", i + 1);
+        if (is_text) /* too narrow for the time of the search */
+            rows[i].label[strcspn(rows[i].label, ",")] = '\0';
         mist_plot_write_quoted(stream, rows[i].label);
-        fprintf(stream, " at %zu, %.9g center offset 0, 0.7 font ',8'\n", i + 1,
+        fprintf(stream, " at %zu, %.9g center offset 0, 1 font ',8'\n", i + 1,
                 top_s * axis.scale);
     }
     fputs("$points << END\n", stream);

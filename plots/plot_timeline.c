@@ -428,7 +428,7 @@ static void keep_fullest(struct mist_plot_view *view)
         int n_fuller = 0;
         for (int k = 0; k < view->n_lanes; k++)
             n_fuller += view->lanes[k].peak_bytes > peak ||
-                        (view->lanes[k].peak_bytes == peak && k < i);
+                        (k < i && view->lanes[k].peak_bytes == peak);
         view->lanes[i].is_kept = n_fuller < MAX_KEYS;
     }
     mist_plot_view_keep(view);

@@ -353,10 +353,8 @@ int mist_plot_view_n_ranks(const struct mist_plot_view *view)
 void mist_plot_view_keep(struct mist_plot_view *view)
 {
     size_t n_spans = 0, at = 0;
-    int n = 0, n_all = view->n_lanes;
+    int n_all = view->n_lanes;
 
-    for (int i = 0; i < n_all; i++)
-        n += view->lanes[i].is_kept;
     /* What is written never passes what is still to be read. */
     for (int i = 0; i < view->n_inputs; i++)
         for (int lane = 0, kept = 0; lane < n_all; lane++) {

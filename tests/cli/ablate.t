@@ -55,7 +55,7 @@ expect_stdout '^3d +none fits the memory '
 begin 'it is drawn'
 run mist-plot ablation ablation.csv
 expect_exit 0
-expect_stdout '\+ offload'
+expect_stdout ' offload '
 expect_stdout '1\.00x'
 # shellcheck disable=SC2086
 refuse 'there is no one plan' 2 '^mist-tune: --ablate looks for a plan of every space' $tune --ablate -o best.json

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Pictures of 2 to 1,024 ranks: equal ranks are one row, labels are inside of their boxes, and the comparison of a
-# prediction with a measurement is drawn.
+# Pictures of 2 to 1,024 ranks: equal ranks are one row, labels are inside of their boxes, no text covers another, and
+# the comparison of a prediction with a measurement is drawn.
 . tests/cli/lib.sh
 
-# svg.pl FILE: "row NAME" for each rank's row, "label N" for each label that is inside of one box, "out N" for the others.
+# svg.pl FILE: "row NAME" for each rank's row, "label N" for each label that is inside of one box, "out N" for the
+# others.
 cat > "$scratch/io/svg.pl" << 'PERL'
 my ($x, $y, $size, $anchor, @boxes, @labels);
 while (<>) {
@@ -28,6 +29,40 @@ for my $l (@labels) {
 }
 PERL
 
+# texts.pl FILE: texts that leave the page, or that cover each other; letters are 0.58 as wide as high, in the mean.
+cat > "$scratch/io/texts.pl" << 'PERL'
+local $/;
+my $svg = <>;
+my ($width, $height) = $svg =~ /viewBox="0 0 (\d+) (\d+)"/ or die "no size\n";
+my @texts;
+my $place = qr/translate\((.*?),(.*?)\)( rotate\((.*?)\))?"/;
+while ($svg =~ /<g transform="$place[^>]*font-size="(.*?)"\s+text-anchor="(\w+)">\s*<text.*?>(.*?)</g) {
+    my ($x, $y, $turn, $size, $anchor, $text) = ($1, $2, $4 // 0, $5, $6, $7 =~ s/&\w+;/x/gr =~ s/^\s+|\s+$//gr);
+    next if $text eq '' || abs($turn) > 80;
+    my $length = 0.58 * $size * length $text;
+    my $left = $x - ($anchor eq 'end' ? $length : $anchor eq 'middle' ? $length / 2 : 0);
+    push @texts, [$left, $left + $length, $y - 0.7 * $size, $y, $text];
+}
+print "no text\n" unless @texts > 5;
+for my $i (0 .. $#texts) {
+    my @a = @{$texts[$i]};
+    print "$a[4] leaves the page\n" if $a[0] < -1 || $a[1] > $width + 1 || $a[2] < -1 || $a[3] > $height + 1;
+    for (@texts[0 .. $i - 1]) {
+        my @b = @$_;
+        my $is_beside = $a[0] >= $b[1] - 1 || $b[0] >= $a[1] - 1 || $a[2] >= $b[3] - 1 || $b[2] >= $a[3] - 1;
+        print "$a[4] covers $b[4]\n" unless $is_beside;
+    }
+}
+PERL
+# legible KIND FILE: the picture of a table or timeline, under a case.
+legible() {
+    run mist-plot "$1" "$2" -o texts.svg -f
+    expect_exit 0
+    perl "$scratch/io/texts.pl" texts.svg > "$scratch/io/bad" 2>&1
+    [ ! -s "$scratch/io/bad" ] || fail "$1 $2: $(head -n 5 "$scratch/io/bad")"
+    rm -f texts.svg
+}
+
 # timeline NAME ROWS STANDS_FOR OPTION...: of a job, which has so many rows, each for so many ranks (", of 4").
 timeline() {
     name=$1 n_rows=$2 row="rank [0-9]*$3\( \|\$\)"
@@ -42,13 +77,18 @@ timeline() {
     [ "$(grep -c '^row' "$scratch/io/seen")" -eq "$n_rows" ] || fail "rows: $(grep '^row' "$scratch/io/seen")"
     [ "$(grep -c "^row $row" "$scratch/io/seen")" -eq "$n_rows" ] || fail "$(head -n 3 "$scratch/io/seen")"
     grep -q '^label' "$scratch/io/seen" || fail 'no label'
-    if grep '^out' "$scratch/io/seen" > "$scratch/io/outside"; then fail "labels outside: $(head "$scratch/io/outside")"; fi
+    ! grep '^out' "$scratch/io/seen" > "$scratch/io/outside" || fail "labels outside: $(head "$scratch/io/outside")"
     run mist-plot timeline job.csv
     [ "$(grep -c "^$row.*compute" "$out")" -eq "$n_rows" ] || fail "in the terminal: $(cat "$out")"
+    legible timeline job.csv
+    legible memory job.csv
+    run mist-sim "$@" --dtype bf16 --explain --csv
+    cp "$out" parts.csv
+    legible breakdown parts.csv
     run mist-plot memory job.csv -o job.svg -f
     expect_exit 0
     [ "$(perl "$scratch/io/svg.pl" job.svg | grep -c "^row $row")" -eq "$n_rows" ] || fail 'memory'
-    rm -f job.csv job.svg
+    rm -f job.csv job.svg parts.csv
 }
 timeline '2 ranks, 2 stages' 2 '' \
     --model gpt3-1.3b --seq-len 2048 --pp 2 --micro-batch 2 --global-batch 16 --cluster h100-sxm:1x2
@@ -78,10 +118,20 @@ else
     [ "$(grep -o 'rank [0-9]' "$out" | head -n 1)" = 'rank 3' ] || fail "$(cat "$out")"
     [ "$(grep -o 'stage [0-9]' "$out" | head -n 1)" = 'stage 1' ] || fail "$(cat "$out")"
     expect_stdout ' backward  -'
+    legible differences differences.csv
+    run mist-sim job.json --cluster h100-sxm:1x4 --sensitivity --csv
+    cp "$out" table.csv
+    legible sensitivity table.csv
+    run mist-sim job.json --cluster h100-sxm:1x4 --sweep kernel.attention=0.5x:1x:2x --sweep launch=1x:2x --csv
+    cp "$out" table.csv
+    legible sweep table.csv
+    rm table.csv
+    legible compare compare.csv
+    legible pareto pareto.csv
+    legible links links_fit.csv
 fi
 begin 'no share is less than zero by nothing'
 run mist-sim job.json --cluster h100-sxm:1x4 --compare slow.csv
 expect_exit 0
 if grep -q ' -0\.0 %' "$out"; then fail "$(grep ' -0\.0 %' "$out")"; fi
-rm -f slow.csv job.json differences.csv
 finish
