@@ -56,7 +56,7 @@ enum mist_status mist_err_io(struct mist_err *err, const char *path, const char 
 
 void mist_err_locate(struct mist_err *err, const char *path, long line)
 {
-    if (!err || err->path[0])
+    if (!err || !path || err->path[0])
         return;
     snprintf(err->path, sizeof err->path, "%s", path);
     err->line = line;

@@ -49,7 +49,8 @@ enum mist_status mist_err_memory(struct mist_err *err, const char *path);
 enum mist_status mist_err_io(struct mist_err *err, const char *path, const char *verb,
                              int code);
 
-/* Gives a message without a path the place (path, line); leaves any other alone. */
+/* Gives a message without a path the place (path, line); leaves any other alone. path NULL:
+ * there is no file. */
 void mist_err_locate(struct mist_err *err, const char *path, long line);
 
 /* The process exit code that belongs to a status (0, 1, 2, 3, 4, 5 or 6). */

@@ -11,6 +11,7 @@ static void test_set_and_print(void **state)
     assert_int_equal(mist_err_set(&err, MIST_ERR_RANGE, "stage %d", 3), MIST_ERR_RANGE);
     assert_string_equal(err.message, "stage 3");
     assert_string_equal(err.path, "");
+    mist_err_locate(&err, NULL, 0);
     mist_err_locate(&err, "plan.json", 7);
     mist_err_locate(&err, "other.json", 8); /* keeps the first place */
     assert_string_equal(err.path, "plan.json");
