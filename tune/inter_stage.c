@@ -60,9 +60,44 @@ static enum mist_status check_option(const struct mist_stage_option *option, int
     return MIST_OK;
 }
 
+static enum mist_status check_row(const struct mist_inter_stage_problem *problem,
+                                  const struct mist_inter_stage_row *row, size_t i_row,
+                                  struct mist_err *err)
+{
+    const char *name = row->name ? row->name : "";
+
+    if (isnan(row->lower) || isnan(row->upper) || row->lower > row->upper ||
+        row->lower == INFINITY || row->upper == -INFINITY)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "row %zu %s: bounds %g .. %g are not an interval", i_row,
+                            name, row->lower, row->upper);
+    for (size_t n = 0; n < row->n_terms; n++) {
+        const struct mist_inter_stage_term *term = &row->terms[n];
+        const struct mist_inter_stage_term *last = n > 0 ? term - 1 : NULL;
+        if (term->i_stage < 0 || term->i_stage >= problem->n_stages ||
+            term->i_option < 0 ||
+            (size_t)term->i_option >= problem->n_options[term->i_stage])
+            return mist_err_set(err, MIST_ERR_INPUT,
+                                "row %zu %s term %zu: there is no stage %d option %d",
+                                i_row, name, n, term->i_stage, term->i_option);
+        if (!isfinite(term->coefficient) ||
+            (last &&
+             (last->i_stage > term->i_stage ||
+              (last->i_stage == term->i_stage && last->i_option >= term->i_option))))
+            return mist_err_set(
+                err, MIST_ERR_INPUT, "row %zu %s: stage %d option %d has %s", i_row, name,
+                term->i_stage, term->i_option,
+                isfinite(term->coefficient) ? "its coefficient behind that of a later one"
+                                            : "no finite coefficient");
+    }
+    return MIST_OK;
+}
+
 enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *problem,
                                         struct mist_err *err)
 {
+    enum mist_status status = MIST_OK;
+
     if (problem->n_stages < 1 || problem->n_layers < 0)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%d stages, %d layers: need >= 1 and >= 0", problem->n_stages,
@@ -79,7 +114,7 @@ enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *p
                                 "stage %d: more than 2^31 - 1 options", i);
         for (size_t o = 0; o < problem->n_options[i]; o++) {
             const struct mist_stage_option *option = &problem->options[i][o];
-            enum mist_status status = check_option(option, i, o, err);
+            status = check_option(option, i, o, err);
             if (status != MIST_OK)
                 return status;
             if (problem->n_devices >= 0 && option->n_devices < 0)
@@ -88,7 +123,9 @@ enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *p
                                     option->n_devices);
         }
     }
-    return MIST_OK;
+    for (size_t r = 0; r < problem->n_rows && status == MIST_OK; r++)
+        status = check_row(problem, &problem->rows[r], r, err);
+    return status;
 }
 
 double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
@@ -115,14 +152,9 @@ static double find_cutoff(const struct search *search)
 
 static bool is_same(const struct search *search, const int32_t *a, const int32_t *b)
 {
-    const struct mist_inter_stage_problem *problem = search->problem;
-    for (int32_t i = 0; i < problem->n_stages; i++) {
-        const struct mist_stage_option *p = &problem->options[i][a[i]];
-        const struct mist_stage_option *q = &problem->options[i][b[i]];
-        if (p->n_layers != q->n_layers ||
-            (problem->n_devices >= 0 && p->n_devices != q->n_devices))
+    for (int32_t i = 0; i < search->problem->n_stages; i++)
+        if (search->table.i_group[i][a[i]] != search->table.i_group[i][b[i]])
             return false;
-    }
     return true;
 }
 
@@ -255,9 +287,10 @@ static enum mist_status run_search(struct search *search, struct mist_err *err)
     if (g_s == INFINITY)
         return mist_err_set(
             err, MIST_ERR_NO_PLAN,
-            "no choice of options places exactly %d layers on the %d stages%s",
+            "no choice of options places exactly %d layers on the %d stages%s%s",
             search->problem->n_layers, search->problem->n_stages,
-            search->problem->n_devices < 0 ? "" : " and uses every device");
+            search->problem->n_devices < 0 ? "" : " and uses every device",
+            search->problem->n_rows == 0 ? "" : " and keeps to all side constraints");
     if (search->table.weight_t >
         0) /* G = 1: max t costs nothing, the top tau has it all */
         status = add_interval(search, 0, top, g_s, err);

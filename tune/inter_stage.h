@@ -21,8 +21,9 @@
  * and these are monotone, so the optimum is exact to the last bit: no other choice of
  * options has a lower mist_inter_stage_time().
  *
- * Left out: side constraints that tie stages together beyond the two sums (see
- * inter_stage_glpk.h).
+ * Side constraints are rows: bounds of sums of coefficients of the chosen options. The
+ * programme keeps their sums beside the layers placed, as far as these may still matter
+ * (inter_stage_rows.h). Where they take too many values, inter_stage_glpk.h is left.
  */
 #ifndef MIST_TUNE_INTER_STAGE_H
 #define MIST_TUNE_INTER_STAGE_H
@@ -42,6 +43,23 @@ struct mist_stage_option {
     int64_t payload;   /* the caller's; not looked at */
 };
 
+/* One coefficient of a row: of options[i_stage][i_option], if that is chosen. */
+struct mist_inter_stage_term {
+    int32_t i_stage;
+    int32_t i_option;
+    double coefficient; /* finite */
+};
+
+/* lower <= sum of coefficients of the chosen options <= upper. */
+struct mist_inter_stage_row {
+    const char *name; /* for messages; may be NULL */
+    double lower;     /* -INFINITY: none */
+    double upper;     /* INFINITY: none; equal to lower for an equation */
+    size_t n_terms;
+    const struct mist_inter_stage_term
+        *terms; /* [n_terms], by stage and option, rising */
+};
+
 /* Everything is borrowed. */
 struct mist_inter_stage_problem {
     int32_t n_stages;        /* S >= 1 */
@@ -49,13 +67,16 @@ struct mist_inter_stage_problem {
     int32_t n_devices;       /* D, used up exactly, or ..._ANY_DEVICES */
     int64_t n_micro_batches; /* G >= 1 */
     const struct mist_stage_option *const
-        *options;            /* [S], each [n_options[i]], any order */
-    const size_t *n_options; /* [S]; 0 is allowed and has no solution */
+        *options;                            /* [S], each [n_options[i]], any order */
+    const size_t *n_options;                 /* [S]; 0 is allowed and has no solution */
+    const struct mist_inter_stage_row *rows; /* [n_rows] side constraints */
+    size_t n_rows;
 };
 
 struct mist_inter_stage_config {
     size_t n_best;   /* K >= 1 solutions wanted; two differ where some stage has another
-                        number of layers or (budgeted) devices */
+                        number of layers or (budgeted) devices, or another coefficient
+                        in a row that ties stages together */
     double cutoff_s; /* slower solutions are not wanted; 0: all are */
 };
 
@@ -73,8 +94,8 @@ struct mist_inter_stage_result {
     size_t n_tau_solved;   /* dynamic programmes run */
 };
 
-/* MIST_OK, or MIST_ERR_INPUT naming the field or the stage and
- * option that is out of bounds. */
+/* MIST_OK, or MIST_ERR_INPUT naming the field, the stage and option or the row that is out
+ * of bounds. */
 enum mist_status mist_inter_stage_check(const struct mist_inter_stage_problem *problem,
                                         struct mist_err *err) MIST_MUST_CHECK;
 
@@ -98,7 +119,7 @@ static inline double mist_pipeline_sum_s(const struct mist_pipeline_sum *sum,
 
 /*
  * The iteration time in seconds of a choice of options, by the recursion above. i_option:
- * [S]. Does not check the sums of layers and devices.
+ * [S]. Does not check the sums of layers and devices, nor rows.
  */
 double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
                              const int32_t *i_option);
@@ -110,17 +131,19 @@ double mist_inter_stage_time(const struct mist_inter_stage_problem *problem,
  * otherwise.
  *
  * What is guaranteed. An option is dominated when another one of its stage with the same
- * layers and devices is not worse in t and d (of equal ones, all but the first are);
- * dominated options are never used. The times returned are the K lowest over all splits
- * of layers and devices, each split represented by a choice of options that is optimal
- * for it (fewer only if fewer splits exist). solutions[0] is an optimum of the whole
+ * layers, devices and coefficients is not worse in t and d (of equal ones, all but the first
+ * are); dominated options are never used. The times returned are the K lowest over all splits
+ * of layers, devices and coefficients, each represented by a choice of options that is
+ * optimal for it (fewer only if fewer splits exist). solutions[0] is an optimum of the whole
  * problem. Where several solutions tie with the K-th time, which of them are in the list
  * is not specified, but is always the same for the same input.
  *
  * Returns MIST_OK; MIST_ERR_INPUT (mist_inter_stage_check, n_best 0); MIST_ERR_NO_PLAN
- * (no choice uses up layers and devices exactly, or none within the cutoff);
- * MIST_ERR_RANGE (S L D table over 2^31 cells); MIST_ERR_MEMORY. One dynamic programme is
- * O(S L D x lengths x device counts), whatever the number of points per length.
+ * (no choice uses up layers and devices exactly and keeps to the rows, or none within the
+ * cutoff); MIST_ERR_RANGE (the table has over 2^31 cells, or 2^22 with rows);
+ * MIST_ERR_MEMORY. One dynamic programme is O(S L x states x lengths x classes), whatever
+ * the number of points per length; states are devices used, classes device counts where
+ * there are no rows.
  */
 enum mist_status mist_inter_stage_solve(const struct mist_inter_stage_problem *problem,
                                         const struct mist_inter_stage_config *config,

@@ -76,59 +76,6 @@ static void watch_tree(glp_tree *tree, void *info)
 
 /* ----------------------------------------------------------------------------- checks */
 
-static enum mist_status check_row(const struct mist_inter_stage_problem *problem,
-                                  const struct mist_inter_stage_row *row, size_t i_row,
-                                  char *seen, const size_t *first_option,
-                                  struct mist_err *err)
-{
-    const char *name = row->name ? row->name : "";
-    enum mist_status status = MIST_OK;
-    size_t n = 0;
-    if (isnan(row->lower) || isnan(row->upper) || row->lower > row->upper ||
-        row->lower == INFINITY || row->upper == -INFINITY)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "row %zu %s: bounds %g .. %g are not an interval", i_row,
-                            name, row->lower, row->upper);
-    for (; n < row->n_terms && status == MIST_OK; n++) {
-        const struct mist_inter_stage_term *term = &row->terms[n];
-        if (term->i_stage < 0 || term->i_stage >= problem->n_stages ||
-            term->i_option < 0 ||
-            (size_t)term->i_option >= problem->n_options[term->i_stage])
-            return mist_err_set(err, MIST_ERR_INPUT,
-                                "row %zu %s term %zu: there is no stage %d option %d",
-                                i_row, name, n, term->i_stage, term->i_option);
-        char *mark = &seen[first_option[term->i_stage] + (size_t)term->i_option];
-        if (!isfinite(term->coefficient) || *mark == 1)
-            return mist_err_set(
-                err, MIST_ERR_INPUT, "row %zu %s term %zu: stage %d option %d has %s",
-                i_row, name, n, term->i_stage, term->i_option,
-                *mark ? "a coefficient already" : "no finite coefficient");
-        *mark = 1;
-    }
-    while (n-- > 0)
-        seen[first_option[row->terms[n].i_stage] + (size_t)row->terms[n].i_option] = 0;
-    return MIST_OK;
-}
-
-static enum mist_status check_rows(const struct mist_inter_stage_problem *problem,
-                                   const struct mist_inter_stage_glpk_config *config,
-                                   size_t n_options, struct mist_err *err)
-{
-    size_t *first_option = malloc((size_t)problem->n_stages * sizeof *first_option);
-    char *seen = calloc(n_options + 1, 1);
-    enum mist_status status = MIST_OK;
-    if (!first_option || !seen)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "no memory to check %zu rows",
-                              config->n_rows);
-    for (int32_t i = 0; i < problem->n_stages && status == MIST_OK; i++)
-        first_option[i] = i == 0 ? 0 : first_option[i - 1] + problem->n_options[i - 1];
-    for (size_t r = 0; r < config->n_rows && status == MIST_OK; r++)
-        status = check_row(problem, &config->rows[r], r, seen, first_option, err);
-    free(first_option);
-    free(seen);
-    return status;
-}
-
 static enum mist_status check_all(const struct mist_inter_stage_problem *problem,
                                   const struct mist_inter_stage_glpk_config *config,
                                   size_t *n_options, struct mist_err *err)
@@ -143,11 +90,11 @@ static enum mist_status check_all(const struct mist_inter_stage_problem *problem
                             config->time_limit_s, config->cutoff_s);
     for (int32_t i = 0; i < problem->n_stages; i++)
         *n_options += problem->n_options[i];
-    if (*n_options > MAX_OPTIONS || config->n_rows > MAX_OPTIONS ||
+    if (*n_options > MAX_OPTIONS || problem->n_rows > MAX_OPTIONS ||
         problem->n_stages > INT32_MAX / 8)
         return mist_err_set(err, MIST_ERR_RANGE, "%zu options, %zu rows: more than 2^30",
-                            *n_options, config->n_rows);
-    return check_rows(problem, config, *n_options, err);
+                            *n_options, problem->n_rows);
+    return MIST_OK;
 }
 
 /* ------------------------------------------------------------------------------ model */
@@ -241,8 +188,8 @@ static void build_model(struct job *job)
     add_sum_row(job, false, problem->n_layers);
     if (problem->n_devices >= 0)
         add_sum_row(job, true, problem->n_devices);
-    for (size_t r = 0; r < job->config->n_rows; r++) {
-        const struct mist_inter_stage_row *row = &job->config->rows[r];
+    for (size_t r = 0; r < problem->n_rows; r++) {
+        const struct mist_inter_stage_row *row = &problem->rows[r];
         for (size_t n = 0; n < row->n_terms; n++)
             add_term(job,
                      job->stage_column[row->terms[n].i_stage] + row->terms[n].i_option,
@@ -278,8 +225,8 @@ static bool check_sums(const struct job *job)
     if (layers != problem->n_layers ||
         (problem->n_devices >= 0 && devices != problem->n_devices))
         return false;
-    for (size_t r = 0; r < job->config->n_rows; r++) {
-        const struct mist_inter_stage_row *row = &job->config->rows[r];
+    for (size_t r = 0; r < problem->n_rows; r++) {
+        const struct mist_inter_stage_row *row = &problem->rows[r];
         double sum = 0, size = 1;
         for (size_t n = 0; n < row->n_terms; n++)
             if (job->i_option[row->terms[n].i_stage] == row->terms[n].i_option) {

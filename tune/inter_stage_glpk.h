@@ -1,13 +1,13 @@
 /*
  * The problem of inter_stage.h as a mixed-integer linear programme, solved by GLPK.
  *
- * For side constraints that the exact solver can't take (cost per device type, at most k
- * stages on a node, forbidden pairs), and as an independent check of the exact solver.
+ * As an independent check of the exact solver, and for side constraints that tie stages
+ * together in more ways than that can take.
  * Binaries z_{i,o} choose; with t_i = sum_o t_{i,o} z_{i,o} and d_i likewise:
  *
  *     minimise (G - 1) T + sum_i t_i + M
  *     sum_o z_{i,o} = 1,  sum n_layers z = L,  sum n_devices z = D (if budgeted)
- *     T >= t_i,  M >= d_i - sum_{j<i} t_j,  M >= 0,  the caller's rows
+ *     T >= t_i,  M >= d_i - sum_{j<i} t_j,  M >= 0,  the rows
  *
  * GLPK works in floating point with a tolerance of about 1e-7 of the largest time. The
  * time reported is therefore not GLPK's but mist_inter_stage_time() of the options
@@ -24,27 +24,9 @@
 
 #include "tune/inter_stage.h"
 
-/* One coefficient of a row: of the binary that chooses options[i_stage][i_option]. */
-struct mist_inter_stage_term {
-    int32_t i_stage;
-    int32_t i_option;
-    double coefficient; /* finite */
-};
-
-/* lower <= sum of coefficients of the chosen options <= upper. */
-struct mist_inter_stage_row {
-    const char *name; /* for messages; may be NULL */
-    double lower;     /* -INFINITY: none */
-    double upper;     /* INFINITY: none; equal to lower for an equation */
-    size_t n_terms;
-    const struct mist_inter_stage_term *terms; /* [n_terms]; no option twice in a row */
-};
-
 struct mist_inter_stage_glpk_config {
     double time_limit_s; /* > 0; INFINITY: none */
     double cutoff_s;     /* only solutions at or below; INFINITY: none */
-    const struct mist_inter_stage_row *rows; /* borrowed, [n_rows] */
-    size_t n_rows;
 };
 
 enum mist_inter_stage_outcome {
@@ -73,7 +55,7 @@ struct mist_inter_stage_glpk_result {
  * keeps it. The time limit is observed between simplex iterations.
  *
  * Returns MIST_OK, also when infeasible or out of time (see outcome); MIST_ERR_INPUT
- * (problem, config or rows out of bounds); MIST_ERR_RANGE (over 2^30 options);
+ * (problem or config out of bounds); MIST_ERR_RANGE (over 2^30 options);
  * MIST_ERR_MEMORY; MIST_ERR_RUN.
  */
 enum mist_status mist_inter_stage_solve_glpk(

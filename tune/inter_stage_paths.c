@@ -11,7 +11,7 @@
 
 struct mist_stage_path_candidate {
     double cost_s;     /* C at the cell if the edge is taken */
-    size_t edge;       /* index of the group */
+    size_t edge;       /* of the table */
     size_t from_cell;  /* where the edge starts */
     int32_t from_rank; /* which path to there */
 };
@@ -33,12 +33,11 @@ enum mist_status mist_stage_paths_init(struct mist_stage_paths *paths,
 {
     *paths = (struct mist_stage_paths){.table = table};
     paths->n_best = config->n_best < INT32_MAX ? (int32_t)config->n_best : INT32_MAX;
-    size_t n_all = ((size_t)table->n_stages + 1) * table->n_cells;
-    paths->node = calloc(n_all, sizeof *paths->node);
+    paths->node = calloc(table->n_cells, sizeof *paths->node);
     mist_arena_init(&paths->arena);
     if (!paths->node)
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for paths through %zu cells",
-                            n_all);
+                            table->n_cells);
     return MIST_OK;
 }
 
@@ -60,7 +59,7 @@ void mist_stage_paths_fini(struct mist_stage_paths *paths)
     *paths = (struct mist_stage_paths){0};
 }
 
-/* A total order (an edge has one origin): ties give the same list on every run. */
+/* A total order (a cell and an edge have one origin): ties give the same list on every run. */
 static bool is_before(const struct mist_stage_path_candidate *a,
                       const struct mist_stage_path_candidate *b)
 {
@@ -110,19 +109,24 @@ static double point_cost(const struct mist_stage_table *table, size_t point, dou
     return table->t_s[point] + (c_s > d_s ? c_s : d_s);
 }
 
+static const struct mist_stage_group *group_of(const struct mist_stage_paths *paths,
+                                               size_t edge)
+{
+    return &paths->table->groups[paths->table->edges[edge].i_group];
+}
+
 /* Cost of the edge after a prefix of cost c. */
 static double edge_cost(const struct mist_stage_paths *paths, size_t edge, double c_s)
 {
-    return mist_stage_group_cost(paths->table, &paths->table->groups[edge], c_s);
+    return mist_stage_group_cost(paths->table, group_of(paths, edge), c_s);
 }
 
-/* Puts the group's edge from a cell into scratch[n] if it is worth taking; returns the
- * new n. */
-static size_t gather_group(struct mist_stage_paths *paths, size_t g, size_t from_cell,
-                           double limit_s, size_t n)
+/* Puts an edge from a cell into scratch[n] if it is worth taking; returns the new n. */
+static size_t gather_edge(struct mist_stage_paths *paths, size_t edge, size_t from_cell,
+                          double limit_s, size_t n)
 {
     double c_s = paths->table->cost_s[from_cell];
-    if (c_s == INFINITY || paths->table->groups[g].n_usable == 0)
+    if (c_s == INFINITY || group_of(paths, edge)->n_usable == 0)
         return n;
     struct mist_stage_path_candidate *scratch =
         mist_grow(paths->scratch, &paths->scratch_capacity, n + 1, sizeof *scratch);
@@ -131,9 +135,9 @@ static size_t gather_group(struct mist_stage_paths *paths, size_t g, size_t from
         return n;
     }
     paths->scratch = scratch;
-    double cost_s = edge_cost(paths, g, c_s);
+    double cost_s = edge_cost(paths, edge, c_s);
     if (cost_s <= limit_s)
-        scratch[n++] = (struct mist_stage_path_candidate){cost_s, g, from_cell, 0};
+        scratch[n++] = (struct mist_stage_path_candidate){cost_s, edge, from_cell, 0};
     return n;
 }
 
@@ -141,24 +145,17 @@ static size_t gather_group(struct mist_stage_paths *paths, size_t g, size_t from
 static size_t gather_edges(struct mist_stage_paths *paths, size_t cell)
 {
     const struct mist_stage_table *table = paths->table;
-    size_t row = (size_t)table->n_layers + 1, n = 0;
-    int32_t i_stage =
-        (int32_t)(cell / table->n_cells) - 1; /* 0-based stage of the edges */
-    int32_t devices = (int32_t)(cell % table->n_cells / row);
-    int32_t layers = (int32_t)(cell % table->n_cells % row);
+    size_t row = (size_t)table->n_layers + 1, state = cell / row, n = 0;
+    int32_t layers = (int32_t)(cell % row);
     double limit_s =
         paths->limit_s + fabs(paths->limit_s) * ROUNDING - table->rest_s[cell];
-    if (i_stage < 0)
-        return 0;
-    for (size_t g = table->group_first[i_stage]; g < table->group_first[i_stage + 1];
-         g++) {
-        const struct mist_stage_group *group = &table->groups[g];
-        if (group->n_layers <= layers && group->n_devices <= devices)
-            n = gather_group(paths, g,
-                             mist_stage_table_cell(table, i_stage,
-                                                   layers - group->n_layers,
-                                                   devices - group->n_devices),
-                             limit_s, n);
+    for (size_t e = table->edge_first[state]; e < table->edge_first[state + 1]; e++) {
+        int32_t n_layers = group_of(paths, e)->n_layers;
+        if (n_layers <= layers)
+            n = gather_edge(
+                paths, e,
+                mist_stage_table_cell(table, table->edges[e].from, layers - n_layers),
+                limit_s, n);
     }
     return n;
 }
@@ -224,8 +221,7 @@ static const struct mist_stage_path_candidate *find_path(struct mist_stage_paths
 static size_t find_point(const struct mist_stage_paths *paths,
                          const struct mist_stage_path_candidate *path, double c_s)
 {
-    const struct mist_stage_group *group = &paths->table->groups[path->edge];
-    size_t point = group->first; /* ties: the least t */
+    size_t point = group_of(paths, path->edge)->first; /* ties: the least t */
     while (point_cost(paths->table, point, c_s) > path->cost_s)
         point++;
     return point;
@@ -236,9 +232,8 @@ enum mist_status mist_stage_paths_get(struct mist_stage_paths *paths, int32_t ra
                                       struct mist_err *err)
 {
     const struct mist_stage_table *table = paths->table;
-    size_t cell =
-        mist_stage_table_cell(table, table->n_stages, table->n_layers, table->n_devices);
-    const struct mist_stage_path_candidate *path = find_path(paths, cell, rank);
+    const struct mist_stage_path_candidate *path =
+        find_path(paths, table->n_cells - 1, rank);
     *c_s = path ? path->cost_s : INFINITY;
     for (int32_t i = table->n_stages - 1; path && i >= 0; i--) {
         const struct mist_stage_path_candidate *from =

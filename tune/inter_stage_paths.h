@@ -5,8 +5,8 @@
  * The recursive enumeration of Jimenez and Marzal (1999), which needs only that the cost
  * of a path rises with the cost of its prefix: the next best path to a cell is the best
  * of, per edge into it, the next unused path to the edge's origin. Paths are worked out
- * only to the cells that are asked for, so K solutions cost about K S cells. An edge is
- * a group, whose best option follows from the cost of the prefix.
+ * only to the cells that are asked for, so K solutions cost about K S cells. The best option
+ * of an edge's group follows from the cost of the prefix.
  */
 #ifndef MIST_TUNE_INTER_STAGE_PATHS_H
 #define MIST_TUNE_INTER_STAGE_PATHS_H
@@ -23,7 +23,7 @@ struct mist_stage_paths {
     int32_t n_best;                       /* paths ever asked for */
     double limit_s;                       /* on C_S */
     struct mist_arena arena;              /* nodes, of one tau */
-    struct mist_stage_path_node **node;   /* [S + 1][n_cells], NULL where not visited */
+    struct mist_stage_path_node **node;   /* [n_cells], NULL where not visited */
     struct mist_stage_path_node *newest;
     struct mist_stage_path_candidate *scratch;
     size_t scratch_capacity;

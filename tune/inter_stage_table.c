@@ -1,19 +1,21 @@
-/* The dynamic programme over (stage, layers placed, devices used).
+/* The dynamic programme over (stage, layers placed, sums of rows).
  * See inter_stage_table.h. */
 #include "tune/inter_stage_table.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_CELLS ((int64_t)1 << 31)
+#define MAX_CELLS     INT32_MAX
+#define MAX_ROW_CELLS ((int32_t)1 << 22) /* with side constraints */
 
 /* Sums of t are taken in another order in rest_s than in cost_s;
  * this covers the difference. */
 #define ROUNDING 1e-12
 
 struct keyed_option {
-    int32_t n_layers, n_devices, i_option;
+    int32_t n_layers, i_class, i_option;
     double t_s, d_s;
 };
 
@@ -21,7 +23,7 @@ static int compare_options(const void *a, const void *b)
 {
     const struct keyed_option *p = a, *q = b;
     int order = (p->n_layers > q->n_layers) - (p->n_layers < q->n_layers);
-    order = order ? order : (p->n_devices > q->n_devices) - (p->n_devices < q->n_devices);
+    order = order ? order : (p->i_class > q->i_class) - (p->i_class < q->i_class);
     order = order ? order : (p->t_s > q->t_s) - (p->t_s < q->t_s);
     order = order ? order : (p->d_s > q->d_s) - (p->d_s < q->d_s);
     return order ? order : (p->i_option > q->i_option) - (p->i_option < q->i_option);
@@ -33,42 +35,17 @@ static int compare_doubles(const void *a, const void *b)
     return (*p > *q) - (*p < *q);
 }
 
-static int32_t find_gcd(int32_t a, int32_t b)
-{
-    while (b != 0) {
-        int32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/*
- * The largest count that divides every stage's and the budget's: makes the table smaller.
- */
-static int32_t find_device_unit(const struct mist_inter_stage_problem *problem)
-{
-    int32_t unit = problem->n_devices;
-    for (int32_t i = 0; i < problem->n_stages; i++)
-        for (size_t o = 0; o < problem->n_options[i]; o++)
-            unit = find_gcd(unit, problem->options[i][o].n_devices);
-    return unit > 0 ? unit : 1;
-}
-
-/* Copies stage i's options that fit L and D into keyed, sorted; returns how many. */
+/* Copies stage i's options that fit L and may be chosen into keyed, sorted; returns how
+ * many. i_class: of its options; -1: may not. */
 static size_t sort_options(const struct mist_inter_stage_problem *problem, int32_t i,
-                           int32_t device_unit, struct keyed_option *keyed)
+                           const int32_t *i_class, struct keyed_option *keyed)
 {
     size_t n = 0;
-    int32_t budget = problem->n_devices;
     for (size_t o = 0; o < problem->n_options[i]; o++) {
         const struct mist_stage_option *option = &problem->options[i][o];
-        if (option->n_layers > problem->n_layers ||
-            (budget >= 0 && option->n_devices > budget))
-            continue;
-        keyed[n++] = (struct keyed_option){
-            option->n_layers, budget < 0 ? 0 : option->n_devices / device_unit,
-            (int32_t)o, option->t_s, option->d_s};
+        if (option->n_layers <= problem->n_layers && i_class[o] >= 0)
+            keyed[n++] = (struct keyed_option){option->n_layers, i_class[o], (int32_t)o,
+                                               option->t_s, option->d_s};
     }
     if (n > 0)
         qsort(keyed, n, sizeof *keyed, compare_options);
@@ -84,14 +61,15 @@ static void add_stage(struct mist_stage_table *table, int32_t i,
     for (size_t o = 0; o < n; o++) {
         size_t at = table->n_points;
         bool is_new = !group || group->n_layers != keyed[o].n_layers ||
-                      group->n_devices != keyed[o].n_devices;
+                      group->i_class != keyed[o].i_class;
         if (is_new) {
             group = &table->groups[n_groups++];
-            *group = (struct mist_stage_group){keyed[o].n_layers, keyed[o].n_devices, at,
-                                               0, 0};
-        } else if (keyed[o].d_s >= table->d_s[at - 1]) {
-            continue;
+            *group =
+                (struct mist_stage_group){keyed[o].n_layers, keyed[o].i_class, at, 0, 0};
         }
+        table->i_group[i][keyed[o].i_option] = (int32_t)(n_groups - 1);
+        if (!is_new && keyed[o].d_s >= table->d_s[at - 1])
+            continue;
         double lead = keyed[o].t_s + keyed[o].d_s;
         table->t_s[at] = keyed[o].t_s;
         table->d_s[at] = keyed[o].d_s;
@@ -104,77 +82,53 @@ static void add_stage(struct mist_stage_table *table, int32_t i,
     table->group_first[i + 1] = n_groups;
 }
 
-struct range {
-    int64_t low, high;
-};
-
-/* What one option of stage i places (or, devices true, uses). */
-static struct range find_stage_range(const struct mist_stage_table *table, int32_t i,
-                                     bool devices)
-{
-    struct range range = {INT32_MAX, -1};
-    for (size_t g = table->group_first[i]; g < table->group_first[i + 1]; g++) {
-        const struct mist_stage_group *group = &table->groups[g];
-        int32_t value = devices ? group->n_devices : group->n_layers;
-        range.low = value < range.low ? value : range.low;
-        range.high = value > range.high ? value : range.high;
-    }
-    return range;
-}
-
 /*
- * After i stages the sum lies within what the stages so far can place, and leaves what
- * the others can place of total. low > high where nothing fits. Every stage has a group.
+ * After i stages the layers lie within what the stages so far can place, and leave what the
+ * others can place of all. low > high where nothing fits. Every stage has a group.
  */
-static void set_window(const struct mist_stage_table *table, bool devices, int32_t total,
-                       int32_t *low, int32_t *high)
+static void set_window(const struct mist_stage_table *table, int32_t *low, int32_t *high)
 {
-    struct range sum = {0, 0};
+    int64_t least = 0, most = 0, total = table->n_layers;
     for (int32_t i = 0; i <= table->n_stages; i++) {
-        low[i] = (int32_t)(sum.low < total ? sum.low : total);
-        high[i] = (int32_t)(sum.high < total ? sum.high : total);
-        if (sum.low > total)
+        low[i] = (int32_t)(least < total ? least : total);
+        high[i] = (int32_t)(most < total ? most : total);
+        if (least > total)
             high[i] = low[i] - 1;
         if (i == table->n_stages)
             break;
-        struct range range = find_stage_range(table, i, devices);
-        sum = (struct range){sum.low + range.low, sum.high + range.high};
+        /* groups of a stage are sorted by layers */
+        least += table->groups[table->group_first[i]].n_layers;
+        most += table->groups[table->group_first[i + 1] - 1].n_layers;
     }
-    sum = (struct range){0, 0};
+    least = most = total; /* before the stages left */
     for (int32_t i = table->n_stages; i >= 0; i--) {
-        int64_t least = total - sum.high, most = total - sum.low;
         low[i] = (int32_t)(low[i] < least ? least : low[i]);
         high[i] = (int32_t)(high[i] > most ? (most < -1 ? -1 : most) : high[i]);
         if (i == 0)
             break;
-        struct range range = find_stage_range(table, i - 1, devices);
-        sum = (struct range){sum.low + range.low, sum.high + range.high};
+        least -= table->groups[table->group_first[i] - 1].n_layers;
+        most -= table->groups[table->group_first[i - 1]].n_layers;
     }
 }
 
 /* rest_s, from the last stage back: least sum of t, whatever d. */
 static void fill_rest(struct mist_stage_table *table)
 {
-    int32_t n_stages = table->n_stages;
-    size_t n_all = ((size_t)n_stages + 1) * table->n_cells;
-    for (size_t cell = 0; cell < n_all; cell++)
+    size_t last = table->state_first[table->n_stages];
+    for (size_t cell = 0; cell < table->n_cells; cell++)
         table->rest_s[cell] = INFINITY;
-    table->rest_s[mist_stage_table_cell(table, n_stages, table->n_layers,
-                                        table->n_devices)] = 0;
-    for (int32_t i = n_stages - 1; i >= 0; i--) {
-        for (size_t g = table->group_first[i]; g < table->group_first[i + 1]; g++) {
-            const struct mist_stage_group *group = &table->groups[g];
+    table->rest_s[mist_stage_table_cell(table, last, table->n_layers)] = 0;
+    for (size_t state = last; state > 0; state--)
+        for (size_t e = table->edge_first[state]; e < table->edge_first[state + 1]; e++) {
+            const struct mist_stage_edge *edge = &table->edges[e];
+            const struct mist_stage_group *group = &table->groups[edge->i_group];
             double t_s = table->t_s[group->first];
-            for (int32_t dev = 0; dev + group->n_devices <= table->n_devices; dev++) {
-                double *to = table->rest_s + mist_stage_table_cell(table, i, 0, dev);
-                const double *from =
-                    table->rest_s + mist_stage_table_cell(table, i + 1, group->n_layers,
-                                                          dev + group->n_devices);
-                for (int32_t l = 0; l + group->n_layers <= table->n_layers; l++)
-                    to[l] = t_s + from[l] < to[l] ? t_s + from[l] : to[l];
-            }
+            double *to = table->rest_s + mist_stage_table_cell(table, edge->from, 0);
+            const double *from =
+                table->rest_s + mist_stage_table_cell(table, state, group->n_layers);
+            for (int32_t l = 0; l + group->n_layers <= table->n_layers; l++)
+                to[l] = t_s + from[l] < to[l] ? t_s + from[l] : to[l];
         }
-    }
 }
 
 /* tau_s: the different t of all points. */
@@ -188,45 +142,32 @@ static void sort_tau(struct mist_stage_table *table)
             table->tau_s[table->n_tau++] = table->tau_s[i];
 }
 
-/* Allocates everything but cost_s and rest_s, for n_options options in all. */
-static bool alloc_options(struct mist_stage_table *table, size_t n_options)
+/* Allocates what there is one of for every option or stage. */
+static bool alloc_options(struct mist_stage_table *table,
+                          const struct mist_inter_stage_problem *problem,
+                          size_t n_options)
 {
     struct mist_arena *arena = &table->arena;
-    size_t n_ends = (size_t)table->n_stages + 1, n = n_options ? n_options : 1;
+    size_t n_stages = (size_t)table->n_stages, n = n_options ? n_options : 1;
     table->groups = mist_arena_alloc(arena, n * sizeof *table->groups);
-    table->group_first = mist_arena_alloc(arena, n_ends * sizeof *table->group_first);
+    table->group_first = mist_arena_alloc(arena, (n_stages + 1) * sizeof(size_t));
+    table->i_group = mist_arena_alloc(arena, n_stages * sizeof *table->i_group);
+    int32_t *i_group = mist_arena_alloc(arena, n * sizeof *i_group);
     table->t_s = mist_arena_alloc(arena, n * sizeof *table->t_s);
     table->d_s = mist_arena_alloc(arena, n * sizeof *table->d_s);
     table->lead_s = mist_arena_alloc(arena, n * sizeof *table->lead_s);
     table->i_option = mist_arena_alloc(arena, n * sizeof *table->i_option);
     table->tau_s = mist_arena_alloc(arena, n * sizeof *table->tau_s);
-    table->layers_low = mist_arena_alloc(arena, n_ends * sizeof *table->layers_low);
-    table->layers_high = mist_arena_alloc(arena, n_ends * sizeof *table->layers_high);
-    table->devices_low = mist_arena_alloc(arena, n_ends * sizeof *table->devices_low);
-    table->devices_high = mist_arena_alloc(arena, n_ends * sizeof *table->devices_high);
-    return table->groups && table->group_first && table->t_s && table->d_s &&
-           table->lead_s && table->i_option && table->tau_s && table->layers_low &&
-           table->layers_high && table->devices_low && table->devices_high;
-}
-
-static enum mist_status alloc_cells(struct mist_stage_table *table, struct mist_err *err)
-{
-    int64_t n_cells, n_all;
-    if (!mist_size_mul((int64_t)table->n_layers + 1, (int64_t)table->n_devices + 1,
-                       &n_cells) ||
-        !mist_size_mul((int64_t)table->n_stages + 1, n_cells, &n_all) ||
-        n_all > MAX_CELLS)
-        return mist_err_set(
-            err, MIST_ERR_RANGE,
-            "%d stages x %d layers x %d device units: table over 2^31 cells",
-            table->n_stages, table->n_layers, table->n_devices);
-    table->n_cells = (size_t)n_cells;
-    table->cost_s = mist_arena_alloc(&table->arena, (size_t)n_all * sizeof(double));
-    table->rest_s = mist_arena_alloc(&table->arena, (size_t)n_all * sizeof(double));
-    if (!table->cost_s || !table->rest_s)
-        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %lld table cells",
-                            (long long)n_all);
-    return MIST_OK;
+    table->layers_low = mist_arena_alloc(arena, (n_stages + 1) * sizeof(int32_t));
+    table->layers_high = mist_arena_alloc(arena, (n_stages + 1) * sizeof(int32_t));
+    table->state_first = mist_arena_alloc(arena, (n_stages + 2) * sizeof(size_t));
+    for (size_t i = 0; table->i_group && i_group && i < n_stages; i++) {
+        table->i_group[i] = i_group;
+        i_group += problem->n_options[i];
+    }
+    return table->groups && table->group_first && table->i_group && i_group &&
+           table->t_s && table->d_s && table->lead_s && table->i_option && table->tau_s &&
+           table->layers_low && table->layers_high && table->state_first;
 }
 
 /* Fills groups and points from the problem. */
@@ -240,30 +181,95 @@ static enum mist_status load_options(struct mist_stage_table *table,
         n_widest = problem->n_options[i] > n_widest ? problem->n_options[i] : n_widest;
     }
     struct keyed_option *keyed = malloc(n_widest * sizeof *keyed);
-    if (!keyed || !alloc_options(table, n_options)) {
-        free(keyed);
-        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu stage options",
-                            n_options);
-    }
-    int32_t device_unit = problem->n_devices < 0 ? 1 : find_device_unit(problem);
-    table->n_devices = problem->n_devices < 0 ? 0 : problem->n_devices / device_unit;
-    enum mist_status status = MIST_OK;
+    int32_t *i_class = malloc(n_widest * sizeof *i_class);
+    enum mist_status status =
+        keyed && i_class && alloc_options(table, problem, n_options)
+            ? mist_stage_rows_init(&table->rows, problem, &table->arena, err)
+            : mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu stage options",
+                           n_options);
     for (int32_t i = 0; i < problem->n_stages && status == MIST_OK; i++) {
-        add_stage(table, i, keyed, sort_options(problem, i, device_unit, keyed));
+        status = mist_stage_rows_classify(&table->rows, i, i_class, err);
+        if (status != MIST_OK)
+            break;
+        add_stage(table, i, keyed, sort_options(problem, i, i_class, keyed));
         if (table->group_first[i + 1] == table->group_first[i])
-            status =
-                mist_err_set(err, MIST_ERR_NO_PLAN,
-                             "stage %d has no option that fits %d layers and the devices",
-                             i, problem->n_layers);
+            status = mist_err_set(
+                err, MIST_ERR_NO_PLAN,
+                "stage %d has no option that fits %d layers, the devices and constraints",
+                i, problem->n_layers);
     }
     free(keyed);
+    free(i_class);
     return status;
+}
+
+/* Edges into the states after stage i. fills: false counts them only, into edge_first of the
+ * next state; true puts each at edge_first of its state, which moves on. */
+static void add_edges(struct mist_stage_table *table, int32_t i, bool fills)
+{
+    const int32_t *next = table->rows.next[i];
+    int32_t n_states = table->rows.n_states[i], n_classes = table->rows.n_classes[i];
+    for (size_t g = table->group_first[i]; g < table->group_first[i + 1]; g++)
+        for (int32_t from = 0; from < n_states; from++) {
+            int32_t to = next[from * n_classes + table->groups[g].i_class];
+            size_t state = table->state_first[i + 1] + (size_t)to;
+            if (to >= 0 && fills)
+                table->edges[table->edge_first[state]++] =
+                    (struct mist_stage_edge){g, table->state_first[i] + (size_t)from};
+            else if (to >= 0)
+                table->edge_first[state + 1]++;
+        }
+}
+
+/* Numbers the states over all stages and lists the edges between them. */
+static enum mist_status link_states(struct mist_stage_table *table, int64_t n_most,
+                                    struct mist_err *err)
+{
+    struct mist_arena *arena = &table->arena;
+    int32_t n_stages = table->n_stages;
+    enum mist_status status = mist_stage_rows_link(&table->rows, n_most, err);
+    if (status != MIST_OK)
+        return status;
+    for (int32_t i = 0; i <= n_stages; i++)
+        table->state_first[i + 1] =
+            table->state_first[i] + (size_t)table->rows.n_states[i];
+    size_t n_states = table->state_first[n_stages + 1];
+    table->edge_first = mist_arena_alloc(arena, (n_states + 2) * sizeof(size_t));
+    if (!table->edge_first)
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu states", n_states);
+    for (int32_t i = 0; i < n_stages; i++)
+        add_edges(table, i, false);
+    for (size_t state = 0; state < n_states; state++)
+        table->edge_first[state + 1] += table->edge_first[state];
+    size_t n_edges = table->edge_first[n_states];
+    table->edges = mist_arena_alloc(arena, (n_edges + 1) * sizeof *table->edges);
+    if (!table->edges)
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu edges", n_edges);
+    for (int32_t i = 0; i < n_stages; i++)
+        add_edges(table, i, true);
+    memmove(table->edge_first + 1, table->edge_first, n_states * sizeof(size_t));
+    table->edge_first[0] = 0; /* each began where the one before has ended */
+    return MIST_OK;
+}
+
+static enum mist_status alloc_cells(struct mist_stage_table *table, struct mist_err *err)
+{
+    size_t n_states = table->state_first[table->n_stages + 1];
+    table->n_cells = n_states * ((size_t)table->n_layers + 1);
+    table->cost_s = mist_arena_alloc(&table->arena, table->n_cells * sizeof(double));
+    table->rest_s = mist_arena_alloc(&table->arena, table->n_cells * sizeof(double));
+    if (!table->cost_s || !table->rest_s)
+        return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu table cells",
+                            table->n_cells);
+    return MIST_OK;
 }
 
 enum mist_status mist_stage_table_init(struct mist_stage_table *table,
                                        const struct mist_inter_stage_problem *problem,
                                        struct mist_err *err)
 {
+    int64_t n_most = (problem->n_rows > 0 ? MAX_ROW_CELLS : MAX_CELLS) /
+                     ((int64_t)problem->n_layers + 1);
     *table =
         (struct mist_stage_table){.n_stages = problem->n_stages,
                                   .n_layers = problem->n_layers,
@@ -271,13 +277,14 @@ enum mist_status mist_stage_table_init(struct mist_stage_table *table,
     mist_arena_init(&table->arena);
     enum mist_status status = load_options(table, problem, err);
     if (status == MIST_OK)
+        status = link_states(table, n_most, err);
+    if (status == MIST_OK)
         status = alloc_cells(table, err);
     if (status != MIST_OK) {
         mist_stage_table_fini(table);
         return status;
     }
-    set_window(table, false, table->n_layers, table->layers_low, table->layers_high);
-    set_window(table, true, table->n_devices, table->devices_low, table->devices_high);
+    set_window(table, table->layers_low, table->layers_high);
     sort_tau(table);
     fill_rest(table);
     return MIST_OK;
@@ -360,24 +367,20 @@ static void extend_row(const struct mist_stage_table *table,
     }
 }
 
-/* Extends all prefixes of stage i (0-based) by one group. */
-static void extend_group(struct mist_stage_table *table, int32_t i,
-                         const struct mist_stage_group *group, double from_least_s)
+/* Extends all prefixes of stage i (0-based) by one edge, to a state after it. */
+static void extend_edge(struct mist_stage_table *table, int32_t i,
+                        const struct mist_stage_edge *edge, size_t to,
+                        double from_least_s)
 {
+    const struct mist_stage_group *group = &table->groups[edge->i_group];
     int32_t low = table->layers_low[i], high = table->layers_high[i], n = group->n_layers;
     low = low + n < table->layers_low[i + 1] ? table->layers_low[i + 1] - n : low;
     high = high + n > table->layers_high[i + 1] ? table->layers_high[i + 1] - n : high;
-    if (low > high)
-        return;
-    for (int32_t dev = table->devices_low[i]; dev <= table->devices_high[i]; dev++) {
-        int32_t dev_to = dev + group->n_devices;
-        if (dev_to < table->devices_low[i + 1] || dev_to > table->devices_high[i + 1])
-            continue;
+    if (low <= high && group->n_usable > 0)
         extend_row(table, group,
-                   table->cost_s + mist_stage_table_cell(table, i, low, dev),
-                   table->cost_s + mist_stage_table_cell(table, i + 1, low + n, dev_to),
+                   table->cost_s + mist_stage_table_cell(table, edge->from, low),
+                   table->cost_s + mist_stage_table_cell(table, to, low + n),
                    high - low + 1, from_least_s);
-    }
 }
 
 /* Drops prefixes of i stages that can't end at or below limit;
@@ -385,8 +388,9 @@ static void extend_group(struct mist_stage_table *table, int32_t i,
 static double prune_stage(struct mist_stage_table *table, int32_t i, double limit_s)
 {
     double least_s = INFINITY;
-    for (int32_t dev = table->devices_low[i]; dev <= table->devices_high[i]; dev++) {
-        size_t row = mist_stage_table_cell(table, i, 0, dev);
+    for (size_t state = table->state_first[i]; state < table->state_first[i + 1];
+         state++) {
+        size_t row = mist_stage_table_cell(table, state, 0);
         for (int32_t l = table->layers_low[i]; l <= table->layers_high[i]; l++) {
             double *cost_s = &table->cost_s[row + (size_t)l];
             if (*cost_s + table->rest_s[row + (size_t)l] > limit_s)
@@ -400,10 +404,8 @@ static double prune_stage(struct mist_stage_table *table, int32_t i, double limi
 double mist_stage_table_fill(struct mist_stage_table *table, double tau_s, double limit_s)
 {
     int32_t n_stages = table->n_stages;
-    size_t last =
-        mist_stage_table_cell(table, n_stages, table->n_layers, table->n_devices);
     double limit = limit_s + fabs(limit_s) * ROUNDING;
-    for (size_t cell = 0; cell < ((size_t)n_stages + 1) * table->n_cells; cell++)
+    for (size_t cell = 0; cell < table->n_cells; cell++)
         table->cost_s[cell] = INFINITY;
     for (size_t g = 0; g < table->group_first[n_stages]; g++)
         table->groups[g].n_usable = count_usable(table, &table->groups[g], tau_s);
@@ -414,10 +416,10 @@ double mist_stage_table_fill(struct mist_stage_table *table, double tau_s, doubl
         double least_s = prune_stage(table, i, limit);
         if (least_s == INFINITY)
             return INFINITY;
-        for (size_t g = table->group_first[i]; g < table->group_first[i + 1]; g++)
-            if (table->groups[g].n_usable > 0)
-                extend_group(table, i, &table->groups[g], least_s);
+        for (size_t to = table->state_first[i + 1]; to < table->state_first[i + 2]; to++)
+            for (size_t e = table->edge_first[to]; e < table->edge_first[to + 1]; e++)
+                extend_edge(table, i, &table->edges[e], to, least_s);
     }
     prune_stage(table, n_stages, limit);
-    return table->cost_s[last];
+    return table->cost_s[table->n_cells - 1];
 }

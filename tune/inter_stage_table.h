@@ -2,8 +2,11 @@
  * The dynamic programme behind inter_stage.h, for one bound tau on max t. Internal to
  * inter_stage.c and inter_stage_paths.c.
  *
- * The options of a stage with equal layers and devices form a group, an exact Pareto
- * frontier sorted by rising t, falling d. From a prefix of cost c the best of the group's
+ * Beside layers, devices are used up and rows are to be kept to: their sums so far are the
+ * states of inter_stage_rows.h, numbered over all stages, from 0, where nothing is placed, to
+ * the only one after the last stage. The options of a stage with equal layers and equal
+ * coefficients form a group, an exact Pareto frontier sorted by rising t, falling d; it leads
+ * from states before its stage to states after it, by an edge each. From a prefix of cost c the best of the group's
  * points with t <= tau is found without trying them all: of the points with d <= c the
  * first costs least (c + t), of those before it the one with the least t + d, and that is
  * a running minimum.
@@ -11,25 +14,29 @@
 #ifndef MIST_TUNE_INTER_STAGE_TABLE_H
 #define MIST_TUNE_INTER_STAGE_TABLE_H
 
-#include "core/memory.h"
-#include "tune/inter_stage.h"
+#include "tune/inter_stage_rows.h"
 
 struct mist_stage_group {
-    int32_t n_layers;  /* placed by every option of the group */
-    int32_t n_devices; /* used, in units of device_unit */
-    size_t first;      /* of its points, in the arrays of the table */
-    int32_t n_points;  /* >= 1 */
-    int32_t n_usable;  /* points with t <= tau, a prefix; set by fill */
+    int32_t n_layers; /* placed by every option of the group */
+    int32_t i_class;  /* of its coefficients, among those of the stage */
+    size_t first;     /* of its points, in the arrays of the table */
+    int32_t n_points; /* >= 1 */
+    int32_t n_usable; /* points with t <= tau, a prefix; set by fill */
+};
+
+struct mist_stage_edge {
+    size_t i_group, from; /* the state it comes from */
 };
 
 struct mist_stage_table {
     struct mist_arena arena; /* owns all below */
     int32_t n_stages, n_layers;
-    int32_t n_devices; /* in units of device_unit; 0 when not budgeted */
-    double weight_t;   /* G - 1 */
+    double weight_t; /* G - 1 */
+    struct mist_stage_rows rows;
 
-    struct mist_stage_group *groups; /* by stage, then layers, then devices */
+    struct mist_stage_group *groups; /* by stage, then layers, then class */
     size_t *group_first; /* [S + 1]: stage i (0-based) has [i] .. [i + 1] - 1 */
+    int32_t **i_group;   /* [S] of every option of a stage that may be chosen */
     size_t n_points;
     double *t_s, *d_s; /* [n_points] */
     double *
@@ -38,12 +45,15 @@ struct mist_stage_table {
     double *tau_s;     /* [n_tau] the different t, rising */
     size_t n_tau;
 
-    /* Per number of stages placed 0..S: the layers and devices that a full solution can
-     * have there. */
-    int32_t *layers_low, *layers_high, *devices_low, *devices_high;
-    size_t n_cells; /* per number of stages placed: (L + 1) (D + 1) */
-    double *cost_s; /* [S + 1][n_cells] least C_i, INFINITY where none or not worth it */
-    double *rest_s; /* [S + 1][n_cells] least sum of t of the stages left, or INFINITY */
+    size_t *state_first;           /* [S + 2]: after i stages come [i] .. [i + 1] - 1 */
+    struct mist_stage_edge *edges; /* by the state they lead to, then group, then from */
+    size_t *edge_first; /* [states + 1]: into state s lead [s] .. [s + 1] - 1 */
+
+    /* Per number of stages placed 0..S: the layers that a full solution can have there. */
+    int32_t *layers_low, *layers_high;
+    size_t n_cells; /* of all states: states (L + 1) */
+    double *cost_s; /* [n_cells] least C_i, INFINITY where none or not worth it */
+    double *rest_s; /* [n_cells] least sum of t of the stages left, or INFINITY */
 };
 
 /*
@@ -64,13 +74,11 @@ void mist_stage_table_fini(struct mist_stage_table *table);
 double mist_stage_table_fill(struct mist_stage_table *table, double tau_s,
                              double limit_s);
 
-/* Index in cost_s and rest_s; i_stage stages placed. */
+/* Index in cost_s and rest_s. */
 static inline size_t mist_stage_table_cell(const struct mist_stage_table *table,
-                                           int32_t i_stage, int32_t layers,
-                                           int32_t devices)
+                                           size_t state, int32_t layers)
 {
-    return (size_t)i_stage * table->n_cells +
-           (size_t)devices * ((size_t)table->n_layers + 1) + (size_t)layers;
+    return state * ((size_t)table->n_layers + 1) + (size_t)layers;
 }
 
 /* Least C after the group's stage from a prefix of cost c_s;

@@ -93,7 +93,7 @@ static const struct mist_option option_table[] = {
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
     ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME",
-        "limit for GLPK, per case; it solves what --constraint asks for", "2s", 1e-3, 1e6,
+        "limit for GLPK, per case", "2s", 1e-3, 1e6,
         glpk_time_s),
     ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
         1, 4096, n_top),
@@ -269,13 +269,10 @@ static enum mist_status check_constraints(const struct mist_tune_options *option
                                           struct mist_err *err)
 {
     if (options->constraints.n > 0 &&
-        (options->target != MIST_FRAMEWORK_OURS || options->solver != MIST_SOLVER_EXACT ||
-         options->n_samples > 0))
-        return mist_err_set(
-            err, MIST_ERR_USAGE,
-            "--constraint is for the search of our own plans, by the exact "
-            "solver and GLPK; leave --target, --solver and --sample-plans "
-            "out");
+        (options->target != MIST_FRAMEWORK_OURS || options->n_samples > 0))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--constraint is for the search of our own plans; leave "
+                            "--target and --sample-plans out");
     return MIST_OK;
 }
 

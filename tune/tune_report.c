@@ -392,7 +392,7 @@ static void emit_search(struct mist_emit *emit, const struct mist_tune_report *r
     if (!as_json) /* the same input is to give the same document */
         mist_emit_double(emit, "search_s", "time of the search", report->search_s,
                          MIST_HUMAN_TIME_S);
-    if (!report->with_glpk && !report->has_constraints)
+    if (!report->with_glpk && search->glpk.n_cases == 0)
         return;
     mist_emit_int64(emit, "glpk_cases", "cases given to GLPK", search->glpk.n_cases,
                     MIST_HUMAN_NUMBER);

@@ -27,7 +27,7 @@ wrong 'a size and a number' ".*'stages <= 8GiB' compares a size with what is non
 wrong 'memory with something else' ".*: memory goes alone, as in 'memory <= 60GiB'" 'memory + layers <= 60GiB'
 wrong 'memory without a unit' ".*: memory goes alone" 'memory <= 60'
 wrong 'with --target' '--constraint is for the search of our own plans' 'stages <= 8' --target megatron
-wrong 'with --solver' '--constraint is for the search of our own plans' 'stages <= 8' --solver glpk
+wrong 'with --sample-plans' '--constraint is for the search of our own plans' 'stages <= 8' --sample-plans 4 --plans plans
 
 # none NAME REASON OPTIONS...
 # shellcheck disable=SC2086
@@ -68,6 +68,16 @@ same 'tp of all stages' 'sum(tp) >= 2 * stages' --fix tp=2
 same 'micro-batches' 'micro-batches <= 1' --max micro-batches=1
 same 'memory' 'memory <= 40MiB' --device-memory 40MiB
 
+begin 'GLPK finds the same'
+# shellcheck disable=SC2086
+run $tune --json --constraint 'layers[0] + 2 <= layers[-1]'
+expect_exit 0
+want=$(value iteration_s)
+# shellcheck disable=SC2086
+run $tune --json --constraint 'layers[0] + 2 <= layers[-1]' --solver both
+expect_exit 0
+[ "$(value iteration_s)" = "$want" ] || fail "$(value iteration_s), not $want"
+[ "$(value glpk_different)" = 0 ] || fail "GLPK differs in $(value glpk_different) cases"
 begin 'a point of a sweep that no plan of keeps to it'
 # shellcheck disable=SC2086
 run $tune --constraint 'stages = 2' --sweep ranks=1:2 --csv

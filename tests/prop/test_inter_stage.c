@@ -12,19 +12,29 @@
 
 #include <math.h>
 
-enum { MAX_STAGES = 5, MAX_OPTIONS = 12, MAX_CHOICES = 20000, N_INSTANCES = 1000 };
+enum {
+    MAX_STAGES = 5,
+    MAX_OPTIONS = 12,
+    MAX_CHOICES = 20000,
+    MAX_ROWS = 3,
+    N_INSTANCES = 1000
+};
 
 struct instance {
     struct mist_stage_option options[MAX_STAGES][MAX_OPTIONS];
     const struct mist_stage_option *stage_options[MAX_STAGES];
     size_t n_options[MAX_STAGES];
     struct mist_inter_stage_problem problem;
+    struct mist_inter_stage_row rows[MAX_ROWS];
+    struct mist_inter_stage_term terms[MAX_ROWS][MAX_STAGES * MAX_OPTIONS];
+    double coefficients[MAX_ROWS][MAX_STAGES][MAX_OPTIONS];
+    bool is_tying[MAX_ROWS]; /* more than one stage has terms of the row */
     bool is_dominated[MAX_STAGES][MAX_OPTIONS];
 };
 
 struct choice {
     double time_s;
-    int64_t split; /* names layers and devices of all stages */
+    int64_t split; /* names layers, devices and coefficients of all stages */
 };
 
 static int pick(struct mist_random *random, int low, int high)
@@ -37,19 +47,73 @@ static double draw_time(struct mist_random *random, bool on_grid, double scale)
     return on_grid ? scale / 8 * pick(random, 0, 8) : scale * mist_random_uniform(random);
 }
 
+/* Whether two options of a stage place, use and add the same. */
+static bool is_alike(const struct instance *it, int i, size_t a, size_t b)
+{
+    const struct mist_stage_option *p = &it->options[i][a], *q = &it->options[i][b];
+
+    for (size_t r = 0; r < it->problem.n_rows; r++)
+        if (it->is_tying[r] && it->coefficients[r][i][a] != it->coefficients[r][i][b])
+            return false;
+    return p->n_layers == q->n_layers &&
+           (it->problem.n_devices < 0 || p->n_devices == q->n_devices);
+}
+
+/* Whether an option keeps to the rows that are about its stage alone. */
+static bool may_be(const struct instance *it, int i, size_t o)
+{
+    for (size_t r = 0; r < it->problem.n_rows; r++) {
+        const struct mist_inter_stage_row *row = &it->rows[r];
+        double value = it->coefficients[r][i][o];
+        if (!it->is_tying[r] && row->n_terms > 0 && row->terms[0].i_stage == i &&
+            (value < row->lower || value > row->upper))
+            return false;
+    }
+    return true;
+}
+
 /* The definition in inter_stage.h, option by option. */
 static bool naive_is_dominated(const struct instance *it, int i, size_t o)
 {
     const struct mist_stage_option *b = &it->options[i][o];
     for (size_t p = 0; p < it->n_options[i]; p++) {
         const struct mist_stage_option *a = &it->options[i][p];
-        bool same = a->n_layers == b->n_layers &&
-                    (it->problem.n_devices < 0 || a->n_devices == b->n_devices);
+        bool same = is_alike(it, i, p, o) && may_be(it, i, p);
         bool equal = a->t_s == b->t_s && a->d_s == b->d_s;
         if (same && a->t_s <= b->t_s && a->d_s <= b->d_s && (!equal || p < o))
             return true;
     }
     return false;
+}
+
+/* Rows of small whole coefficients, some of them about one stage alone. */
+static void make_rows(struct mist_random *random, struct instance *it)
+{
+    int n_stages = it->problem.n_stages,
+        n_rows = pick(random, 0, 1) * pick(random, 1, MAX_ROWS);
+    for (int r = 0; r < n_rows; r++) {
+        struct mist_inter_stage_row *row = &it->rows[r];
+        int only = pick(random, 0, 3) ? -1 : pick(random, 0, n_stages - 1),
+            kind = pick(random, 0, 4);
+        size_t n = 0;
+        for (int i = 0; i < n_stages; i++)
+            for (size_t o = 0; o < it->n_options[i]; o++) {
+                double value = pick(random, -1, 2) * (only < 0 || only == i);
+                it->coefficients[r][i][o] = value;
+                if (value != 0)
+                    it->terms[r][n++] =
+                        (struct mist_inter_stage_term){i, (int32_t)o, value};
+            }
+        row->terms = it->terms[r];
+        row->n_terms = n;
+        row->lower = kind > 1 ? (double)pick(random, -2, 3) : -INFINITY;
+        row->upper = kind == 2 ? row->lower : kind > 3 ? row->lower + 2 : INFINITY;
+        if (kind < 2)
+            row->upper = pick(random, -1, 3);
+        it->is_tying[r] = n > 0 && row->terms[0].i_stage != row->terms[n - 1].i_stage;
+    }
+    it->problem.rows = it->rows;
+    it->problem.n_rows = (size_t)n_rows;
 }
 
 static void make_instance(struct mist_random *random, struct instance *it)
@@ -85,6 +149,7 @@ static void make_instance(struct mist_random *random, struct instance *it)
         .options = it->stage_options,
         .n_options = it->n_options,
     };
+    make_rows(random, it);
     for (int i = 0; i < n_stages; i++)
         for (size_t o = 0; o < it->n_options[i]; o++)
             it->is_dominated[i][o] = naive_is_dominated(it, i, o);
@@ -104,6 +169,18 @@ static double naive_time(const struct instance *it, const int32_t *i_option)
     return (double)(it->problem.n_micro_batches - 1) * t_most + sum + extra;
 }
 
+static bool keeps_to_rows(const struct instance *it, const int32_t *i_option)
+{
+    for (size_t r = 0; r < it->problem.n_rows; r++) {
+        double sum = 0;
+        for (int i = 0; i < it->problem.n_stages; i++)
+            sum += it->coefficients[r][i][i_option[i]];
+        if (sum < it->rows[r].lower || sum > it->rows[r].upper)
+            return false;
+    }
+    return true;
+}
+
 /*
  * All feasible choices of stages i.., dominated options left out if asked, into choices.
  */
@@ -114,7 +191,8 @@ static size_t enumerate(const struct instance *it, int i, int layers, int device
     bool budget = it->problem.n_devices >= 0;
     if (i == it->problem.n_stages) {
         if (layers == it->problem.n_layers &&
-            (!budget || devices == it->problem.n_devices)) {
+            (!budget || devices == it->problem.n_devices) &&
+            keeps_to_rows(it, i_option)) {
             assert_true(n < MAX_CHOICES);
             choices[n++] = (struct choice){naive_time(it, i_option), split};
         }
@@ -125,9 +203,11 @@ static size_t enumerate(const struct instance *it, int i, int layers, int device
         if (!all && it->is_dominated[i][o])
             continue;
         i_option[i] = (int32_t)o;
-        int64_t part = option->n_layers * 32 + (budget ? option->n_devices : 0);
+        int64_t part = 0; /* the first that is like it */
+        while (!is_alike(it, i, (size_t)part, o))
+            part++;
         n = enumerate(it, i + 1, layers + option->n_layers, devices + option->n_devices,
-                      split * 1024 + part, i_option, all, choices, n);
+                      split * MAX_OPTIONS + part, i_option, all, choices, n);
     }
     return n;
 }
@@ -160,13 +240,9 @@ static void assert_close(double a, double b)
 
 static bool is_same(const struct instance *it, const int32_t *a, const int32_t *b)
 {
-    for (int i = 0; i < it->problem.n_stages; i++) {
-        const struct mist_stage_option *p = &it->options[i][a[i]],
-                                       *q = &it->options[i][b[i]];
-        if (p->n_layers != q->n_layers ||
-            (it->problem.n_devices >= 0 && p->n_devices != q->n_devices))
+    for (int i = 0; i < it->problem.n_stages; i++)
+        if (!is_alike(it, i, (size_t)a[i], (size_t)b[i]))
             return false;
-    }
     return true;
 }
 
@@ -185,6 +261,7 @@ static void check_list(const struct instance *it,
         }
         assert_int_equal(layers, it->problem.n_layers);
         assert_true(it->problem.n_devices < 0 || devices == it->problem.n_devices);
+        assert_true(keeps_to_rows(it, i_option));
         assert_close(result->solutions[k].time_s, naive_time(it, i_option));
         for (size_t j = 0; j < k; j++)
             assert_false(is_same(it, i_option, result->solutions[j].i_option));
@@ -236,7 +313,7 @@ static void check_exact(const struct instance *it, const struct choice *choices,
 
 static void check_glpk(const struct instance *it, const struct choice *choices, size_t n)
 {
-    struct mist_inter_stage_glpk_config config = {60, INFINITY, NULL, 0};
+    struct mist_inter_stage_glpk_config config = {60, INFINITY};
     struct mist_inter_stage_glpk_result result;
     struct mist_err err = {0};
     int32_t i_option[MAX_STAGES];

@@ -16,7 +16,7 @@
 void glp_mem_limit(int limit);
 
 static const struct mist_inter_stage_config best_one = {.n_best = 1};
-static const struct mist_inter_stage_glpk_config no_limits = {60, INFINITY, NULL, 0};
+static const struct mist_inter_stage_glpk_config no_limits = {60, INFINITY};
 
 /* Two stages, 4 layers: {layers, devices, t, d, payload}. */
 static const struct mist_stage_option stage_a[] = {{1, 1, 1.0, 0.5, 10},
@@ -33,8 +33,12 @@ static const size_t four_each[] = {4, 4};
 static struct mist_inter_stage_problem make_two(int32_t n_layers, int32_t n_devices,
                                                 int64_t g)
 {
-    return (struct mist_inter_stage_problem){2, n_layers,   n_devices,
-                                             g, two_stages, four_each};
+    return (struct mist_inter_stage_problem){.n_stages = 2,
+                                             .n_layers = n_layers,
+                                             .n_devices = n_devices,
+                                             .n_micro_batches = g,
+                                             .options = two_stages,
+                                             .n_options = four_each};
 }
 
 /* Both solvers must give this time. */
@@ -104,7 +108,7 @@ static void test_single_stage(void **unused)
         {5, 0, 2.0, 1.0, 0}, {5, 0, 1.0, 6.0, 1}, {4, 0, 0.1, 0.1, 2}};
     const struct mist_stage_option *stages[] = {options};
     size_t n[] = {3};
-    struct mist_inter_stage_problem problem = {1, 5, ANY, 4, stages, n};
+    struct mist_inter_stage_problem problem = {1, 5, ANY, 4, stages, n, NULL, 0};
     (void)unused;
     check_time(&problem, 9.0); /* 3 * 2 + 2 + 1; the other: 3 * 1 + 1 + 6 */
     problem.n_micro_batches = 6;
@@ -130,7 +134,7 @@ static void test_gap_in_lengths_is_infeasible(void **unused)
     static const struct mist_stage_option options[] = {{1, 0, 1, 0, 0}, {5, 0, 5, 0, 1}};
     const struct mist_stage_option *stages[] = {options, options};
     size_t n[] = {2, 2};
-    struct mist_inter_stage_problem problem = {2, 4, ANY, 4, stages, n};
+    struct mist_inter_stage_problem problem = {2, 4, ANY, 4, stages, n, NULL, 0};
     (void)unused;
     check_none(&problem);
 }
@@ -140,7 +144,7 @@ static void test_zero_layers_and_zero_times(void **unused)
     static const struct mist_stage_option options[] = {{0, 0, 0, 0, 0}, {1, 0, 0, 0, 1}};
     const struct mist_stage_option *stages[] = {options, options};
     size_t n[] = {2, 2};
-    struct mist_inter_stage_problem problem = {2, 0, 0, 4, stages, n};
+    struct mist_inter_stage_problem problem = {2, 0, 0, 4, stages, n, NULL, 0};
     (void)unused;
     check_time(&problem, 0);
     problem.n_layers = 1;
@@ -155,7 +159,7 @@ static void test_ties_come_in_order_of_options(void **unused)
         {1, 0, 1, 0, 0}, {2, 0, 1, 0, 1}, {1, 0, 1, 0, 2}};
     const struct mist_stage_option *stages[] = {options, options, options};
     size_t n[] = {3, 3, 3};
-    struct mist_inter_stage_problem problem = {3, 4, ANY, 2, stages, n};
+    struct mist_inter_stage_problem problem = {3, 4, ANY, 2, stages, n, NULL, 0};
     struct mist_inter_stage_config config = {.n_best = 10};
     struct mist_inter_stage_result result;
     const int32_t expected[3][3] = {{0, 0, 1}, {0, 1, 0}, {1, 0, 0}};
@@ -236,66 +240,125 @@ static void test_bad_input_is_named(void **unused)
                      MIST_ERR_RANGE);
 }
 
-/* ------------------------------------------------------------------- what GLPK adds */
+/* -------------------------------------------------------------------- side constraints */
 
-static enum mist_status solve_row(struct mist_inter_stage_row row, double cutoff_s,
-                                  struct mist_inter_stage_glpk_result *result,
-                                  int32_t *i_option)
+static struct mist_inter_stage_problem make_held(const struct mist_inter_stage_row *row)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
-    struct mist_inter_stage_glpk_config config = {60, cutoff_s, &row, 1};
-    return mist_inter_stage_solve_glpk(&problem, &config, i_option, result, NULL);
+
+    problem.rows = row;
+    problem.n_rows = 1;
+    return problem;
 }
 
-static void test_glpk_side_constraints(void **unused)
+static void check_row(struct mist_inter_stage_row row, double expected_s)
 {
-    struct mist_inter_stage_glpk_result result;
+    struct mist_inter_stage_problem problem = make_held(&row);
+
+    if (expected_s == INFINITY)
+        check_none(&problem);
+    else
+        check_time(&problem, expected_s);
+}
+
+static void test_side_constraints(void **unused)
+{
     struct mist_inter_stage_term both[] = {{0, 1, 1.0}, {1, 1, 1.0}};
+    struct mist_inter_stage_term decimals[] = {{0, 1, 0.1}, {0, 3, 0.3}, {1, 1, 0.2}};
+    struct mist_inter_stage_result result;
+    (void)unused;
+    /* 25 needs both; a 1.5/3.0 with 21 is next */
+    check_row((struct mist_inter_stage_row){"pair", -INFINITY, 1, 2, both}, 26.5);
+    /* 1 + 3; 2 + 2 with options 2, 2 is 25 + 7 */
+    check_row((struct mist_inter_stage_row){"none of them", 0, 0, 2, both}, 29);
+    check_row((struct mist_inter_stage_row){NULL, 3, INFINITY, 2, both}, INFINITY);
+    check_row((struct mist_inter_stage_row){NULL, 1, INFINITY, 0, NULL}, INFINITY);
+    /* of one stage alone: not a 2.0/0.5, then a 3.0/0.0 alone */
+    check_row((struct mist_inter_stage_row){NULL, 0, 0, 1, both}, 26.5);
+    check_row((struct mist_inter_stage_row){NULL, 0.2, 0.3, 2, decimals}, 34);
+    /* 0.1 + 0.2 is not 0.3 to the last bit */
+    check_row((struct mist_inter_stage_row){NULL, 0.3, 0.3, 3, decimals}, 25);
     struct mist_inter_stage_row row = {"pair", -INFINITY, 1, 2, both};
-    int32_t i_option[2];
-    (void)unused;
-    assert_int_equal(solve_row(row, INFINITY, &result, i_option), MIST_OK);
-    assert_int_equal(result.outcome, MIST_INTER_STAGE_OPTIMAL);
-    assert_true(result.time_s == 26.5); /* 25 needs both; a 1.5/3.0 with 21 is next */
-    assert_int_equal(i_option[0], 2);
-    assert_int_equal(i_option[1], 1);
-    row = (struct mist_inter_stage_row){"none of them", 0, 0, 2, both};
-    assert_int_equal(solve_row(row, INFINITY, &result, i_option), MIST_OK);
-    assert_true(result.time_s == 29.0); /* 1 + 3; 2 + 2 with options 2, 2 is 25 + 7 */
-    row = (struct mist_inter_stage_row){NULL, 3, INFINITY, 2, both};
-    assert_int_equal(solve_row(row, INFINITY, &result, i_option), MIST_OK);
-    assert_int_equal(result.outcome, MIST_INTER_STAGE_INFEASIBLE);
+    struct mist_inter_stage_problem problem = make_held(&row);
+    assert_int_equal(mist_inter_stage_solve(&problem, &best_one, &result, NULL), MIST_OK);
+    assert_int_equal(result.solutions[0].i_option[0], 2);
+    assert_int_equal(result.solutions[0].i_option[1], 1);
+    mist_inter_stage_result_fini(&result);
 }
 
-static void test_glpk_cutoff(void **unused)
+static void test_bad_rows_are_named(void **unused)
 {
-    struct mist_inter_stage_glpk_result result;
-    struct mist_inter_stage_row row = {NULL, -INFINITY, INFINITY, 0, NULL};
-    int32_t i_option[2];
-    (void)unused;
-    assert_int_equal(solve_row(row, 25.0, &result, i_option), MIST_OK);
-    assert_int_equal(result.outcome, MIST_INTER_STAGE_OPTIMAL);
-    assert_true(result.time_s == 25.0);
-    assert_int_equal(solve_row(row, 24.9, &result, i_option), MIST_OK);
-    assert_int_equal(result.outcome, MIST_INTER_STAGE_INFEASIBLE);
-}
-
-static void test_glpk_rejects_bad_rows(void **unused)
-{
-    struct mist_inter_stage_glpk_result result;
     struct mist_inter_stage_term twice[] = {{0, 1, 1.0}, {0, 1, 1.0}},
+                                 back[] = {{1, 0, 1.0}, {0, 1, 1.0}},
                                  outside[] = {{2, 0, 1.0}}, beyond[] = {{1, 4, 1.0}},
                                  nan[] = {{1, 1, NAN}};
     struct mist_inter_stage_row rows[] = {
-        {"twice", 0, 1, 2, twice},   {"stage", 0, 1, 1, outside},
-        {"option", 0, 1, 1, beyond}, {"nan", 0, 1, 1, nan},
-        {"empty", 1, 0, 0, NULL},    {"nan", NAN, 0, 0, NULL}};
+        {"bad", 0, 1, 2, twice},  {"bad", 0, 1, 2, back}, {"bad", 0, 1, 1, outside},
+        {"bad", 0, 1, 1, beyond}, {"bad", 0, 1, 1, nan},  {"bad", 1, 0, 0, NULL},
+        {"bad", NAN, 0, 0, NULL}};
+    struct mist_err err = {0};
+    (void)unused;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        struct mist_inter_stage_problem problem = make_held(&rows[r]);
+        check_input_error(&problem);
+        assert_int_equal(mist_inter_stage_check(&problem, &err), MIST_ERR_INPUT);
+        assert_non_null(strstr(err.message, "row 0 bad"));
+    }
+}
+
+enum { TYING_STAGES = 8, TYING_OPTIONS = 10, TYING_ROWS = 4 };
+
+/* Sums that are never the same: 10^7 states before the last stage. */
+static void test_too_many_states_are_refused(void **unused)
+{
+    static struct mist_inter_stage_term terms[TYING_ROWS][TYING_STAGES * TYING_OPTIONS];
+    struct mist_stage_option options[TYING_OPTIONS];
+    const struct mist_stage_option *stages[TYING_STAGES];
+    struct mist_inter_stage_row rows[TYING_ROWS];
+    struct mist_inter_stage_result result;
+    struct mist_err err = {0};
+    struct mist_random random;
+    size_t n[TYING_STAGES];
+    (void)unused;
+    mist_random_init(&random, 6);
+    for (int o = 0; o < TYING_OPTIONS; o++)
+        options[o] = (struct mist_stage_option){1, 0, 1 + o, 0, 0};
+    for (int i = 0; i < TYING_STAGES; i++) {
+        stages[i] = options;
+        n[i] = TYING_OPTIONS;
+    }
+    for (int r = 0; r < TYING_ROWS; r++) {
+        for (int k = 0; k < TYING_STAGES * TYING_OPTIONS; k++)
+            terms[r][k] = (struct mist_inter_stage_term){
+                k / TYING_OPTIONS, k % TYING_OPTIONS, mist_random_uniform(&random)};
+        rows[r] = (struct mist_inter_stage_row){NULL, 3, 5, TYING_STAGES * TYING_OPTIONS,
+                                                terms[r]};
+    }
+    struct mist_inter_stage_problem problem = {
+        TYING_STAGES, TYING_STAGES, ANY, 4, stages, n, rows, TYING_ROWS};
+    assert_int_equal(mist_inter_stage_solve(&problem, &best_one, &result, &err),
+                     MIST_ERR_RANGE);
+    assert_non_null(strstr(err.message, "side constraints"));
+}
+
+/* ------------------------------------------------------------------- what GLPK adds */
+
+static void test_glpk_cutoff(void **unused)
+{
+    struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
+    struct mist_inter_stage_glpk_config config = {60, 25.0};
+    struct mist_inter_stage_glpk_result result;
     int32_t i_option[2];
     (void)unused;
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-        assert_int_equal(solve_row(rows[r], INFINITY, &result, i_option), MIST_ERR_INPUT);
-    struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
-    struct mist_inter_stage_glpk_config config = {0, INFINITY, NULL, 0};
+    assert_int_equal(
+        mist_inter_stage_solve_glpk(&problem, &config, i_option, &result, NULL), MIST_OK);
+    assert_int_equal(result.outcome, MIST_INTER_STAGE_OPTIMAL);
+    assert_true(result.time_s == 25.0);
+    config.cutoff_s = 24.9;
+    assert_int_equal(
+        mist_inter_stage_solve_glpk(&problem, &config, i_option, &result, NULL), MIST_OK);
+    assert_int_equal(result.outcome, MIST_INTER_STAGE_INFEASIBLE);
+    config.time_limit_s = 0;
     assert_int_equal(
         mist_inter_stage_solve_glpk(&problem, &config, i_option, &result, NULL),
         MIST_ERR_INPUT);
@@ -324,13 +387,13 @@ static void make_wide(struct wide *wide)
         wide->n_options[i] = WIDE_OPTIONS;
     }
     wide->problem = (struct mist_inter_stage_problem){
-        WIDE_STAGES, 40, ANY, 8, wide->stages, wide->n_options};
+        WIDE_STAGES, 40, ANY, 8, wide->stages, wide->n_options, NULL, 0};
 }
 
 static void test_glpk_time_limit(void **unused)
 {
     static struct wide wide;
-    struct mist_inter_stage_glpk_config config = {0.3, INFINITY, NULL, 0};
+    struct mist_inter_stage_glpk_config config = {0.3, INFINITY};
     struct mist_inter_stage_glpk_result glpk;
     struct mist_inter_stage_result result;
     int32_t i_option[WIDE_STAGES];
@@ -384,9 +447,10 @@ int main(void)
         cmocka_unit_test(test_ties_come_in_order_of_options),
         cmocka_unit_test(test_splits_are_diverse),
         cmocka_unit_test(test_bad_input_is_named),
-        cmocka_unit_test(test_glpk_side_constraints),
+        cmocka_unit_test(test_side_constraints),
+        cmocka_unit_test(test_bad_rows_are_named),
+        cmocka_unit_test(test_too_many_states_are_refused),
         cmocka_unit_test(test_glpk_cutoff),
-        cmocka_unit_test(test_glpk_rejects_bad_rows),
         cmocka_unit_test(test_glpk_time_limit),
         cmocka_unit_test(test_glpk_error_does_not_abort),
     };

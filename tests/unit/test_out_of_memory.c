@@ -300,7 +300,7 @@ static struct mist_inter_stage_problem make_problem(void)
                                            .n_devices = 1 << k % 3,
                                            .t_s = 1 + k % 5 + 0.01 * (k * 7 % 40),
                                            .d_s = 0.3 * (i + k % 4)};
-    return (struct mist_inter_stage_problem){3, 9, 8, 16, options, n_options};
+    return (struct mist_inter_stage_problem){3, 9, 8, 16, options, n_options, NULL, 0};
 }
 
 static enum mist_status choose_stages(struct mist_err *err)
@@ -326,10 +326,12 @@ static enum mist_status choose_by_glpk(struct mist_err *err)
     static const size_t few[] = {6, 6, 6}; /* GLPK allocates in every node of its tree */
     static const struct mist_inter_stage_term terms[] = {{0, 1, 1.0}, {1, 2, 1.0}};
     static const struct mist_inter_stage_row row = {"a row", -INFINITY, 2, 2, terms};
-    struct mist_inter_stage_glpk_config config = {60, INFINITY, &row, 1};
+    struct mist_inter_stage_glpk_config config = {60, INFINITY};
     struct mist_inter_stage_glpk_result result = {0};
     int32_t i_option[3];
 
+    problem.rows = &row;
+    problem.n_rows = 1;
     problem.n_options = few;
     problem.n_devices = MIST_INTER_STAGE_ANY_DEVICES;
     enum mist_status status =
