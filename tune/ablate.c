@@ -2,68 +2,180 @@
 #include "tune/ablate.h"
 
 #include "core/clock.h"
+#include "tune/target.h"
 
 #include <math.h> /* NAN */
+#include <stdlib.h>
 
-/* The best plan of a space that has these groups; prices are its own, so that the search
- * takes what it takes alone. */
-static enum mist_status find_best(const struct mist_validate_config *whole,
-                                  const struct mist_search_config *whole_search,
-                                  unsigned groups, struct mist_ablation *out,
-                                  struct mist_err *err)
+/* What is asked, and the rows so far. */
+struct ablating {
+    const struct mist_validate_config *config; /* the whole space */
+    const struct mist_search_config *search;
+    struct mist_ablation *out;
+    struct mist_plan *foreign; /* the best of another framework; NULL: none */
+    int n_foreign;             /* rows of another framework's ways: 0 or 1 */
+};
+
+/* Adds a row; best: NULL: nothing fits. */
+static void add_row(struct ablating *at, const char *added,
+                    const struct mist_validated *best, double time_start_s)
 {
-    struct mist_ablation_row *row = &out->rows[out->n_rows];
-    struct mist_validate_config config = *whole;
-    struct mist_search_config search = *whole_search;
+    struct mist_ablation_row *row = &at->out->rows[at->out->n_rows++];
+
+    *row = (struct mist_ablation_row){.added = added, .fits = best != NULL};
+    row->search_s = mist_clock_now_s() - time_start_s;
+    if (!best)
+        return;
+    row->iteration_s = best->plan->predicted.iteration_s;
+    row->error_s = best->plan->predicted.error_s;
+    row->peak_bytes = best->planned_bytes;
+    mist_plan_label(best->plan, row->label);
+}
+
+/* What was found in a space is in those that it is a part of, too: where the search of the
+ * last row missed it, the plan of the row before is its best. */
+static void keep_better(struct ablating *at)
+{
+    struct mist_ablation_row *row = &at->out->rows[at->out->n_rows - 1];
+    const struct mist_ablation_row *before = row - 1;
+    const struct mist_ablation_row own = *row;
+
+    if (at->out->n_rows < at->n_foreign + 2 || !before->fits ||
+        (row->fits && row->iteration_s <= before->iteration_s))
+        return;
+    *row = *before;
+    row->added = own.added;
+    row->search_s = own.search_s;
+}
+
+static bool is_over(const struct ablating *at)
+{
+    return at->out->was_stopped || atomic_load(at->search->is_over);
+}
+
+/* The row of a space: prices are its own, so that the search takes what it takes alone.
+ * foreign: plans are those of the framework of the space's job, and the best is kept. */
+static enum mist_status search_space(struct ablating *at, const struct mist_space *space,
+                                     bool is_foreign, const char *added,
+                                     struct mist_err *err)
+{
+    struct mist_validate_config config = *at->config;
+    struct mist_search_config search = *at->search;
     struct mist_validate_result result;
     struct mist_stage_price *price = NULL;
-    struct mist_space space;
     double time_start_s = mist_clock_now_s();
     enum mist_status status =
-        mist_space_part(&space, whole->space, groups, &whole->space->bounds, err);
+        mist_stage_price_new(config.cost_model, space, config.threads, &price, err);
 
-    if (status == MIST_OK)
-        status =
-            mist_stage_price_new(whole->cost_model, &space, whole->threads, &price, err);
     if (status != MIST_OK)
-        goto out;
-    config.space = &space;
+        return status;
+    config.space = space;
     search.price_context = config.price = price;
-    status = mist_validate_run(&config, &search, &result, err);
-    row->search_s = mist_clock_now_s() - time_start_s;
+    status = is_foreign
+                 ? mist_target_run(&config, search.pool, search.is_over, &result, err)
+                 : mist_validate_run(&config, &search, &result, err);
+    if (status == MIST_OK || status == MIST_ERR_NO_PLAN)
+        add_row(at, added, status == MIST_OK ? &result.plans[0] : NULL, time_start_s);
     if (status == MIST_OK) {
-        const struct mist_validated *best = &result.plans[0];
-        row->fits = true;
-        row->iteration_s = best->plan->predicted.iteration_s;
-        row->error_s = best->plan->predicted.error_s;
-        row->peak_bytes = best->planned_bytes;
-        mist_plan_label(best->plan, row->label);
-        out->was_stopped = result.was_stopped;
+        at->out->was_stopped = result.was_stopped;
+        if (is_foreign) {
+            at->foreign = result.plans[0].plan;
+            result.plans[0].plan = NULL;
+        }
         mist_validate_result_fini(&result);
     }
-    out->n_rows++;
-out:
     mist_stage_price_free(price);
-    mist_space_fini(&space);
     return status == MIST_ERR_NO_PLAN ? MIST_OK : status;
+}
+
+static enum mist_status search_groups(struct ablating *at, unsigned groups,
+                                      const char *added, struct mist_err *err)
+{
+    const struct mist_space *whole = at->config->space;
+    struct mist_space space;
+    enum mist_status status = mist_space_part(&space, whole, groups, &whole->bounds, err);
+
+    if (status == MIST_OK)
+        status = search_space(at, &space, false, added, err);
+    if (status == MIST_OK)
+        keep_better(at);
+    mist_space_fini(&space);
+    return status;
+}
+
+/* The best plan of another framework, as it runs it. */
+static enum mist_status search_foreign(struct ablating *at,
+                                       enum mist_framework_name framework,
+                                       const struct mist_messages *messages,
+                                       struct mist_err *err)
+{
+    const struct mist_space *whole = at->config->space;
+    struct mist_space space;
+    enum mist_status status =
+        mist_space_part(&space, whole, MIST_TARGET_GROUPS, &whole->bounds, err);
+
+    mist_target_set(framework, messages, &space.model, &space.job);
+    if (status == MIST_OK)
+        status = search_space(at, &space, true, mist_framework_words[framework], err);
+    mist_space_fini(&space);
+    return status;
+}
+
+/* The same plan, as we run it. */
+static enum mist_status price_as_ours(struct ablating *at, struct mist_err *err)
+{
+    double time_start_s = mist_clock_now_s();
+    struct mist_validated ours = {.plan = at->foreign};
+    enum mist_status status = MIST_OK;
+
+    if (at->foreign) {
+        at->foreign->model = at->config->space->model;
+        at->foreign->job = at->config->space->job;
+        status = mist_validate_plan(at->config, NULL, &ours, err);
+    }
+    if (status == MIST_OK)
+        add_row(at, "our executor", ours.holds ? &ours : NULL, time_start_s);
+    return status;
+}
+
+/* The rows before those of single groups; *groups: what these rows have. */
+static enum mist_status compare_foreign(struct ablating *at,
+                                        enum mist_framework_name framework,
+                                        const struct mist_messages *messages,
+                                        unsigned *groups, struct mist_err *err)
+{
+    enum mist_status status = search_foreign(at, framework, messages, err);
+
+    at->n_foreign = 1;
+    if (status == MIST_OK && !is_over(at))
+        status = price_as_ours(at, err);
+    free(at->foreign);
+    at->foreign = NULL;
+    *groups = at->config->space->groups & (1u << MIST_SPACE_3D | MIST_TARGET_GROUPS);
+    if (status == MIST_OK && !is_over(at))
+        status = search_groups(at, *groups, "all its knobs", err);
+    return status;
 }
 
 enum mist_status mist_ablate(const struct mist_validate_config *config,
                              const struct mist_search_config *search,
+                             enum mist_framework_name framework,
+                             const struct mist_messages *messages,
                              struct mist_ablation *out, struct mist_err *err)
 {
+    struct ablating at = {.config = config, .search = search, .out = out};
     enum mist_status status = MIST_OK;
     unsigned groups = 0;
 
     *out = (struct mist_ablation){0};
-    for (int g = 0; g < MIST_N_SPACE_GROUPS && status == MIST_OK; g++) {
-        if (!mist_space_has(config->space, (enum mist_space_group)g))
+    if (framework != MIST_FRAMEWORK_OURS)
+        status = compare_foreign(&at, framework, messages, &groups, err);
+    for (int g = 0; g < MIST_N_SPACE_GROUPS && status == MIST_OK && !is_over(&at); g++) {
+        enum mist_space_group group = (enum mist_space_group)g;
+        if (!mist_space_has(config->space, group) || groups >> g & 1u)
             continue;
-        if (out->was_stopped || (search->is_over && atomic_load(search->is_over)))
-            break;
         groups |= 1u << g;
-        out->rows[out->n_rows].added = (enum mist_space_group)g;
-        status = find_best(config, search, groups, out, err);
+        status = search_groups(&at, groups, mist_space_group_name(group), err);
     }
     return status;
 }
@@ -79,7 +191,7 @@ void mist_ablation_emit(struct mist_emit *emit, enum mist_emit_kind kind,
         double time_s = row->fits ? row->iteration_s : NAN;
         first_s = isfinite(first_s) ? first_s : time_s;
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "added", "group added", mist_space_group_name(row->added));
+        mist_emit_text(emit, "added", "group added", row->added);
         mist_emit_text(emit, "kind", "best plan",
                        row->fits ? row->label : "none fits the memory");
         mist_emit_double(emit, "iteration_s", "iteration", time_s, MIST_HUMAN_TIME_S);

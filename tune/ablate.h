@@ -1,16 +1,23 @@
 /*
  * What each group of the space is worth: the best plan as the groups are added one by one,
- * in the order of enum mist_space_group.
+ * in the order of enum mist_space_group. As no space loses a plan by more groups, what was
+ * found with fewer counts where a search misses it.
+ *
+ * Beside another framework the way begins at the best plan that it can express, priced as it
+ * runs plans (target.h). The same plan priced as we run it is next, then all our plans with
+ * the groups of knobs that it has, then the others one by one: so what its way of running a
+ * plan costs is apart from what plans gain.
  */
 #ifndef MIST_TUNE_ABLATE_H
 #define MIST_TUNE_ABLATE_H
 
 #include "core/emit.h"
+#include "core/message.h"
 #include "tune/plan_label.h"
 #include "tune/validate.h"
 
 struct mist_ablation_row {
-    enum mist_space_group added;
+    const char *added;  /* a group's name, or what else is new */
     bool fits;          /* a plan does; else the next four say nothing */
     double iteration_s; /* of the best, by replay */
     double error_s;
@@ -21,15 +28,17 @@ struct mist_ablation_row {
 
 struct mist_ablation {
     int n_rows;
-    struct mist_ablation_row rows[MIST_N_SPACE_GROUPS];
+    struct mist_ablation_row rows[MIST_N_SPACE_GROUPS + 2];
     bool was_stopped; /* by search->is_over: the last row is the best so far */
 };
 
 /* Searches with the first group of config->space, the first two, and so on, all within its
- * bounds. Arguments and errors as of mist_validate_run(), but that it is no error when
- * nothing fits. */
+ * bounds. framework: beside it; ours: beside none. Arguments and errors as of
+ * mist_validate_run(), but that it is no error when nothing fits, and that is_over is set. */
 MIST_MUST_CHECK enum mist_status mist_ablate(const struct mist_validate_config *config,
                                              const struct mist_search_config *search,
+                                             enum mist_framework_name framework,
+                                             const struct mist_messages *messages,
                                              struct mist_ablation *out,
                                              struct mist_err *err);
 

@@ -8,8 +8,20 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const names[MIST_N_CONSTRAINT_OF] = {
-    "stages", "micro-batches", "layers", "devices", "dp", "tp", "micro-batch", "memory"};
+static const struct {
+    const char *word;
+    enum mist_constraint_of of;
+} names[] = {
+    {"stages", MIST_CONSTRAINT_STAGES},
+    {"pp", MIST_CONSTRAINT_STAGES},
+    {"micro-batches", MIST_CONSTRAINT_MICRO_BATCHES},
+    {"layers", MIST_CONSTRAINT_LAYERS},
+    {"devices", MIST_CONSTRAINT_DEVICES},
+    {"dp", MIST_CONSTRAINT_DP},
+    {"tp", MIST_CONSTRAINT_TP},
+    {"micro-batch", MIST_CONSTRAINT_MICRO_BATCH},
+    {"memory", MIST_CONSTRAINT_MEMORY},
+};
 
 /* ------------------------------------------------------------------------- from text */
 
@@ -69,24 +81,28 @@ static enum mist_status read_number(struct reader *at, double *out)
     return MIST_OK;
 }
 
-/* The quantity of the longest name that stands here. */
+/* The quantity whose name stands here. */
 static enum mist_status read_name(struct reader *at, enum mist_constraint_of *out)
 {
-    size_t longest = 0;
+    char word[32];
+    size_t n = 0;
 
     skip_blanks(at);
-    for (int i = 0; i < MIST_N_CONSTRAINT_OF; i++) {
-        size_t n = strlen(names[i]);
-        if (n > longest && strncmp(at->at, names[i], n) == 0) {
-            longest = n;
-            *out = (enum mist_constraint_of)i;
+    while (isalpha((unsigned char)at->at[n]) || at->at[n] == '_' ||
+           (at->at[n] == '-' && n > 0 && isalpha((unsigned char)at->at[n + 1])))
+        n++;
+    for (size_t i = 0; i < n && n < sizeof word; i++)
+        word[i] = (char)(at->at[i] == '_' ? '-' : at->at[i]);
+    for (size_t i = 0; i < sizeof names / sizeof *names && n < sizeof word; i++)
+        if (strlen(names[i].word) == n && memcmp(names[i].word, word, n) == 0) {
+            *out = names[i].of;
+            at->at += n;
+            return MIST_OK;
         }
-    }
-    if (longest == 0 || isalnum((unsigned char)at->at[longest]))
-        return fail(at, "stages, micro-batches, layers, devices, dp, tp, micro-batch, "
-                        "memory, sum(..) of one of them or a number");
-    at->at += longest;
-    return MIST_OK;
+    return fail(at,
+                "stages, micro-batches, layers, devices, dp, tp, micro-batch, memory, "
+                "sum(..) of one of them or a number (of other knobs see --fix and "
+                "--max)");
 }
 
 /* "[-1]", if it is there. */
@@ -165,20 +181,39 @@ static enum mist_status read_sum(struct reader *at, double sign)
     } while (true);
 }
 
-/* Memory is not chosen across stages, so all that may be said of it is its limit. */
+static enum mist_status append(struct mist_constraints *to,
+                               const struct mist_constraint *constraint,
+                               struct mist_err *err)
+{
+    if (to->n == MIST_MAX_CONSTRAINTS)
+        return mist_err_set(err, MIST_ERR_USAGE, "more than %d --constraint",
+                            MIST_MAX_CONSTRAINTS);
+    to->of[to->n++] = *constraint;
+    return MIST_OK;
+}
+
+/* Memory is not chosen across stages, so all that may be said of it is a limit. */
 static enum mist_status take_memory(struct reader *at, struct mist_constraints *to)
 {
-    const struct mist_constraint *of = at->out;
-    const struct mist_constraint_term *term = &of->terms[0];
+    struct mist_constraint of = *at->out;
+    struct mist_constraint_term *term = &of.terms[0];
 
-    if (of->n_terms != 1 || term->scope != MIST_SCOPE_EACH || term->coefficient != 1 ||
-        !isinf(of->lower) || !at->has_bytes || of->upper < 1)
+    if (of.n_terms == 1 && term->coefficient < 0) { /* "16GiB >= memory" */
+        double lower = of.lower;
+        of.lower = -of.upper;
+        of.upper = -lower;
+        term->coefficient = -term->coefficient;
+    }
+    if (of.n_terms != 1 || term->scope == MIST_SCOPE_SUM || term->coefficient != 1 ||
+        !isinf(of.lower) || !at->has_bytes || of.upper < 1)
         return mist_err_set(at->err, MIST_ERR_USAGE,
                             "--constraint '%.120s': memory goes alone, as in 'memory <= "
-                            "60GiB'",
-                            of->text);
-    if (to->memory_bytes == 0 || of->upper < (double)to->memory_bytes)
-        to->memory_bytes = (int64_t)of->upper;
+                            "60GiB' or 'memory[0] <= 16GiB'",
+                            of.text);
+    if (term->scope == MIST_SCOPE_ONE)
+        return append(to, &of, at->err);
+    if (to->memory_bytes == 0 || of.upper < (double)to->memory_bytes)
+        to->memory_bytes = (int64_t)of.upper;
     return MIST_OK;
 }
 
@@ -214,11 +249,7 @@ enum mist_status mist_constraints_add(struct mist_constraints *to, const char *t
         return mist_err_set(err, MIST_ERR_USAGE, "--constraint '%.120s' %s", text,
                             at.has_bytes ? "compares a size with what is none"
                                          : "says nothing of a plan");
-    if (to->n == MIST_MAX_CONSTRAINTS)
-        return mist_err_set(err, MIST_ERR_USAGE, "more than %d --constraint",
-                            MIST_MAX_CONSTRAINTS);
-    to->of[to->n++] = constraint;
-    return MIST_OK;
+    return append(to, &constraint, err);
 }
 
 /* ------------------------------------------------------------------------- of a plan */
@@ -226,6 +257,30 @@ enum mist_status mist_constraints_add(struct mist_constraints *to, const char *t
 static bool is_of_plan(const struct mist_constraint_term *term)
 {
     return term->of < MIST_CONSTRAINT_LAYERS;
+}
+
+static int32_t stage_of(const struct mist_constraint_term *term, int32_t n_stages)
+{
+    return term->i_stage < 0 ? n_stages + term->i_stage : term->i_stage;
+}
+
+bool mist_constraint_is_of_memory(const struct mist_constraint *of)
+{
+    return of->terms[0].of == MIST_CONSTRAINT_MEMORY;
+}
+
+int64_t mist_constraints_memory(const struct mist_constraints *all, int32_t n_stages,
+                                int32_t i_stage)
+{
+    int64_t least = INT64_MAX;
+
+    for (int k = 0; all && k < all->n; k++) {
+        const struct mist_constraint *of = &all->of[k];
+        if (mist_constraint_is_of_memory(of) &&
+            stage_of(&of->terms[0], n_stages) == i_stage && of->upper < (double)least)
+            least = (int64_t)of->upper;
+    }
+    return least;
 }
 
 int32_t mist_constraint_n_times(const struct mist_constraint *of, int32_t n_stages)
@@ -261,6 +316,8 @@ static double value_of(enum mist_constraint_of quantity,
         return of->shape.dp;
     case MIST_CONSTRAINT_TP:
         return of->shape.tp;
+    case MIST_CONSTRAINT_MEMORY:
+        return (double)of->peak_bytes;
     default:
         return of->micro_batch;
     }
@@ -274,9 +331,10 @@ double mist_constraint_of_stage(const struct mist_constraint *of, int32_t i_time
 
     for (int i = 0; i < of->n_terms; i++) {
         const struct mist_constraint_term *term = &of->terms[i];
-        int32_t one = term->i_stage < 0 ? n_stages + term->i_stage : term->i_stage;
-        bool is_meant = term->scope == MIST_SCOPE_SUM ||
-                        i_stage == (term->scope == MIST_SCOPE_ONE ? one : i_time);
+        bool is_meant =
+            term->scope == MIST_SCOPE_SUM ||
+            i_stage ==
+                (term->scope == MIST_SCOPE_ONE ? stage_of(term, n_stages) : i_time);
         if (is_meant && !is_of_plan(term))
             sum += term->coefficient * value_of(term->of, choice);
     }

@@ -4,17 +4,19 @@
  *     CONSTRAINT = SUM ("<=" | ">=" | "=") SUM
  *     SUM        = TERM {("+" | "-") TERM}
  *     TERM       = [NUMBER "*"] QUANTITY | NUMBER
- *     QUANTITY   = "stages" | "micro-batches"      of the plan
+ *     QUANTITY   = "stages" | "pp" | "micro-batches"  of the plan
  *                | NAME                            of every stage: one constraint for each
  *                | NAME "[" INDEX "]"              of one; -1 is the last, of a stage that a
  *                                                  plan lacks it is 0
  *                | "sum(" NAME ")"                 of all stages
  *     NAME       = "layers" | "devices" | "dp" | "tp" | "micro-batch"
  *
- * and "memory <= 60GiB" alone: of every device, which the limit of the memory says as
- * well. They are linear in what the choice across stages decides (inter_stage.h), and
+ * and, alone, "memory <= 60GiB", the arena of every device, which the limit of the memory
+ * says as well, or "memory[0] <= 16GiB", that of the devices of a stage. "_" may stand for
+ * "-". Sums are linear in what the choice across stages decides (inter_stage.h), and
  * configurations of a stage that differ in none of these names differ in time and memory
  * alone, so that what the search leaves out of a stage is never what a constraint needs.
+ * A limit of memory leaves configurations of a stage out before.
  */
 #ifndef MIST_TUNE_CONSTRAINT_H
 #define MIST_TUNE_CONSTRAINT_H
@@ -60,12 +62,20 @@ struct mist_constraint {
 struct mist_constraints {
     int n; /* zeroed: none */
     struct mist_constraint of[MIST_MAX_CONSTRAINTS];
-    int64_t memory_bytes; /* of a device at the most; 0: nothing is said */
+    int64_t memory_bytes; /* of any device at the most; 0: nothing is said */
 };
 
 /* Adds one; text is borrowed. MIST_ERR_USAGE: what is wrong with it. */
 MIST_MUST_CHECK enum mist_status
 mist_constraints_add(struct mist_constraints *to, const char *text, struct mist_err *err);
+
+/* What a device of a stage may have by constraints on its memory; INT64_MAX: any. all may
+ * be NULL. */
+int64_t mist_constraints_memory(const struct mist_constraints *all, int32_t n_stages,
+                                int32_t i_stage);
+
+/* Whether a constraint limits the memory of a stage. */
+bool mist_constraint_is_of_memory(const struct mist_constraint *of);
 
 /* A constraint holds so many times in a plan of n_stages: once, or once for each. */
 int32_t mist_constraint_n_times(const struct mist_constraint *of, int32_t n_stages);
@@ -79,7 +89,7 @@ double mist_constraint_of_stage(const struct mist_constraint *of, int32_t i_time
                                 int32_t n_stages, int32_t i_stage,
                                 const struct mist_search_choice *choice);
 
-/* Whether a plan keeps to all of them. */
+/* Whether a plan keeps to all of them; of the stages also peak_bytes is looked at. */
 bool mist_constraints_hold(const struct mist_constraints *all, int32_t n_micro_batches,
                            int32_t n_stages, const struct mist_search_choice *stages);
 

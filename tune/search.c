@@ -77,17 +77,21 @@ struct mist_search_kind mist_search_stage_kind(int32_t n_micro_batches, int32_t 
     };
 }
 
-static struct mist_search_work make_work(const struct mist_space *space,
+static struct mist_search_work make_work(const struct batch *at,
                                          const struct mist_space_case *of,
                                          int32_t i_stage, int32_t i_shape)
 {
     struct mist_space_shape shape = of->shapes[i_shape];
     struct mist_search_kind kind = mist_search_stage_kind(
         of->n_micro_batches, of->n_stages, i_stage, of->samples / shape.dp, shape);
+    int64_t limit_bytes =
+        mist_constraints_memory(at->config->constraints, of->n_stages, i_stage);
 
-    kind.n_alike = mist_search_n_alike(space, of);
+    kind.n_alike = mist_search_n_alike(at->space, of);
     return (struct mist_search_work){
         .kind = kind,
+        .limit_bytes =
+            limit_bytes < at->config->limit_bytes ? limit_bytes : at->config->limit_bytes,
         .layers_min = of->layers_min,
         .layers_max = of->layers_max,
         .most_t_s = INFINITY,
@@ -109,6 +113,8 @@ static int compare_works(const void *a_void, const void *b_void)
         {a->layers_min, b->layers_min},
     };
 
+    if (a->limit_bytes != b->limit_bytes)
+        return a->limit_bytes < b->limit_bytes ? -1 : 1;
     return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
@@ -150,7 +156,7 @@ static enum mist_status list_works(struct batch *at, struct mist_err *err)
              s++)
             for (int32_t k = 0; k < at->cases[i].n_shapes; k++)
                 if (mist_space_allows(&at->cases[i], s, k))
-                    at->works[n++] = make_work(at->space, &at->cases[i], s, k);
+                    at->works[n++] = make_work(at, &at->cases[i], s, k);
     if (n == 0)
         return MIST_OK;
     qsort(at->works, n, sizeof *at->works, compare_works);
@@ -200,7 +206,7 @@ static enum mist_status find_works(const struct batch *at,
     for (size_t k = 0; k < n; k++) {
         int32_t i_stage = (int32_t)(k / (size_t)of->n_shapes);
         int32_t i_shape = (int32_t)(k % (size_t)of->n_shapes);
-        struct mist_search_work key = make_work(at->space, of, i_stage, i_shape);
+        struct mist_search_work key = make_work(at, of, i_stage, i_shape);
         if (mist_space_allows(of, i_stage, i_shape))
             out->works[k] =
                 bsearch(&key, at->works, at->n_works, sizeof key, compare_works);

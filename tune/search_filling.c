@@ -64,7 +64,7 @@ bool mist_search_is_priced(const struct mist_search_columns *from, size_t i)
 bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i)
 {
-    return ceil(from->peak_bytes[i]) <= (double)at->config->limit_bytes &&
+    return ceil(from->peak_bytes[i]) <= (double)at->work->limit_bytes &&
            ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
 }
 

@@ -8,6 +8,7 @@
 /* One kind of stage: everything it can be and what came of it. */
 struct mist_search_work {
     struct mist_search_kind kind;
+    int64_t limit_bytes; /* of the device arena: config's, or a constraint's */
     int32_t layers_min, layers_max;
     double
         most_t_s; /* a configuration with a larger t is not wanted; INFINITY: all are */

@@ -103,7 +103,7 @@ static bool is_asked(const struct row *row, int set)
 static bool can_fit(const struct mist_search_filling *at, size_t i)
 {
     return mist_search_is_priced(&at->block, i) &&
-           ceil(at->block.peak_bytes[i]) <= (double)at->config->limit_bytes;
+           ceil(at->block.peak_bytes[i]) <= (double)at->work->limit_bytes;
 }
 
 /* Whether more of the set may come onto the frontier: the least of it has been priced. */

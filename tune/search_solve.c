@@ -249,7 +249,7 @@ static enum mist_status make_rows(const struct mist_constraints *constraints,
     int n = constraints ? constraints->n : 0;
 
     *out = (struct rows){.can_hold = true};
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) /* with room for what is no row */
         n_rows += (size_t)mist_constraint_n_times(&constraints->of[k], of->n_stages);
     for (int32_t s = 0; s < problem->n_stages; s++)
         n_options += problem->n_options[s];
@@ -260,7 +260,8 @@ static enum mist_status make_rows(const struct mist_constraints *constraints,
     if (!out->rows || !out->terms)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int k = 0; k < n; k++)
-        add_rows(&constraints->of[k], problem, of, in, out, &n_terms);
+        if (!mist_constraint_is_of_memory(&constraints->of[k])) /* kept to already */
+            add_rows(&constraints->of[k], problem, of, in, out, &n_terms);
     return MIST_OK;
 }
 

@@ -62,8 +62,9 @@ static const struct mist_option option_table[] = {
         "plans with at most that value in every stage", NULL, 0, 0, limited),
     ROW("constraint", MIST_OPTION_LIST, "Search", "SUM<=SUM",
         "plans that keep to it, such as 'stages <= 8', 'layers[0] + 2 <= layers[-1]', "
-        "'sum(tp) = 8' or 'memory <= 60GiB'; of stages, micro-batches and, of a stage, "
-        "layers, devices, dp, tp, micro-batch; with <=, >= or =",
+        "'sum(tp) = 8' or 'memory[0] <= 16GiB'; of stages, micro-batches and, of a "
+        "stage, "
+        "layers, devices, dp, tp, micro-batch, memory; with <=, >= or =",
         NULL, 0, 0, constraints),
     {.name = "uniform",
      .kind = MIST_OPTION_FLAG,
@@ -92,9 +93,8 @@ static const struct mist_option option_table[] = {
            mist_framework_words, target),
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
-    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME",
-        "limit for GLPK, per case", "2s", 1e-3, 1e6,
-        glpk_time_s),
+    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
+        "2s", 1e-3, 1e6, glpk_time_s),
     ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
         1, 4096, n_top),
     ROW("frontier", MIST_OPTION_INT64, "Search", "N",
@@ -117,7 +117,9 @@ static const struct mist_option option_table[] = {
         "where the best plan's time goes, and what is in memory at its peak", NULL, 0, 0,
         explains),
     ROW("ablate", MIST_OPTION_FLAG, "Results", NULL,
-        "print the best plan as the groups of --space are added one by one, and end",
+        "print the best plan as the groups of --space are added one by one, and end; "
+        "with "
+        "--target beginning at the best plan of that framework",
         NULL, 0, 0, ablates),
     ROW("sweep", MIST_OPTION_LIST, "How many to rent", "NAME=V1:V2:..",
         "the best plan for each value of nodes, devices-per-node, ranks, memory, batch, "
@@ -232,13 +234,11 @@ static enum mist_status check_files(const struct mist_tune_options *options,
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans needs a folder to write to: --plans DIR");
     if (options->ablates && (has_output || options->plans || options->n_samples > 0 ||
-                             options->n_verified > 0 || options->explains ||
-                             options->target != MIST_FRAMEWORK_OURS))
+                             options->n_verified > 0 || options->explains))
         return mist_err_set(
             err, MIST_ERR_USAGE,
-            "--ablate looks for a plan of every space of ours, so there is "
-            "nothing for --output, --log, --pareto, --plans, --sample-plans, --verify, "
-            "--explain and --target");
+            "--ablate looks for a plan of every space, so there is nothing for --output, "
+            "--log, --pareto, --plans, --sample-plans, --verify and --explain");
     if (options->n_samples > 0 && has_output)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "
@@ -256,9 +256,10 @@ static enum mist_status check_target(const struct mist_tune_options *options,
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--export writes the arguments of --target, which is not "
                             "given");
-    if (has_target && (options->space.n > 0 || options->log || options->pareto ||
-                       options->n_verified > 0 || options->n_samples > 0 ||
-                       options->solver != MIST_SOLVER_EXACT))
+    if (has_target && !options->ablates &&
+        (options->space.n > 0 || options->log || options->pareto ||
+         options->n_verified > 0 || options->n_samples > 0 ||
+         options->solver != MIST_SOLVER_EXACT))
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--target has a search of its own; leave --space, --solver, "
                             "--log, --pareto, --verify and --sample-plans out");

@@ -11,6 +11,13 @@
 
 #include <string.h>
 
+/* Whose plans are searched: --ablate compares ours with those of --target itself. */
+static enum mist_framework_name target_of(const struct mist_tune_options *options)
+{
+    return options->ablates ? MIST_FRAMEWORK_OURS
+                            : (enum mist_framework_name)options->target;
+}
+
 static enum mist_status load_job(struct mist_tune_session *at, struct mist_err *err)
 {
     const struct mist_tune_options *options = at->options;
@@ -23,8 +30,7 @@ static enum mist_status load_job(struct mist_tune_session *at, struct mist_err *
                           .seq_len = (int32_t)options->seq_len,
                           .dtype = (enum mist_dtype)options->dtype,
                           .gradient_dtype = (enum mist_dtype)options->gradient_dtype};
-    mist_target_set((enum mist_framework_name)options->target, &at->messages, &at->model,
-                    &at->job);
+    mist_target_set(target_of(options), &at->messages, &at->model, &at->job);
     if (at->job.gradient_dtype != MIST_DTYPE_FP32 &&
         at->job.gradient_dtype != at->job.dtype)
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -133,9 +139,9 @@ static enum mist_status make_space(struct mist_tune_session *at, struct mist_err
     int64_t n_ranks = options->n_ranks > 0
                           ? options->n_ranks
                           : (int64_t)cluster->nodes * cluster->devices_per_node;
-    unsigned groups = options->space.n > 0                     ? 0
-                      : options->target == MIST_FRAMEWORK_OURS ? MIST_SPACE_ALL
-                                                               : MIST_TARGET_GROUPS;
+    unsigned groups = options->space.n > 0                        ? 0
+                      : target_of(options) == MIST_FRAMEWORK_OURS ? MIST_SPACE_ALL
+                                                                  : MIST_TARGET_GROUPS;
     enum mist_status status = MIST_OK;
 
     for (int i = 0; i < options->space.n && status == MIST_OK; i++)
@@ -191,6 +197,7 @@ enum mist_status mist_tune_session_price(struct mist_tune_session *at,
     at->config.n_best = (size_t)options->n_top;
     at->config.is_thorough = options->is_thorough;
     at->config.price = at->price;
+    at->config.constraints = &at->constraints;
     return status;
 }
 
@@ -235,6 +242,14 @@ static enum mist_status read_constraints(struct mist_tune_session *at,
 
     for (int i = 0; i < list->n && status == MIST_OK; i++)
         status = mist_constraints_add(&at->constraints, list->items[i], err);
+    for (int i = 0; i < at->constraints.n && status == MIST_OK; i++)
+        if (at->options->is_uniform &&
+            mist_constraint_is_of_memory(&at->constraints.of[i]))
+            status =
+                mist_err_set(err, MIST_ERR_USAGE,
+                             "--constraint '%.120s' is about one stage; with --uniform "
+                             "all are priced together",
+                             at->constraints.of[i].text);
     int64_t limit_bytes = at->constraints.memory_bytes;
     if (limit_bytes > 0 && limit_bytes < at->config.limit_bytes)
         at->config.limit_bytes = limit_bytes;

@@ -78,7 +78,9 @@ struct mist_validate_config {
     size_t n_best;               /* plans wanted at the most, >= 1 */
     double slower_frac; /* among them the simplest that is no slower than that; 0 */
     bool is_thorough; /* arenas correct the closed form, neighbours are tried, as above */
-    struct mist_stage_price *price; /* borrowed */
+    struct mist_stage_price *price;             /* borrowed */
+    const struct mist_constraints *constraints; /* plans hold that keep to them; borrowed;
+                                                   NULL: none */
 };
 
 /* What one pipeline schedule does for a plan. */
@@ -101,7 +103,8 @@ struct mist_validated {
     double closed_s;        /* iteration by the closed form, which knows 1F1B alone */
     /* by enum mist_pipeline_schedule; of plans that hold */
     struct mist_validated_pipeline pipelines[MIST_N_PIPELINES];
-    bool holds;            /* the planned arenas are within the limit */
+    bool holds;            /* the planned arenas are within the limits, and it keeps to
+                              bounds and constraints */
     int32_t i_stage;       /* stage with the largest planned arena */
     int64_t planned_bytes; /* its arena */
     int64_t host_bytes;    /* of the node with the largest host arenas */

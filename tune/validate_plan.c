@@ -149,6 +149,27 @@ static int64_t find_host_bytes(const struct mist_validate_config *config,
     return most;
 }
 
+/* Whether a plan, its arenas planned, keeps to the constraints. */
+static bool keeps_to_constraints(const struct mist_constraints *constraints,
+                                 const struct mist_plan *plan)
+{
+    struct mist_search_choice stages[MIST_MAX_STAGES];
+
+    if (!constraints || constraints->n == 0)
+        return true;
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        stages[i] = (struct mist_search_choice){
+            .shape = {stage->dp, stage->tp, stage->is_sequence_parallel},
+            .n_layers = stage->n_layers,
+            .micro_batch = stage->micro_batch,
+            .peak_bytes = plan->predicted.peak_bytes[i],
+        };
+    }
+    return mist_constraints_hold(constraints, plan->n_micro_batches, plan->n_stages,
+                                 stages);
+}
+
 static void judge_memory(const struct mist_validate_config *config,
                          const int64_t *closed_bytes,
                          const int64_t (*arena_bytes)[MIST_N_ARENAS],
@@ -168,7 +189,8 @@ static void judge_memory(const struct mist_validate_config *config,
     }
     out->holds = out->planned_bytes <= config->limit_bytes &&
                  out->host_bytes <= config->host_limit_bytes &&
-                 mist_bounds_allow(&config->space->bounds, out->plan);
+                 mist_bounds_allow(&config->space->bounds, out->plan) &&
+                 keeps_to_constraints(config->constraints, out->plan);
 }
 
 /* Of the trace set, if the plan has as many ranks and threads as were measured. */

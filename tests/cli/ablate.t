@@ -59,6 +59,41 @@ expect_stdout ' offload '
 expect_stdout '1\.00x'
 # shellcheck disable=SC2086
 refuse 'there is no one plan' 2 '^mist-tune: --ablate looks for a plan of every space' $tune --ablate -o best.json
+
+# What was published for L4 (tests/bench/bench_claims.sh), where it is quick: the direction of it.
+claims='mist-tune --model gpt3-1.3b --cluster l4:1x2 --global-batch 32 --seq-len 2048 --dtype bf16 --gradient-dtype bf16 -q'
+for framework in megatron deepspeed; do
+    begin "from the best plan of $framework to ours, no step slower"
+    # shellcheck disable=SC2086
+    run $claims --ablate --target $framework --csv
+    expect_exit 0
+    expect_stderr_empty
+    cp "$out" ablation.csv
+    [ "$(cut -d, -f1 ablation.csv | tr '\n' ' ')" = \
+        "added $framework our executor all its knobs offload imbalance mesh lean " ] || fail "$(cat ablation.csv)"
+    awk -F, 'NR > 2 && $3 > before { print; bad = 1 } { before = $3 } END { exit bad }' ablation.csv > "$scratch/io/awk" ||
+        fail "$(cat "$scratch/io/awk")"
+    begin "the first row is what --target $framework finds, the last what we find"
+    # shellcheck disable=SC2086
+    run $claims --target $framework -o plan.json --force --json
+    theirs=$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
+    [ "$(sed -n "s/^$framework,[^,]*,\([^,]*\),.*/\1/p" ablation.csv)" = "$theirs" ] || fail "$theirs"
+    # shellcheck disable=SC2086
+    run $claims --json
+    ours=$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
+    awk -F, -v ours="$ours" 'END { exit !($3 <= ours * (1 + 1e-9) && $6 > 1.1) }' ablation.csv || fail "$ours, $(cat ablation.csv)"
+    begin "the second row is the plan of $framework as one of ours"
+    sed -e "s/\"framework\": \"$framework\"/\"framework\": \"ours\"/" -e 's/"no_dropout": true/"no_dropout": false/' \
+        -e 's/"overlap": true/"overlap": false/' plan.json > ours.json
+    run mist-sim ours.json --cluster l4:1x2 --json -q
+    expect_exit 0
+    same=$(sed -n 's/^  "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
+    [ "$(sed -n "s/^our executor,[^,]*,\([^,]*\),.*/\1/p" ablation.csv)" = "$same" ] || fail "$same, $(cat ablation.csv)"
+    rm plan.json ours.json
+done
+begin 'of the groups that are asked for'
 # shellcheck disable=SC2086
-refuse 'the spaces of others' 2 '^mist-tune: --ablate looks for .* and --target$' $tune --ablate --target megatron
+run $claims --ablate --target megatron --space 3d,zero --csv
+expect_exit 0
+[ "$(cut -d, -f1 "$out" | tr '\n' ' ')" = 'added megatron our executor all its knobs ' ] || fail "$(cat "$out")"
 finish

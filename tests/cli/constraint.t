@@ -26,6 +26,10 @@ wrong 'nothing of a plan' ".*'1 <= 2' says nothing of a plan" '1 <= 2'
 wrong 'a size and a number' ".*'stages <= 8GiB' compares a size with what is none" 'stages <= 8GiB'
 wrong 'memory with something else' ".*: memory goes alone, as in 'memory <= 60GiB'" 'memory + layers <= 60GiB'
 wrong 'memory without a unit' ".*: memory goes alone" 'memory <= 60'
+wrong 'memory at least' ".*: memory goes alone, as in 'memory <= 60GiB' or 'memory\[0\] <= 16GiB'" 'memory[0] >= 1GiB'
+wrong 'memory of stages together' ".*: memory goes alone" 'sum(memory) <= 60GiB'
+wrong 'memory of one of stages alike' ".* is about one stage; with --uniform" 'memory[0] <= 1GiB' --uniform
+wrong 'what the search leaves out of a stage' ".*\(of other knobs see --fix and --max\)" 'zero[0] <= 1'
 wrong 'with --target' '--constraint is for the search of our own plans' 'stages <= 8' --target megatron
 wrong 'with --sample-plans' '--constraint is for the search of our own plans' 'stages <= 8' --sample-plans 4 --plans plans
 
@@ -39,6 +43,7 @@ none() {
 none 'no plan keeps to it' 'no plan keeps to --constraint stages <= 0$' --constraint 'stages <= 0'
 none 'which has to go' 'no plan keeps to --constraint stages = 2 and dp >= 2; there are plans without stages = 2 or dp >= 2$' \
     --constraint 'stages = 2,dp >= 2'
+none 'too little for a stage' 'no plan keeps to --constraint memory\[-1\] <= 4MiB$' --constraint 'memory[-1] <= 4MiB'
 none 'too little memory' 'no plan fits the device memory: .*limit 4\.00 MiB' --constraint 'memory <= 4MiB'
 
 value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
@@ -66,7 +71,11 @@ same() {
 same 'the number of stages' 'stages = 2' --fix pp=2
 same 'tp of all stages' 'sum(tp) >= 2 * stages' --fix tp=2
 same 'micro-batches' 'micro-batches <= 1' --max micro-batches=1
+same 'by another name' 'pp = 2' --fix pp=2
+same 'with another sign' 'sum(micro_batch) <= stages' --fix micro-batch=1
 same 'memory' 'memory <= 40MiB' --device-memory 40MiB
+same 'memory from the other side' '40MiB >= memory' --device-memory 40MiB
+same 'memory, stage by stage' 'memory[0] <= 40MiB,memory[-1] <= 40MiB' --device-memory 40MiB
 
 begin 'GLPK finds the same'
 # shellcheck disable=SC2086
@@ -84,6 +93,15 @@ run $tune --constraint 'stages = 2' --sweep ranks=1:2 --csv
 expect_exit 0
 expect_stdout '^1,false,1,.*no plan keeps to --constraint stages = 2$'
 expect_stdout '^2,true,2,[0-9]'
+begin 'memory of one stage'
+# shellcheck disable=SC2086
+run $tune -o best.json --constraint 'memory[0] <= 40MiB,stages = 2'
+expect_exit 0
+peaks=$(sed -n 's/^ *"peak_bytes": \([0-9]*\),*$/\1/p' best.json | tr '\n' ' ')
+# shellcheck disable=SC2086
+set -- $peaks
+[ "$1" -le 41943040 ] && [ "$2" -gt 41943040 ] || fail "arenas of $peaks"
+rm best.json
 begin 'layers that differ between stages'
 # shellcheck disable=SC2086
 run $tune -o best.json --constraint 'layers[0] + 4 <= layers[-1],stages = 2'
