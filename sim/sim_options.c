@@ -167,6 +167,9 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
         job->framework = (enum mist_framework_name)(options->framework - 1);
         job->attention = mist_framework_get(job->framework)->attention;
     }
+    if (job->framework ==
+        MIST_FRAMEWORK_OURS) /* ours has no dropout and overlaps, anyway */
+        job->has_no_dropout = job->overlaps = false;
     if (options->attention > 0)
         job->attention = (enum mist_attention)(options->attention - 1);
     if (options->recompute > 0) {

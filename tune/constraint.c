@@ -56,19 +56,23 @@ static bool take(struct reader *at, const char *word)
     return true;
 }
 
-/* A number; with a unit it is a size. */
+/* A number; with a unit, "16GiB" or "16 GiB", it is a size. */
 static enum mist_status read_number(struct reader *at, double *out)
 {
     char text[32];
     int64_t bytes;
-    size_t n = strspn(at->at, "0123456789.");
+    size_t n = strspn(at->at, "0123456789."), gap = strspn(at->at + n, " ");
+    const char *unit = at->at + n + gap;
     size_t n_unit = 0;
 
-    while (isalpha((unsigned char)at->at[n + n_unit]))
+    while (isalpha((unsigned char)unit[n_unit]))
         n_unit++;
+    if (gap > 0 && n_unit > 0 && unit[n_unit - 1] != 'B')
+        n_unit = 0;
     if (n == 0 || n + n_unit >= sizeof text)
         return fail(at, "a number");
-    memcpy(text, at->at, n + n_unit);
+    memcpy(text, at->at, n);
+    memcpy(text + n, unit, n_unit);
     text[n + n_unit] = '\0';
     enum mist_status status = n_unit > 0 ? mist_parse_bytes(text, &bytes, NULL)
                                          : mist_parse_double(text, out, NULL);
@@ -77,7 +81,7 @@ static enum mist_status read_number(struct reader *at, double *out)
     if (n_unit > 0)
         *out = (double)bytes;
     at->has_bytes = at->has_bytes || n_unit > 0;
-    at->at += n + n_unit;
+    at->at += n_unit > 0 ? n + gap + n_unit : n;
     return MIST_OK;
 }
 

@@ -74,7 +74,7 @@ same 'micro-batches' 'micro-batches <= 1' --max micro-batches=1
 same 'by another name' 'pp = 2' --fix pp=2
 same 'with another sign' 'sum(micro_batch) <= stages' --fix micro-batch=1
 same 'memory' 'memory <= 40MiB' --device-memory 40MiB
-same 'memory from the other side' '40MiB >= memory' --device-memory 40MiB
+same 'memory from the other side' '40 MiB >= memory' --device-memory 40MiB
 same 'memory, stage by stage' 'memory[0] <= 40MiB,memory[-1] <= 40MiB' --device-memory 40MiB
 
 begin 'GLPK finds the same'

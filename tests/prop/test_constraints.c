@@ -45,10 +45,13 @@ struct problem {
     int64_t limit_bytes;
     struct drawn drawn[N_DRAWN];
     int n_drawn;
+    int memory_stage, memory_bytes; /* a limit of that stage's; 0: none */
+    char memory_text[40];
     /* brute force */
     int g, n_stages;
     struct stage stages[MAX_LAYERS];
     double t_s[MAX_LAYERS], d_s[MAX_LAYERS];
+    bool over[MAX_LAYERS]; /* the limit of the stage's memory */
     double best_s, free_s; /* with and without the constraints; INFINITY: no plan */
 };
 
@@ -186,8 +189,16 @@ static bool holds_for(const struct problem *at, const struct drawn *of, int i)
                            : sum == of->bound;
 }
 
+static int memory_stage_of(const struct problem *at)
+{
+    return at->memory_stage + (at->memory_stage < 0 ? at->n_stages : 0);
+}
+
 static bool holds(const struct problem *at)
 {
+    for (int i = 0; i < at->n_stages; i++)
+        if (at->over[i])
+            return false;
     for (int k = 0; k < at->n_drawn; k++)
         for (int i = 0; i < at->n_stages; i++)
             if (!holds_for(at, &at->drawn[k], i))
@@ -233,7 +244,9 @@ static void try_shape(struct problem *at, int i, int layers, int ranks, int l, i
     for (int c = 0; c <= l; c++)
         for (int z = 0; z <= (dp > 1 ? 3 : 0); z++) {
             double bytes;
+            bool is_limited = at->memory_bytes > 0 && i == memory_stage_of(at);
             price_one(at->seed, &kind, l, c, z, &at->t_s[i], &at->d_s[i], &bytes);
+            at->over[i] = is_limited && bytes > at->memory_bytes;
             if (bytes <= (double)at->limit_bytes)
                 try_stage(at, i + 1, layers - l, ranks - dp * tp);
         }
@@ -284,6 +297,9 @@ static void init(struct problem *at, struct mist_random *random, uint64_t seed)
     };
     for (int k = 0; k < at->n_drawn; k++)
         draw_constraint(random, &at->drawn[k]);
+    at->memory_stage = pick(random, -2, 1);
+    at->memory_bytes = pick(random, 0, 2) ? 0 : pick(random, 200, 900);
+    sprintf(at->memory_text, "memory[%d] <= %d B", at->memory_stage, at->memory_bytes);
 }
 
 /* *n_glpk: cases that GLPK was asked, too. */
@@ -300,6 +316,8 @@ static void search(struct problem *at, double slack_frac, struct mist_thread_poo
     constraints = (struct mist_constraints){0};
     for (int k = 0; k < at->n_drawn; k++)
         must(mist_constraints_add(&constraints, at->drawn[k].text, &err), &err);
+    if (at->memory_bytes > 0)
+        must(mist_constraints_add(&constraints, at->memory_text, &err), &err);
     must(mist_space_init(&space, &at->model, &job, at->n_ranks, 8, groups, &err), &err);
     struct mist_search_config config = {
         .limit_bytes = at->limit_bytes,
@@ -314,24 +332,30 @@ static void search(struct problem *at, double slack_frac, struct mist_thread_poo
         .pool = pool,
     };
     must(mist_search_run(&space, &config, &result, &err), &err);
-    const char *texts[] = {at->drawn[0].text, at->n_drawn > 1 ? at->drawn[1].text : ""};
+    const char *texts[] = {at->drawn[0].text, at->n_drawn > 1 ? at->drawn[1].text : "",
+                           at->memory_bytes > 0 ? at->memory_text : ""};
     if (isinf(at->best_s) != (result.n_candidates == 0))
-        fail_msg("seed %" PRIu64 ", '%s' '%s': %zu candidates, brute force %g s",
-                 at->seed, texts[0], texts[1], result.n_candidates, at->best_s);
+        fail_msg("seed %" PRIu64 ", '%s' '%s' '%s': %zu candidates, brute force %g s",
+                 at->seed, texts[0], texts[1], texts[2], result.n_candidates, at->best_s);
     for (size_t i = 0; i < result.n_candidates; i++) {
         const struct mist_search_candidate *of = &result.candidates[i];
         at->g = of->n_micro_batches;
         at->n_stages = of->n_stages;
-        for (int s = 0; s < of->n_stages; s++)
+        for (int s = 0; s < of->n_stages; s++) {
             at->stages[s] = (struct stage){of->stages[s].n_layers, of->stages[s].shape.dp,
                                            of->stages[s].shape.tp};
+            at->over[s] = at->memory_bytes > 0 && s == memory_stage_of(at) &&
+                          of->stages[s].peak_bytes > at->memory_bytes;
+        }
         if (!holds(at))
-            fail_msg("seed %" PRIu64 ", '%s' '%s': candidate %zu does not keep to them",
-                     at->seed, texts[0], texts[1], i);
+            fail_msg("seed %" PRIu64
+                     ", '%s' '%s' '%s': candidate %zu does not keep to them",
+                     at->seed, texts[0], texts[1], texts[2], i);
     }
     if (result.n_candidates > 0 && result.candidates[0].time_s != at->best_s)
-        fail_msg("seed %" PRIu64 ", '%s' '%s': %.17g s, brute force %.17g s", at->seed,
-                 texts[0], texts[1], result.candidates[0].time_s, at->best_s);
+        fail_msg("seed %" PRIu64 ", '%s' '%s' '%s': %.17g s, brute force %.17g s",
+                 at->seed, texts[0], texts[1], texts[2], result.candidates[0].time_s,
+                 at->best_s);
     if (result.n_candidates > 0)
         assert_true(mist_search_gap_frac(&result) == 0); /* proven */
     assert_int_equal(result.glpk.n_optimal, result.glpk.n_cases);

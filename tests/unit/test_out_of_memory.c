@@ -303,6 +303,9 @@ static struct mist_inter_stage_problem make_problem(void)
     return (struct mist_inter_stage_problem){3, 9, 8, 16, options, n_options, NULL, 0};
 }
 
+static const struct mist_inter_stage_term terms[] = {{0, 1, 1.0}, {1, 2, 1.0}};
+static const struct mist_inter_stage_row row = {"a row", -INFINITY, 1, 2, terms};
+
 static enum mist_status choose_stages(struct mist_err *err)
 {
     struct mist_inter_stage_problem problem = make_problem();
@@ -311,6 +314,8 @@ static enum mist_status choose_stages(struct mist_err *err)
     enum mist_status status;
     double outcome = 0;
 
+    problem.rows = &row;
+    problem.n_rows = 1;
     status = mist_inter_stage_solve(&problem, &config, &result, err);
     for (size_t k = 0; status == MIST_OK && k < result.n_solutions; k++)
         outcome += result.solutions[k].time_s;
@@ -324,8 +329,6 @@ static enum mist_status choose_by_glpk(struct mist_err *err)
 {
     struct mist_inter_stage_problem problem = make_problem();
     static const size_t few[] = {6, 6, 6}; /* GLPK allocates in every node of its tree */
-    static const struct mist_inter_stage_term terms[] = {{0, 1, 1.0}, {1, 2, 1.0}};
-    static const struct mist_inter_stage_row row = {"a row", -INFINITY, 2, 2, terms};
     struct mist_inter_stage_glpk_config config = {60, INFINITY};
     struct mist_inter_stage_glpk_result result = {0};
     int32_t i_option[3];
