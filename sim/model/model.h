@@ -78,6 +78,8 @@ struct mist_model {
     bool has_exact_gelu; /* by the error function; else its tanh form */
     char unsupported
         [128]; /* keys of a config.json that ask for something else, by commas */
+    bool
+        has_dropout; /* a config.json asks for it: we train and price without; not in plans */
 };
 
 /*

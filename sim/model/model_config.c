@@ -105,6 +105,8 @@ static const struct mist_model_rule common_rules[] = {
     {"logits_scaling", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
     {"logit_scale", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
     {"clip_qkv", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
+    {"attention_dropout", MIST_RULE_DROPOUT, MIST_KEY_NUMBER, 0, NULL},
+    {"hidden_dropout", MIST_RULE_DROPOUT, MIST_KEY_NUMBER, 0, NULL},
     {NULL, MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL},
 };
 
@@ -139,9 +141,11 @@ static enum mist_status apply_rules(const struct reader *at,
 
     for (const struct mist_model_rule *rule = rules; rule->key && !status; rule++) {
         const json_t *value = json_object_get(at->root->value, rule->key);
-        if (rule->kind == MIST_RULE_WRITTEN || !asks(value, rule->neutral))
+        if (!asks(value, rule->neutral))
             continue;
-        if (rule->kind == MIST_RULE_NOTED)
+        if (rule->kind == MIST_RULE_DROPOUT)
+            at->model->has_dropout = true;
+        else if (rule->kind == MIST_RULE_NOTED)
             status = note(at, rule->key, err);
         else
             status = mist_json_fail_key(at->root, rule->key, MIST_ERR_INPUT, err,

@@ -87,7 +87,7 @@ static const struct mist_model_key falcon_keys[] = {
 #define REFUSED(key_, neutral_, why_)                                                    \
     {key_, MIST_RULE_REFUSED, MIST_KEY_FLAG, neutral_, why_}
 #define NOTED(key_, neutral_) {key_, MIST_RULE_NOTED, MIST_KEY_FLAG, neutral_, NULL}
-#define NO_DROPOUT(key_) {key_, MIST_RULE_WRITTEN, MIST_KEY_NUMBER, 0, NULL}
+#define NO_DROPOUT(key_) {key_, MIST_RULE_DROPOUT, MIST_KEY_NUMBER, 0, NULL}
 #define NO_MORE {NULL, MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL}
 
 static const struct mist_model_rule gpt2_rules[] = {
