@@ -72,7 +72,8 @@ static void make_workload(struct workload *work, const struct setup *setup, int6
         work->borrowed[i] = work->options[i];
     }
     work->problem = (struct mist_inter_stage_problem){
-        N_STAGES, N_LAYERS, setup->n_devices, g, work->borrowed, work->n_options};
+        N_STAGES, N_LAYERS, setup->n_devices, g, work->borrowed, work->n_options,
+        NULL,     0};
 }
 
 static double time_solve(const struct workload *work, size_t n_best,
