@@ -221,14 +221,14 @@ GPT-3 175B, 768 A100, TP 8, PP 12|a100-80:96x8|gpt 96 12288 96 96 49152 51200 20
 GPT-3 175B, 1,536 A100, TP 8, PP 12|a100-80:192x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|1536 1 8 12 16 1 0 0 bf16|141T|Narayanan et al. 2021, table 2
 GPT-3 175B, 64 A100, interleaved, full|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|64 1 8 8 1 3 0 0 fp32|18.13s|Korthikanti et al. 2022, table 5
 GPT-3 175B, 64 A100, interleaved, selective|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused selective|64 1 8 8 1 3 0 1 fp32|13.75s|Korthikanti et al. 2022, table 5
-MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash none|96 6 1 1 8 1 3 0 bf16|4641.25|llm-foundry, benchmarking/README.md
-MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash none|48 2 1 1 8 1 3 0 bf16|2262.1|llm-foundry, benchmarking/README.md
-MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash full|504 3 1 1 8 1 3 0 bf16|916.25|llm-foundry, benchmarking/README.md
-MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash full|2048 8 1 1 64 1 3 0 bf16|410.5|llm-foundry, benchmarking/README.md
-MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash none|48 6 1 1 8 1 3 0 bf16|10643|llm-foundry, benchmarking/README.md
-MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash none|16 2 1 1 8 1 3 0 bf16|4792|llm-foundry, benchmarking/README.md
-MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash full|480 10 1 1 16 1 3 0 bf16|2263|llm-foundry, benchmarking/README.md
-MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash full|2048 8 1 1 64 1 3 0 bf16|1039.4|llm-foundry, benchmarking/README.md
+MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 bf16|4641.25|llm-foundry, benchmarking/README.md
+MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 bf16|2262.1|llm-foundry, benchmarking/README.md
+MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 bf16|916.25|llm-foundry, benchmarking/README.md
+MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 bf16|410.5|llm-foundry, benchmarking/README.md
+MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|48 6 1 1 8 1 3 0 bf16|10643|llm-foundry, benchmarking/README.md
+MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|16 2 1 1 8 1 3 0 bf16|4792|llm-foundry, benchmarking/README.md
+MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|480 10 1 1 16 1 3 0 bf16|2263|llm-foundry, benchmarking/README.md
+MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 bf16|1039.4|llm-foundry, benchmarking/README.md
 END
 
 # Korthikanti et al. 2022, figure 7: activations of a layer in percent of those of tensor parallelism alone, from what

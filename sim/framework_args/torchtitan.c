@@ -53,7 +53,7 @@ static const struct mist_arg_word
 
 static const struct mist_arg_row rows[] = {
     MIST_ROW_MODEL("model.name", MODEL, models), MIST_ROW_MODEL("model.flavor", FLAVOR, flavors),
-    MIST_ROW_REFUSED("model.norm_type", "rmsnorm|fused_rmsnorm", "the profile has one kernel for a norm"),
+    MIST_ROW_REFUSED("model.norm_type", "rmsnorm", "the profile has a kernel for each operator of a norm"),
     MIST_ROW_REFUSED("model.converters", "", EIGHT_BITS),
     MIST_ROW_REFUSED("model.use_flex_attn", "false", "attention is flash attention"),
     MIST_ROW_LEFT("model.tokenizer_path"), MIST_ROW_LEFT("model.hf_assets_path"), MIST_ROW_LEFT("model.print_after_conversion"),
