@@ -299,8 +299,12 @@ static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
     emit_figure(emit, of, "rate of memory", of->memory_gb_per_s * 1e9,
                 MIST_HUMAN_BYTES_PER_S, of->source);
     emit_figure(emit, of, "processors", of->processors, MIST_HUMAN_NUMBER, of->source);
-    emit_figure(emit, of, "of the peak, by products", of->product_frac, MIST_HUMAN_FRAC,
-                of->product_source);
+    emit_figure(emit, of, "of the peak, by single products", of->product_frac,
+                MIST_HUMAN_FRAC, of->product_source);
+    emit_figure(emit, of, "of that, in training", of->sustained_frac, MIST_HUMAN_FRAC,
+                of->sustained_source);
+    emit_figure(emit, of, "limit of power, in W", of->power_w, MIST_HUMAN_NUMBER,
+                of->source);
 }
 
 static void emit_node(struct mist_emit *emit, const struct mist_preset *of)

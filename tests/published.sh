@@ -175,7 +175,7 @@ awk -F, '{
             4 * $3, $6, $5, $7 / 8 / $5
     } else
         printf "torchtitan|%s, %d %s, %s|%.6f|%s:%dx8%s|llama %s 0 0|torchtitan flash %s|%d %d 1 1 %d 1 3 0 fp32\n", $1, $6,
-            $5, $8, $4 * $7 / $9, $5, $6 / 8, ($5 ~ /h100/ ? ",memory-rate=2.4TB/s" : ""), $2 " " $3 " " $4, $8, $6 * $7, $7, $6 }' <<'END' | plans
+            $5, $8, $4 * $7 / $9, $5, $6 / 8, ($5 ~ /h100/ ? ",memory-rate=2.4TB/s,power=500W" : ""), $2 " " $3 " " $4, $8, $6 * $7, $7, $6 }' <<'END' | plans
 gpt,96,12288,96,12,1536,384,153
 gpt,96,12288,96,12,1536,768,149
 gpt,96,12288,96,12,1536,1536,141
@@ -208,11 +208,11 @@ well_known() {
         }' | plans
 }
 well_known <<'END'
-Llama 3 8B, 8 H100, FSDP|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|16 2 1 1 8 1 3 0 fp32|5762|torchtitan, docs/performance.md
-Llama 3 8B, 128 H100, FSDP|h100-sxm:16x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|256 2 1 1 128 1 3 0 fp32|5605|torchtitan, docs/performance.md
-Llama 3 8B, 64 H100, TP 8, FSDP|h100-sxm:8x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|96 12 8 1 8 1 3 1 fp32|4378|torchtitan, asynchronous TP, June 2025
-Llama 3 70B, 256 H100, TP 8, FSDP|h100-sxm:32x8|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan flash full|512 16 8 1 32 1 3 1 fp32|597.3|torchtitan, asynchronous TP, June 2025
-Llama 3 405B, 128 H100, TP 8, FSDP|h100-sxm:16x8|llama 126 16384 128 8 53248 128256 8192 0 0|torchtitan flash full|32 2 8 1 16 1 3 1 fp32|109|torchtitan, docs/performance.md of 2024
+Llama 3 8B, 8 H100, FSDP|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|16 2 1 1 8 1 3 0 fp32|5762|torchtitan, docs/performance.md
+Llama 3 8B, 128 H100, FSDP|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|256 2 1 1 128 1 3 0 fp32|5605|torchtitan, docs/performance.md
+Llama 3 8B, 64 H100, TP 8, FSDP|h100-sxm:8x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|96 12 8 1 8 1 3 1 fp32|4378|torchtitan, asynchronous TP, June 2025
+Llama 3 70B, 256 H100, TP 8, FSDP|h100-sxm:32x8,memory-rate=2.4TB/s,power=500W|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan flash full|512 16 8 1 32 1 3 1 fp32|597.3|torchtitan, asynchronous TP, June 2025
+Llama 3 405B, 128 H100, TP 8, FSDP|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 126 16384 128 8 53248 128256 8192 0 0|torchtitan flash full|32 2 8 1 16 1 3 1 fp32|109|torchtitan, docs/performance.md of 2024
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
 Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
 Llama 3 8B and 70B, 8 and 64 H100, NeMo|context parallelism (NVIDIA NeMo, performance summary)

@@ -5,6 +5,7 @@
 #include "core/text_distance.h" /* of a name that does not exist */
 
 #include <ctype.h>
+#include <math.h> /* pow */
 #include <stdio.h>
 #include <stdlib.h> /* qsort */
 #include <string.h>
@@ -15,6 +16,9 @@ enum {
     MAX_PRESETS = 64,
     MAX_ADAPTERS = 64,
 };
+
+/* No device works with a smaller part of its power. */
+#define LEAST_POWER_FRAC 0.25
 
 /* A text while it is being read. */
 struct reader {
@@ -229,6 +233,28 @@ static enum mist_status read_size(const struct reader *at, const char *key,
     return MIST_OK;
 }
 
+/* A limit of power, below which products go slower. */
+static enum mist_status read_power(const struct reader *at, const char *value)
+{
+    const struct mist_preset *preset = at->preset;
+    char number[MAX_TEXT];
+    size_t n = strcspn(value, "W");
+    double power_w;
+
+    snprintf(number, sizeof number, "%.*s", (int)n, value);
+    if (strcmp(value + n, "W") != 0 ||
+        mist_parse_double(number, &power_w, NULL) != MIST_OK ||
+        power_w < LEAST_POWER_FRAC * preset->power_w || power_w > preset->power_w)
+        return mist_err_set(at->err, MIST_ERR_INPUT,
+                            "cluster: power=%.60s: expected %.0fW to %.0fW, which %s may "
+                            "draw",
+                            value, LEAST_POWER_FRAC * preset->power_w, preset->power_w,
+                            preset->name);
+    at->cluster->curve.product_frac *=
+        pow(power_w / preset->power_w, mist_preset_shares.power_exponent);
+    return MIST_OK;
+}
+
 /* A rate without a latency, of which frac is reached. */
 static enum mist_status read_rate(const struct reader *at, const char *key, char *value,
                                   double frac, double *out)
@@ -257,8 +283,8 @@ static void fill_rings(const struct mist_preset_wiring_shares *wiring,
 
 static enum mist_status read_key(struct reader *at, const char *key, char *value)
 {
-    static const char *const keys[] = {"nic",         "link", "pcie",       "memory",
-                                       "host-memory", "host", "memory-rate"};
+    static const char *const keys[] = {"nic",         "link", "pcie",        "memory",
+                                       "host-memory", "host", "memory-rate", "power"};
     const int n_keys = sizeof keys / sizeof *keys;
     struct mist_trace_declared *declared = &at->cluster->declared;
     const struct mist_preset_wiring_shares *wiring =
@@ -272,7 +298,7 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
         return mist_err_set(
             at->err, MIST_ERR_INPUT,
             "cluster: unknown key %.40s; there are nic, link, pcie, host, memory, "
-            "memory-rate and host-memory",
+            "memory-rate, host-memory and power",
             key);
     if (at->keys_seen & 1u << i)
         return mist_err_set(at->err, MIST_ERR_INPUT, "cluster: %s= comes twice", key);
@@ -294,8 +320,10 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
     case 5:
         return read_rate(at, key, value, mist_preset_shares.host_frac,
                          &declared->host_node_bytes_per_s);
-    default:
+    case 6:
         return read_rate(at, key, value, 1, &at->cluster->memory_bytes_per_s);
+    default:
+        return read_power(at, value);
     }
 }
 
@@ -336,7 +364,7 @@ static void fill(const struct mist_preset *preset, struct mist_cluster *cluster)
         .launch_us = mist_preset_shares.launch_us,
         .runtime_memory_bytes = mist_preset_shares.context_memory_bytes +
                                 mist_preset_shares.nccl_memory_bytes,
-        .curve = {preset->processors, preset->product_frac,
+        .curve = {preset->processors, preset->product_frac * preset->sustained_frac,
                   mist_preset_shares.memory_frac, mist_preset_shares.curve_residual_frac},
     };
     snprintf(cluster->name, sizeof cluster->name, "%s", preset->name);

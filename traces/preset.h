@@ -20,6 +20,7 @@
  *     host=100GB/s         between all devices of a node and the host, one way
  *     memory=40GiB         of a device
  *     memory-rate=2.4TB/s  of a device's own memory
+ *     power=500W           that a device may draw, if less than its data sheet says
  *     host-memory=1TiB     of a node
  *
  * Rates are those of data sheets; of what is reached, preset_table.h knows a share.

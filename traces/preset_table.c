@@ -5,11 +5,14 @@
  * reports (nvidia-smi), rates of links are one way: half of "bidirectional" ones.
  *
  * product_frac and the shares were fitted to public tables of kernels and of nccl-tests,
- * never to training runs; tests/unit/test_preset.c takes their residuals again where the
+ * never to training runs; sustained_frac alone is fitted to runs, to those of MPT with a
+ * hidden size of 2048, which tests/published.sh calls calibration. tests/unit/test_preset.c takes their residuals again where the
  * tables are at hand:
  *   products   Vidur's products in fp16 on A100, H100 and A40; for H200 H100's; for B200
  *              the largest rate in Stas Bekman's "maximum achievable matmul FLOPS", less
  *              what Vidur's H100 stays below its own; Aceso's profiles for A10G, L4, V100
+ *   power      of Meta's H100, limited to 500 W, torchao knows 0.60 of the peak by large
+ *              products (benchmarks/float8, roofline_utils.py); at 700 W they reach 0.73
  *   memory     te42kyfo's gpu-benches, stream: 0.66 (H200) to 0.96 (L40) of the rate
  *   host       copies of two devices share an uplink of x16 in DGX-1 and DGX A100, which have
  *              four PCIe switches for eight devices
@@ -27,6 +30,12 @@
 #define FIT_A40   "fit of Vidur's products on A40"
 #define FIT_ACESO "Aceso's operator profiles"
 
+/* What large products lose in training: on H100 a product by itself draws the power that
+ * the limit allows before its clock goes down, and memory and links want theirs. */
+#define SUSTAINED_H100 0.80
+#define RUNS_H100      "runs of MPT-1B on 8 to 64 H100, calibration"
+#define RUNS_A100      "runs on A100, which ask for no less"
+
 #define BESIDE_A100 "fit of Mist's artifact, A100"
 #define BESIDE_L4   "fit of Mist's artifact, L4"
 
@@ -37,60 +46,60 @@
 
 static const struct mist_preset presets[] = {
     {"v100-sxm", "v100", "NVIDIA Tesla V100 SXM2 32GB",
-     PEAKS(15.7, 0, 125, 0, 0), 32768, 900, 80, 0.70,
+     PEAKS(15.7, 0, 125, 0, 0), 32768, 900, 80, 0.70, 1, 300,
      MIST_WIRING_NVLINK, 150, 15.75,
      "DGX-1", 8, 4, 100, 512, 63,
-     "NVIDIA V100 datasheet (January 2020)", FIT_ACESO},
+     "NVIDIA V100 datasheet (January 2020)", FIT_ACESO, RUNS_A100},
     {"a100-40", "a100-sxm-40", "NVIDIA A100 SXM4 40GB",
-     PEAKS(19.5, 156, 312, 312, 0), 40960, 1555, 108, 0.76,
+     PEAKS(19.5, 156, 312, 312, 0), 40960, 1555, 108, 0.76, 1, 400,
      MIST_WIRING_NVLINK, 300, 31.5,
      "DGX A100 320GB", 8, 8, 200, 1024, 126,
-     "NVIDIA A100 datasheet (June 2021)", FIT_A100},
+     "NVIDIA A100 datasheet (June 2021)", FIT_A100, RUNS_A100},
     {"a100-80", "a100", "NVIDIA A100 SXM4 80GB",
-     PEAKS(19.5, 156, 312, 312, 0), 81920, 2039, 108, 0.76,
+     PEAKS(19.5, 156, 312, 312, 0), 81920, 2039, 108, 0.76, 1, 400,
      MIST_WIRING_NVLINK, 300, 31.5,
      "DGX A100 640GB", 8, 8, 200, 2048, 126,
-     "NVIDIA A100 datasheet (June 2021)", FIT_A100},
+     "NVIDIA A100 datasheet (June 2021)", FIT_A100, RUNS_A100},
     {"a10g", NULL, "NVIDIA A10G 24GB",
-     PEAKS(31.5, 35, 70, 70, 0), 23028, 600, 80, 0.90,
+     PEAKS(31.5, 35, 70, 70, 0), 23028, 600, 80, 0.90, 1, 300,
      MIST_WIRING_PCIE, 31.5, 31.5,
      "AWS g5.48xlarge", 8, 1, 100, 768, 0,
-     "NVIDIA A10G datasheet for AWS (2021)", FIT_ACESO},
+     "NVIDIA A10G datasheet for AWS (2021)", FIT_ACESO, RUNS_A100},
     {"l4", NULL, "NVIDIA L4 24GB",
-     PEAKS(30.3, 60, 121, 121, 242.5), 23034, 300, 58, 0.50,
+     PEAKS(30.3, 60, 121, 121, 242.5), 23034, 300, 58, 0.50, 1, 72,
      MIST_WIRING_PCIE, 31.5, 31.5,
      "Google g2-standard-96", 8, 1, 100, 384, 0,
-     "NVIDIA L4 datasheet (2023)", FIT_ACESO ", at 72 W"},
+     "NVIDIA L4 datasheet (2023)", FIT_ACESO ", at 72 W", RUNS_A100},
     {"l40s", NULL, "NVIDIA L40S 48GB",
-     PEAKS(91.6, 183, 362.05, 362.05, 733), 46068, 864, 142, 0.70,
+     PEAKS(91.6, 183, 362.05, 362.05, 733), 46068, 864, 142, 0.70, 1, 350,
      MIST_WIRING_PCIE, 31.5, 31.5,
      "AWS g6e.48xlarge", 8, 4, 100, 1536, 0,
-     "NVIDIA L40S datasheet (2023)", FIT_A40 ", less at 350 W"},
+     "NVIDIA L40S datasheet (2023)", FIT_A40 ", less at 350 W", RUNS_A100},
     {"h100-pcie", NULL, "NVIDIA H100 PCIe 80GB",
-     PEAKS(51, 378, 756, 756, 1513), 81559, 2000, 114, 0.70,
+     PEAKS(51, 378, 756, 756, 1513), 81559, 2000, 114, 0.70, SUSTAINED_H100, 350,
      MIST_WIRING_PCIE, 63, 63,
      "8 H100 PCIe", 8, 0, 0, 1024, 0,
-     "NVIDIA H100 datasheet (2023)", FIT_H100 ", less at 350 W"},
+     "NVIDIA H100 datasheet (2023)", FIT_H100 ", less at 350 W", RUNS_H100},
     {"h100-sxm", "h100", "NVIDIA H100 SXM5 80GB",
-     PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 81559, 3350, 132, 0.73,
+     PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 81559, 3350, 132, 0.73, SUSTAINED_H100, 700,
      MIST_WIRING_NVSWITCH_SUMS, 450, 63,
      "DGX H100", 8, 8, 400, 2048, 0,
-     "NVIDIA H100 Tensor Core GPU architecture, v1.04", FIT_H100},
+     "NVIDIA H100 Tensor Core GPU architecture, v1.04", FIT_H100, RUNS_H100},
     {"h200-sxm", "h200", "NVIDIA H200 SXM 141GB",
-     PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 143771, 4800, 132, 0.73,
+     PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 143771, 4800, 132, 0.73, SUSTAINED_H100, 700,
      MIST_WIRING_NVSWITCH_SUMS, 450, 63,
      "DGX H200", 8, 8, 400, 2048, 0,
-     "NVIDIA H200 datasheet (2024)", FIT_H100},
+     "NVIDIA H200 datasheet (2024)", FIT_H100, RUNS_H100},
     {"b200-sxm", "b200", "NVIDIA B200 SXM 180GB",
-     PEAKS(75, 1125, 2250, 2250, 4500), 183359, 7700, 148, 0.72,
+     PEAKS(75, 1125, 2250, 2250, 4500), 183359, 7700, 148, 0.72, SUSTAINED_H100, 1000,
      MIST_WIRING_NVSWITCH_SUMS, 900, 63,
      "DGX B200", 8, 8, 400, 2048, 0,
-     "NVIDIA DGX B200 datasheet (2024)", "largest matmul rate, Stas Bekman"},
+     "NVIDIA DGX B200 datasheet (2024)", "largest matmul rate, Stas Bekman", RUNS_H100},
     {"rtx4090", "rtx-4090", "NVIDIA GeForce RTX 4090 24GB",
-     PEAKS(82.6, 82.6, 165.2, 165.2, 330.3), 24564, 1008, 128, 0.78,
+     PEAKS(82.6, 82.6, 165.2, 165.2, 330.3), 24564, 1008, 128, 0.78, 1, 450,
      MIST_WIRING_PCIE, 31.5, 31.5,
      "8 RTX 4090", 8, 0, 0, 512, 0,
-     "NVIDIA Ada GPU architecture, v2.1", FIT_A40},
+     "NVIDIA Ada GPU architecture, v2.1", FIT_A40, RUNS_A100},
 };
 
 const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS] = {
@@ -103,6 +112,7 @@ const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS] = {
 
 const struct mist_preset_shares mist_preset_shares = {
     .memory_frac = 0.82,
+    .power_exponent = 0.58, /* log(0.73 / 0.60) / log(700 / 500) */
     .host_frac = 0.82,
     .adapter_frac = 0.8,
     .curve_residual_frac = 0.11,

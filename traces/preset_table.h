@@ -22,7 +22,9 @@ struct mist_preset {
     int64_t memory_mib;
     double memory_gb_per_s; /* 1e9 bytes */
     int processors;         /* streaming multiprocessors */
-    double product_frac;    /* of the peak that large products reach, as fitted */
+    double product_frac;    /* of the peak that large products reach, each by itself */
+    double sustained_frac;  /* of that in training, which keeps all of the device busy */
+    double power_w;         /* that it may draw */
     enum mist_preset_wiring wiring;
     double link_gb_per_s; /* of one device, one way; PCIe's own where that is the way */
     double pcie_gb_per_s; /* of one device, one way */
@@ -36,13 +38,15 @@ struct mist_preset {
                                    its own way, or not known */
     const char *source;         /* of the device's figures */
     const char *product_source; /* of product_frac */
+    const char *sustained_source; /* of sustained_frac */
 };
 
 /* What is reached of these figures, the same for all. */
 struct mist_preset_shares {
-    double memory_frac;  /* of the memory's rate, by passes over arrays */
-    double host_frac;    /* of PCIe's rate, by copies from and to the host */
-    double adapter_frac; /* of a network adapter's rate */
+    double memory_frac;    /* of the memory's rate, by passes over arrays */
+    double power_exponent; /* of the rate of products, as the limit of power goes down */
+    double host_frac;      /* of PCIe's rate, by copies from and to the host */
+    double adapter_frac;   /* of a network adapter's rate */
     double curve_residual_frac, links_residual_frac; /* of prices, standard deviation */
     double adapter_latency_us, host_latency_us;      /* of one step, of one copy */
     double launch_us;

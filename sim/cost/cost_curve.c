@@ -40,18 +40,19 @@
 #define MISALIGNED_FRAC 0.5
 
 /* Of the peak, by attention over long sequences, forward and backward; over a sequence
- * and with a head size that are as long as these, half of it. */
+ * and with a head size that are as long as these, half of it. Kernels with A100's
+ * instructions have no higher peak than so many FLOP/s of each processor (0: that of the
+ * device), and none is faster than large products, which have the same limit of power. */
 struct attention_rate {
-    double forward_frac, backward_frac, seq, head_dim;
+    double forward_frac, backward_frac, seq, head_dim, processor_flop_per_s;
 };
-static const struct attention_rate ATTENTION_OURS = {0.72, 0.60, 500, 16};
+static const struct attention_rate ATTENTION_OURS = {0.72, 0.60, 500, 16, 0};
+/* FlashAttention-2 is 1.67 times as fast on H100 as on A100 (its authors' benchmark, 12
+ * cases), which is 520 of 989e12. */
+static const struct attention_rate ATTENTION_2 = {0.72, 0.60, 500, 16, 3.94e12};
 /* FlashAttention of 2022: its authors' benchmark on A100, forward and backward in one,
  * heads of 64 (0.31 of the peak) and of 128 (0.27). */
-static const struct attention_rate ATTENTION_2022 = {0.28, 0.28, 350, 0};
-/* Of a processor, in FLOP/s, that counts as the peak of kernels with A100's instructions:
- * FlashAttention-2 is 1.67 times as fast on H100 as on A100 (the same benchmark, 12
- * cases), which is 520 of 989e12. */
-#define OLD_PEAK_FLOP_PER_S 3.94e12
+static const struct attention_rate ATTENTION_2022 = {0.28, 0.28, 350, 0, 3.94e12};
 
 #define ROOFLINE_DOUBT_FRAC 0.5
 
@@ -123,12 +124,17 @@ static double product_s(const struct product *of, const struct mist_trace_curve 
 
 /* dims: batch, seq, heads, kv_heads, head_dim. */
 static double attention_s(const struct attention_rate *rate, enum mist_phase phase,
+                          const struct mist_trace_curve *curve,
                           const int64_t dims[MIST_MAX_DIMS], double flop, double peak)
 {
     double frac = phase == MIST_PHASE_FORWARD ? rate->forward_frac : rate->backward_frac;
     double seq = (double)dims[1], head_dim = (double)dims[4];
+    double own_peak = curve->processors > 0 && rate->processor_flop_per_s > 0
+                          ? fmin(peak, curve->processors * rate->processor_flop_per_s)
+                          : peak;
+    double most = curve->processors > 0 ? curve->product_frac * peak : INFINITY;
 
-    return flop / (peak * frac) * (1 + rate->seq / seq) *
+    return flop / fmin(own_peak * frac, most) * (1 + rate->seq / seq) *
            (1 + rate->head_dim / head_dim) / (1 + rate->head_dim / 128);
 }
 
@@ -137,16 +143,14 @@ double mist_cost_attention_factor(const struct mist_cluster *cluster,
                                   enum mist_trace_dtype dtype,
                                   const int64_t dims[MIST_MAX_DIMS])
 {
-    double peak = cluster->peak_flop_per_s[dtype], processors = cluster->curve.processors;
-    double old_peak =
-        processors > 0 ? fmin(peak, processors * OLD_PEAK_FLOP_PER_S) : peak;
+    double peak = cluster->peak_flop_per_s[dtype];
     const struct attention_rate *rate =
-        attention == MIST_ATTENTION_FLASH1 ? &ATTENTION_2022 : &ATTENTION_OURS;
+        attention == MIST_ATTENTION_FLASH1 ? &ATTENTION_2022 : &ATTENTION_2;
 
     if (peak <= 0 || attention == MIST_ATTENTION_FLASH_CUDNN)
         return 1;
-    return attention_s(rate, phase, dims, 1, old_peak) /
-           attention_s(&ATTENTION_OURS, phase, dims, 1, peak);
+    return attention_s(rate, phase, &cluster->curve, dims, 1, peak) /
+           attention_s(&ATTENTION_OURS, phase, &cluster->curve, dims, 1, peak);
 }
 
 double mist_cost_bound_s(const struct mist_cluster *cluster,
@@ -163,7 +167,7 @@ double mist_cost_bound_s(const struct mist_cluster *cluster,
     if (peak > 0 && product_of(op, phase, dims, &product))
         flop_s = product_s(&product, curve, peak);
     else if (peak > 0 && op == MIST_OP_ATTENTION)
-        flop_s = attention_s(&ATTENTION_OURS, phase, dims, flop, peak);
+        flop_s = attention_s(&ATTENTION_OURS, phase, curve, dims, flop, peak);
     return fmax(flop_s, bytes / (curve->memory_frac * cluster->memory_bytes_per_s));
 }
 

@@ -78,6 +78,32 @@ static void test_keys(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Products go slower under a lower limit of power, as torchao has it of H100 with 500 W
+ * (0.60 of the peak) beside 700 W (0.73); nothing else does. */
+static void test_power(void **state)
+{
+    struct mist_trace_set full, set;
+    double before = 1;
+
+    parse("h100-sxm", &full);
+    for (int power_w = 700; power_w >= 200; power_w -= 100) {
+        char text[64];
+        snprintf(text, sizeof text, "h100-sxm:1x8,power=%dW", power_w);
+        parse(text, &set);
+        double frac = set.cluster.curve.product_frac / full.cluster.curve.product_frac;
+        assert_true(frac < before || power_w == 700);
+        assert_true(frac > power_w / 700.0 || power_w == 700);
+        if (power_w == 500 && fabs(frac / (0.60 / 0.73) - 1) > 0.01)
+            fail_msg("%.3f", frac);
+        near_to(set.cluster.memory_bytes_per_s, full.cluster.memory_bytes_per_s);
+        near_to(set.cluster.peak_flop_per_s[MIST_TRACE_BF16],
+                full.cluster.peak_flop_per_s[MIST_TRACE_BF16]);
+        before = frac;
+        mist_trace_set_fini(&set);
+    }
+    mist_trace_set_fini(&full);
+}
+
 static void test_refusals(void **state)
 {
     static const struct {
@@ -116,6 +142,11 @@ static void test_refusals(void **state)
         {"h100-sxm:8x8,host=100GB/s@5us",
          "expected a rate alone; nic, link and pcie have a latency"},
         {"h100-sxm:8x8,host=100", "host=100: "},
+        {"h100-sxm:8x8,power=500", "power=500: expected 175W to 700W, which h100-sxm"},
+        {"h100-sxm:8x8,power=0.5kW", "power=0.5kW: expected 175W"},
+        {"h100-sxm:8x8,power=800W", "power=800W: expected 175W to 700W"},
+        {"h100-sxm:8x8,power=5W", "power=5W: expected 175W to 700W"},
+        {"h100-sxm:8x8,power=W", "power=W: expected 175W to 700W"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -149,6 +180,9 @@ static void test_table(void **state)
         assert_true(strlen(set.cluster.how_measured) + 1 <
                     sizeof set.cluster.how_measured);
         assert_true(preset->product_frac > 0.4 && preset->product_frac < 1);
+        assert_true(preset->sustained_frac > 0.5 && preset->sustained_frac <= 1);
+        assert_true(preset->power_w >= 70 && preset->power_w <= 1500);
+        assert_true(strlen(preset->sustained_source) > 3);
         assert_true(set.cluster.curve.residual_frac >= 0.05);
         mist_trace_set_fini(&set);
         for (int i = 0; i < n; i++)
@@ -549,6 +583,13 @@ static void test_other_operators_by_hand(void **state)
          &err);
     near_to(cost.time_s, 5e-6 + 1e12 / (0.60 * 1e14) * 1.25);
     mist_cost_model_free(model);
+    set.cluster.curve.product_frac = 0.5; /* it is no faster than large products */
+    model = model_of(&set);
+    must(mist_cost_op(model, MIST_OP_ATTENTION, MIST_PHASE_FORWARD, MIST_DTYPE_BF16,
+                      attention, 1e12, 1e6, &cost, &err),
+         &err);
+    near_to(cost.time_s, 5e-6 + 1e12 / (0.5 * 1e14) * 1.25);
+    mist_cost_model_free(model);
     /* without a curve nothing is known but the roofline, and the doubt is half of it */
     set.cluster.curve = (struct mist_trace_curve){0};
     model = model_of(&set);
@@ -590,8 +631,8 @@ static void test_products_are_monotone(void **state)
 
 /* ------------------------------------------------------------------------- residuals */
 
-/* The products of Vidur's table on one device: the root mean square of log(price / time)
- * over those of 128 rows and more. */
+/* The products of Vidur's table on one device, each by itself: the root mean square of
+ * log(price / time) over those of 128 rows and more. */
 static double product_residual(const char *gpu, const char *preset, int *n)
 {
     FILE *file = open_reference("kernels/gemm_a100_h100_a40.csv");
@@ -602,6 +643,9 @@ static double product_residual(const char *gpu, const char *preset, int *n)
     if (!file)
         skip();
     parse(preset, &set);
+    for (int i = 0; mist_preset_get(i); i++)
+        if (strcmp(mist_preset_get(i)->name, preset) == 0)
+            set.cluster.curve.product_frac = mist_preset_get(i)->product_frac;
     struct mist_cost_model *model = model_of(&set);
     *n = 0;
     while (fgets(line, sizeof line, file)) {
@@ -712,6 +756,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topologies),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_power),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_distance),
         cmocka_unit_test(test_table),
