@@ -90,7 +90,8 @@ if has megatron/megatron_seqpar_2205.05198_table5.csv; then
         printf "%d %d %d %d %d %d 0 %d fp32\n", $11, $12, $7, $8, $9, $13, selective }' \
         "$data/megatron/megatron_seqpar_2205.05198_table5.csv" | plans
 fi
-# llm-foundry, scripts/train/benchmarking: MPT with PyTorch FSDP; ALiBi taken as learned positions. Its scripts say
+# llm-foundry, scripts/train/benchmarking: MPT with PyTorch FSDP; ALiBi taken as learned positions. Those of
+# 1b on H100 calibrate its sustained_frac and the rate of its attention of 2022 (up to 64 GPUs). Its scripts say
 # which attention (submit_benchmarks.py: Triton's, of 2022; sweep.py, of 128 GPUs and more: FlashAttention-2 but for 13b
 # and 30b); a mode of "DEFAULT" reduces gradients in fp32, "PURE" in bf16.
 if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
@@ -103,7 +104,8 @@ if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
         $2 in shape && $5 in cluster && $16 ~ /bf16/ && $20 == "False" {
             n = $4; mb = $9; gbs = $11
             if (gbs % (n * mb)) next
-            printf "MPT, %s|%s, %s GPUs, seq %s, %s of %s%s|%.9f|%s:%dx%d|", substr($5, 1, 4), $2, n, $3, gbs, mb,
+            set = "MPT, " substr($5, 1, 4) ($2 == "1b" && $5 ~ /h100/ ? ", 1b (calibration)" : "")
+            printf "%s|%s, %s GPUs, seq %s, %s of %s%s|%.9f|%s:%dx%d|", set, $2, n, $3, gbs, mb,
                 ($19 == "True" ? ", full" : ""), gbs * $3 / $13, cluster[$5], (n > 8 ? n / 8 : 1), (n > 8 ? 8 : n)
             printf "gpt %s 50368 %d 0 1|torchtitan %s %s|", shape[$2], $3,
                 ($1 == "large" && $2 !~ /^(13b|30b)$/ ? "flash" : "flash1"), ($19 == "True" ? "full" : "none")
@@ -221,14 +223,14 @@ GPT-3 175B, 768 A100, TP 8, PP 12|a100-80:96x8|gpt 96 12288 96 96 49152 51200 20
 GPT-3 175B, 1,536 A100, TP 8, PP 12|a100-80:192x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|1536 1 8 12 16 1 0 0 bf16|141T|Narayanan et al. 2021, table 2
 GPT-3 175B, 64 A100, interleaved, full|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|64 1 8 8 1 3 0 0 fp32|18.13s|Korthikanti et al. 2022, table 5
 GPT-3 175B, 64 A100, interleaved, selective|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused selective|64 1 8 8 1 3 0 1 fp32|13.75s|Korthikanti et al. 2022, table 5
-MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 bf16|4641.25|llm-foundry, benchmarking/README.md
-MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 bf16|2262.1|llm-foundry, benchmarking/README.md
-MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 bf16|916.25|llm-foundry, benchmarking/README.md
-MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 bf16|410.5|llm-foundry, benchmarking/README.md
-MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|48 6 1 1 8 1 3 0 bf16|10643|llm-foundry, benchmarking/README.md
-MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|16 2 1 1 8 1 3 0 bf16|4792|llm-foundry, benchmarking/README.md
-MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|480 10 1 1 16 1 3 0 bf16|2263|llm-foundry, benchmarking/README.md
-MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 bf16|1039.4|llm-foundry, benchmarking/README.md
+MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
+MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
+MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md
+MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 fp32|410.5|llm-foundry, benchmarking/README.md
+MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|48 6 1 1 8 1 3 0 fp32|10643|llm-foundry, benchmarking/README.md
+MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|16 2 1 1 8 1 3 0 fp32|4792|llm-foundry, benchmarking/README.md
+MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|480 10 1 1 16 1 3 0 fp32|2263|llm-foundry, benchmarking/README.md
+MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 fp32|1039.4|llm-foundry, benchmarking/README.md
 END
 
 # Korthikanti et al. 2022, figure 7: activations of a layer in percent of those of tensor parallelism alone, from what

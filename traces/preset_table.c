@@ -5,8 +5,8 @@
  * reports (nvidia-smi), rates of links are one way: half of "bidirectional" ones.
  *
  * product_frac and the shares were fitted to public tables of kernels and of nccl-tests,
- * never to training runs; sustained_frac alone is fitted to runs, to those of MPT with a
- * hidden size of 2048, which tests/published.sh calls calibration. tests/unit/test_preset.c takes their residuals again where the
+ * never to training runs; sustained_frac alone is fitted to runs, to those of MPT-1B on
+ * H100 with 512 to 2,048 tokens, which tests/published.sh calls calibration. tests/unit/test_preset.c takes their residuals again where the
  * tables are at hand:
  *   products   Vidur's products in fp16 on A100, H100 and A40; for H200 H100's; for B200
  *              the largest rate in Stas Bekman's "maximum achievable matmul FLOPS", less
@@ -32,8 +32,8 @@
 
 /* What large products lose in training: on H100 a product by itself draws the power that
  * the limit allows before its clock goes down, and memory and links want theirs. */
-#define SUSTAINED_H100 0.80
-#define RUNS_H100      "runs of MPT-1B on 8 to 64 H100, calibration"
+#define SUSTAINED_H100 0.78
+#define RUNS_H100      "MPT-1B's runs on 8 to 64 H100, calibration"
 #define RUNS_A100      "runs on A100, which ask for no less"
 
 #define BESIDE_A100 "fit of Mist's artifact, A100"
