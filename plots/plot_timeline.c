@@ -42,6 +42,7 @@ static const char *const stream_names[MIST_N_STREAMS] = {
     [MIST_STREAM_SEND] = "send",
     [MIST_STREAM_RECEIVE] = "receive",
     [MIST_STREAM_HOST] = "host",
+    [MIST_STREAM_SHARDS] = "shards",
 };
 
 /* Where panels and lanes are, in pixels and units. */

@@ -19,6 +19,7 @@ static const char *const STREAM_NAMES[] = {
     [MIST_STREAM_SEND] = "send",
     [MIST_STREAM_RECEIVE] = "receive",
     [MIST_STREAM_HOST] = "host",
+    [MIST_STREAM_SHARDS] = "shards",
     [MIST_N_STREAMS] = NULL,
 };
 

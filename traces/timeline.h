@@ -21,7 +21,8 @@
 
 /* The streams of a rank, in the order in which files and tables name them: the four
  * channels of its device; transfers between stages of a pipeline, which go through the
- * second of them beside what it does; and work of the host's processors. */
+ * second of them beside what it does; work of the host's processors; and collectives of
+ * data-parallel ranks, where these don't wait for those of tensor-parallel ones. */
 enum mist_stream {
     MIST_STREAM_COMPUTE,
     MIST_STREAM_GPU_GPU, /* collectives between devices */
@@ -30,6 +31,7 @@ enum mist_stream {
     MIST_STREAM_SEND,
     MIST_STREAM_RECEIVE,
     MIST_STREAM_HOST,
+    MIST_STREAM_SHARDS,
     MIST_N_STREAMS
 };
 
@@ -39,7 +41,8 @@ enum { MIST_N_CHANNELS = MIST_STREAM_SEND };
 /* The channel that the work of a stream goes through; MIST_STREAM_HOST: none. */
 static inline enum mist_stream mist_stream_channel(enum mist_stream stream)
 {
-    return stream == MIST_STREAM_SEND || stream == MIST_STREAM_RECEIVE
+    return stream == MIST_STREAM_SEND || stream == MIST_STREAM_RECEIVE ||
+                   stream == MIST_STREAM_SHARDS
                ? MIST_STREAM_GPU_GPU
                : stream;
 }

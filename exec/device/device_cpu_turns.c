@@ -25,14 +25,12 @@
  * sooner than it begins to offer the processor to whoever shares it, between looks. */
 static const double look_s = 1e-3, offer_s = 100e-6;
 
-static const enum mist_stream by_priority[MIST_N_STREAMS] = {MIST_STREAM_GPU_GPU,
-                                                             MIST_STREAM_SEND,
-                                                             MIST_STREAM_RECEIVE,
-                                                             MIST_STREAM_HOST_TO_DEVICE,
-                                                             MIST_STREAM_DEVICE_TO_HOST,
-                                                             MIST_STREAM_COMPUTE,
-                                                             MIST_STREAM_HOST};
-enum { N_BEFORE_COMPUTE = 5 };
+static const enum mist_stream by_priority[MIST_N_STREAMS] = {
+    MIST_STREAM_GPU_GPU,        MIST_STREAM_SEND,
+    MIST_STREAM_RECEIVE,        MIST_STREAM_SHARDS,
+    MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
+    MIST_STREAM_COMPUTE,        MIST_STREAM_HOST};
+enum { N_BEFORE_COMPUTE = 6 };
 
 /* The device whose computation this thread is in, where it may offer its turn. */
 static _Thread_local struct cpu_device *computing;

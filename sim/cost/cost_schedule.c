@@ -195,6 +195,7 @@ static enum mist_status price_stream(const struct place *at, const struct mist_t
     case MIST_STREAM_COMPUTE:
         return price_computation(at, task, out, err);
     case MIST_STREAM_GPU_GPU:
+    case MIST_STREAM_SHARDS:
     case MIST_STREAM_SEND:
     case MIST_STREAM_RECEIVE:
         return price_communication(at, task, out, err);

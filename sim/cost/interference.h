@@ -40,11 +40,12 @@ static inline double mist_interference_of(const struct mist_interference *interf
                                           unsigned busy, enum mist_stream stream)
 {
     const unsigned work = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_HOST;
-    const unsigned transfers = 1u << MIST_STREAM_SEND | 1u << MIST_STREAM_RECEIVE;
-    const unsigned messages = 1u << MIST_STREAM_GPU_GPU | transfers;
+    const unsigned others =
+        1u << MIST_STREAM_SEND | 1u << MIST_STREAM_RECEIVE | 1u << MIST_STREAM_SHARDS;
+    const unsigned messages = 1u << MIST_STREAM_GPU_GPU | others;
     unsigned channels = busy & (MIST_N_STREAM_SETS - 1), sharing = 0;
 
-    if (busy & transfers)
+    if (busy & others)
         channels |= 1u << MIST_STREAM_GPU_GPU;
     if (interference->shares_processors && work >> stream & 1u)
         sharing = busy & work;

@@ -106,6 +106,7 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_TORCHTITAN] = {
         .name = "torchtitan",
         .attention = MIST_ATTENTION_FLASH, .selective_frac = 0.5,
+        .separates_groups = true,
         .dispatch_us = 10, .optimizer_bytes = 28, .scaling_bytes = 8,
         .accumulate_bytes = 4, .logit_bytes = 36, .fragmentation_frac = FRAGMENTATION,
         .ops = torchtitan_ops,

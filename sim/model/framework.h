@@ -35,6 +35,8 @@ struct mist_framework {
     bool
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
+    bool separates_groups;  /* collectives of data-parallel ranks go on beside those of
+                               tensor-parallel ones */
     double dispatch_us;     /* of the host, for a launch */
     double optimizer_bytes; /* read and written per parameter in an optimizer step */
     double scaling_bytes;   /* the same in fp16: gradients are looked through and scaled

@@ -271,7 +271,7 @@ struct planner {
     int32_t n_deps;
 };
 
-static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1, -1, -1, -1};
+static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
 static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
 {

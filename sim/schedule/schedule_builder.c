@@ -5,6 +5,7 @@
 #include "sim/schedule/schedule_internal.h"
 
 #include "core/memory.h" /* mist_grow */
+#include "sim/model/framework.h"
 
 #include <string.h>
 
@@ -146,8 +147,12 @@ int32_t mist_schedule_add_collective(struct mist_schedule_builder *at,
                                      enum mist_task_kind kind, enum mist_group group,
                                      int32_t layer, int32_t micro_batch, int64_t bytes)
 {
-    int32_t task =
-        mist_schedule_add_task(at, kind, MIST_STREAM_GPU_GPU, layer, micro_batch);
+    const struct mist_plan *plan = at->plan;
+    bool is_apart = group == MIST_GROUP_DP && plan->stages[at->out->i_stage].tp > 1 &&
+                    mist_framework_get(plan->job.framework)->separates_groups;
+    int32_t task = mist_schedule_add_task(
+        at, kind, is_apart ? MIST_STREAM_SHARDS : MIST_STREAM_GPU_GPU, layer,
+        micro_batch);
 
     if (task < 0)
         return -1;

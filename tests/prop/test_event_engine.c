@@ -284,20 +284,22 @@ static double own_rate(const struct flat_graph *g, const struct naive *s, int i)
     if (!factors)
         return 1.0;
     int channel = g->channel[i];
-    bool sends = set >> MIST_STREAM_SEND & 1, receives = set >> MIST_STREAM_RECEIVE & 1;
-    int n_messages = sends + receives + (set >> MIST_STREAM_GPU_GPU & 1);
+    int n_others = (set >> MIST_STREAM_SEND & 1) + (set >> MIST_STREAM_RECEIVE & 1) +
+                   (set >> MIST_STREAM_SHARDS & 1);
+    int n_messages = n_others + (set >> MIST_STREAM_GPU_GPU & 1);
     bool computes = set & 1 && set >> MIST_STREAM_HOST & 1;
     int n_sharing = 1;
     double alone = 1;
     if (channel == MIST_STREAM_COMPUTE || channel == MIST_STREAM_HOST)
         n_sharing = factors->shares_processors && computes ? 2 : 1;
-    if (channel == MIST_STREAM_SEND || channel == MIST_STREAM_RECEIVE)
+    if (channel == MIST_STREAM_SEND || channel == MIST_STREAM_RECEIVE ||
+        channel == MIST_STREAM_SHARDS)
         channel = MIST_STREAM_GPU_GPU;
     if (channel == MIST_STREAM_GPU_GPU && factors->shares_processors &&
         factors->takes_turns)
         n_sharing = n_messages;
     if (channel != MIST_STREAM_HOST)
-        alone = 1.0 / factors->slowdown[set % 16 | 2 * (sends || receives)][channel];
+        alone = 1.0 / factors->slowdown[set % 16 | 2 * (n_others > 0)][channel];
     return alone / n_sharing;
 }
 

@@ -395,6 +395,39 @@ static void test_eager(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Collectives of data-parallel ranks have a stream of their own in torchtitan, where there
+ * are tensor-parallel ones, and nowhere else. */
+static void test_separate_groups(void **state)
+{
+    for (int f = 0; f < MIST_N_FRAMEWORKS; f++)
+        for (int32_t tp = 1; tp <= 2; tp++) {
+            struct job *job = make_job((enum mist_framework_name)f, MIST_ATTENTION_FLASH,
+                                       gpt(512, 4), 2, 64, tp, false, false);
+            struct mist_stage_plan *stage = &job->plan.stages[0];
+            struct mist_schedule *schedule;
+            struct mist_err err = {0};
+            bool is_apart = f == MIST_FRAMEWORK_TORCHTITAN && tp > 1;
+            int n = 0;
+            stage->dp = 2;
+            stage->n_devices = 2 * tp;
+            stage->shards_weights = stage->shards_gradients = stage->shards_optimizer =
+                true;
+            job->plan.job.global_batch *= 2;
+            must(mist_plan_check(&job->plan, &err), &err);
+            must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
+            for (int32_t i = 0; i < schedule->n_tasks; i++) {
+                const struct mist_task *task = &schedule->tasks[i];
+                bool is_shard = task->group == MIST_GROUP_DP;
+                assert_int_equal(task->stream == MIST_STREAM_SHARDS,
+                                 is_shard && is_apart);
+                n += is_shard;
+            }
+            assert_true(n > 8); /* a gather and a sum of each block */
+            mist_schedule_free(schedule);
+            free(job);
+        }
+}
+
 /*
  * Korthikanti et al. 2022, table 4: a layer of the 22B model, 8 tensor-parallel A100: 7.7
  * ms forward, 7.2 with sequence parallelism; recomputing attention adds 1.3 ms to the
@@ -497,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_attention_rates),
         cmocka_unit_test(test_loss_scaling),
         cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_separate_groups),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

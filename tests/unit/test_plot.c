@@ -43,8 +43,9 @@ static void fill(struct mist_timeline *timeline)
 /* Every stream has a lane of its own name. */
 static void test_lanes(void **state)
 {
-    static const char *const names[MIST_N_STREAMS] = {
-        "compute", "gpu-gpu", "host→dev", "dev→host", "send", "receive", "host"};
+    static const char *const names[MIST_N_STREAMS] = {"compute",  "gpu-gpu", "host→dev",
+                                                      "dev→host", "send",    "receive",
+                                                      "host",     "shards"};
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
     struct mist_plot_options options = {0};
