@@ -316,7 +316,8 @@ static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
     emit_figure(emit, of, wiring->name, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
                 of->source);
     emit_figure(emit, of, "of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
-                "fit of public nccl-tests");
+                of->wiring == MIST_WIRING_MESH ? "Aceso's transfers between V100"
+                                               : "fit of public nccl-tests");
     emit_figure(emit, of, "of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
                 wiring->ring_frac < wiring->link_frac ? "Aceso's all-reduces on L4"
                                                       : "fit of public nccl-tests");

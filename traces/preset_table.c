@@ -17,7 +17,8 @@
  *   host       copies of two devices share an uplink of x16 in DGX-1 and DGX A100, which have
  *              four PCIe switches for eight devices
  *   links      vTrain's and NVIDIA's nccl-tests of A100 and H100 nodes, Stas Bekman's of
- *              H200 and B200, Aceso's transfers and all-reduces between L4
+ *              H200 and B200, Aceso's transfers and all-reduces between L4, its transfers
+ *              between V100 (21.3 GB/s: one of a device's six links)
  *   slowdown   of computing and NCCL beside each other: the factors that Mist's artifact
  *              fitted to measurements on A100 and L4, for other devices of their wiring, too
  * Devices without a table of their own (L40S, RTX 4090, H100 PCIe) have the share of
@@ -47,7 +48,7 @@
 static const struct mist_preset presets[] = {
     {"v100-sxm", "v100", "NVIDIA Tesla V100 SXM2 32GB",
      PEAKS(15.7, 0, 125, 0, 0), 32768, 900, 80, 0.70, 1, 300,
-     MIST_WIRING_NVLINK, 150, 15.75,
+     MIST_WIRING_MESH, 150, 15.75,
      "DGX-1", 8, 4, 100, 512, 63,
      "NVIDIA V100 datasheet (January 2020)", FIT_ACESO, RUNS_A100},
     {"a100-40", "a100-sxm-40", "NVIDIA A100 SXM4 40GB",
@@ -105,6 +106,7 @@ static const struct mist_preset presets[] = {
 const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS] = {
     /*                             name                  sends rings  sums  latency_us  slowdowns */
     [MIST_WIRING_PCIE]          = {"PCIe",                0.30, 0.16,    0,  10,  1.17, 1, BESIDE_L4},
+    [MIST_WIRING_MESH]          = {"NVLink, no switch",   0.14, 0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
     [MIST_WIRING_NVLINK]        = {"NVLink",              0.78, 0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
     [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it", 0.78, 0.78, 0.56,  4,  1.29, 1.04, BESIDE_A100},
 };

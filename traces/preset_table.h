@@ -10,7 +10,8 @@
 /* How the devices of a node are connected. */
 enum mist_preset_wiring {
     MIST_WIRING_PCIE,          /* through the host's bridges */
-    MIST_WIRING_NVLINK,        /* straight, NVLink or a switch */
+    MIST_WIRING_MESH,          /* NVLink, straight to each other: a pair has few links */
+    MIST_WIRING_NVLINK,        /* NVLink through a switch */
     MIST_WIRING_NVSWITCH_SUMS, /* a switch that sums, too (NVLink SHARP) */
     MIST_N_WIRINGS
 };

@@ -6,7 +6,8 @@
  * gathered or scattered message through every rank, an all-reduce twice that:
  *
  *   rate      the slower of a device's link (r > 1; in rings the rate that it has while it
- *             receives, too, which is less through the host's bridges) and, between
+ *             receives, too, which is less through the host's bridges, and of two ranks
+ *             that of sends, as a device's links may go to many others) and, between
  *             nodes, of the adapters that the group has: as many of a node's as go with r
  *             of its devices, one at least, all groups together no more than there are
  *   latency   START and a step to the next rank for each of N-1 (all-reduce: twice),
@@ -65,6 +66,9 @@ static bool find_way(const struct mist_cluster *cluster,
     bool is_inside = group.ranks_per_node > 1, is_between = group.nodes > 1;
     bool is_ring = operation != MIST_LINK_SEND_RECV && declared->ring_bytes_per_s > 0;
     double rate = is_ring ? declared->ring_bytes_per_s : declared->device.bytes_per_s;
+
+    if (group.ranks_per_node == 2) /* a ring that is a pair */
+        rate = fmin(rate, declared->device.bytes_per_s);
 
     *out = (struct way){
         .nodes = group.nodes,

@@ -271,7 +271,10 @@ struct planner {
     int32_t n_deps;
 };
 
-static const int32_t nobody[MIST_N_STREAMS] = {-1, -1, -1, -1, -1, -1, -1, -1};
+/* clang-format off */
+#define NOBODY {-1, -1, -1, -1, -1, -1, -1, -1}
+/* clang-format on */
+static const int32_t nobody[MIST_N_STREAMS] = NOBODY;
 
 static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
 {
@@ -426,8 +429,7 @@ static bool order_reuse(struct planner *at)
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
     for (int i = 0; i < MIST_N_ARENAS; i++) {
-        struct segment all = {
-            0, schedule->arena_bytes[i], -1, {-1, -1, -1, -1, -1, -1, -1}};
+        struct segment all = {0, schedule->arena_bytes[i], -1, NOBODY};
         if (!insert_segment(&at->arenas[i], 0, all))
             return false;
     }

@@ -344,12 +344,12 @@ static void test_deadlocks_are_explained(void **state)
         {0, CO, 1, 1u << 1, 0}, {0, GG, 1, 1, 0}, {0, HD, 1, 1, 0}, {2, CO, 1, 0, 0}};
     set_up(&s, 4, ring);
     expect_deadlock(&s, 3,
-                    "task 1 (device 0, gpu_gpu) waits for task 0 (device 0, compute) "
-                    "waits for task 1 (device 0, gpu_gpu)");
+                    "task 0 (device 0, compute) waits for task 1 (device 0, gpu_gpu) "
+                    "waits for task 0 (device 0, compute)");
     set_up(&s, 4, ring);
     s.g.name_task = name_task;
     s.g.context = "task";
-    expect_deadlock(&s, 3, "task 0.1 waits for task 0.0 waits for task 0.1");
+    expect_deadlock(&s, 3, "task 0.0 waits for task 0.1 waits for task 0.0");
     set_up(&s, 1, (struct row[]){{0, CO, 1, 1u << 0, 0}});
     expect_deadlock(&s, 1,
                     "task 0 (device 0, compute) waits for task 0 (device 0, compute)");
@@ -358,8 +358,8 @@ static void test_deadlocks_are_explained(void **state)
            (struct row[]){
                {0, GG, 1, 0, 1}, {0, GG, 1, 0, 2}, {1, GG, 1, 0, 2}, {1, GG, 1, 0, 1}});
     expect_deadlock(&s, 4,
-                    "task 0 (device 1, gpu_gpu) waits for task 0 (device 0, gpu_gpu) "
-                    "waits for task 0 (device 1, gpu_gpu)");
+                    "task 0 (device 0, gpu_gpu) waits for task 0 (device 1, gpu_gpu) "
+                    "waits for task 0 (device 0, gpu_gpu)");
     /* Two members of one group on one stream. */
     set_up(&s, 2, (struct row[]){{0, GG, 1, 0, 1}, {0, GG, 1, 0, 1}});
     expect_deadlock(&s, 2,
@@ -395,7 +395,7 @@ static void test_invalid_graphs_are_refused(void **state)
     expect_invalid(&s, "device 1 has program 3, expected 0 to 2");
     set_up(&s, 2, rows);
     s.channel[0][0] = MIST_N_STREAMS;
-    expect_invalid(&s, "task 0 has channel 7");
+    expect_invalid(&s, "task 0 has channel 8");
     set_up(&s, 2, rows);
     s.lane[0][1] = 1;
     expect_invalid(&s, "task 1 has lane 1, expected -1 to 0");
