@@ -39,7 +39,7 @@ void mist_search_free_columns(struct mist_search_columns *columns)
 
 bool mist_search_alloc_columns(struct mist_search_columns *columns, size_t capacity)
 {
-    double *all = calloc(capacity * (9 + MIST_N_OFFLOADS), sizeof *all);
+    double *all = malloc(capacity * (9 + MIST_N_OFFLOADS) * sizeof *all);
     double **each[] = {&columns->n_layers,   &columns->n_checkpointed,
                        &columns->zero,       &columns->offload[0],
                        &columns->offload[1], &columns->offload[2],

@@ -206,29 +206,16 @@ static double find_probe_s(const struct mist_validate_config *config,
     return is_alike ? cluster->probe_us * 1e-6 : 0;
 }
 
-enum mist_status mist_validate_plan(const struct mist_validate_config *config,
-                                    const int64_t *closed_bytes,
+/* The time of a plan that holds. */
+static enum mist_status replay_plan(const struct mist_validate_config *config,
+                                    struct mist_replay_built *built,
                                     struct mist_validated *plan, struct mist_err *err)
 {
-    struct mist_replay_options options = {.threads = config->threads,
-                                          .skips_timeline = true};
     struct mist_prediction *predicted = &plan->plan->predicted;
     struct mist_replay_result replay;
-    int64_t(*arena_bytes)[MIST_N_ARENAS] =
-        calloc((size_t)plan->plan->n_stages, sizeof *arena_bytes);
+    enum mist_status status =
+        mist_replay_run_built(built, config->cost_model, &replay, err);
 
-    if (!arena_bytes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    enum mist_status status = mist_plan_check(plan->plan, err);
-    if (status == MIST_OK)
-        status = mist_replay_memory(plan->plan, config->threads, arena_bytes, err);
-    if (status == MIST_OK)
-        judge_memory(config, closed_bytes, (const int64_t(*)[MIST_N_ARENAS])arena_bytes,
-                     plan);
-    free(arena_bytes);
-    if (status != MIST_OK || !plan->holds)
-        return status;
-    status = mist_replay_run(plan->plan, config->cost_model, &options, &replay, err);
     if (status != MIST_OK)
         return status;
     predicted->iteration_s = replay.iteration_s;
@@ -241,6 +228,38 @@ enum mist_status mist_validate_plan(const struct mist_validate_config *config,
     return MIST_OK;
 }
 
+/* As mist_validate_plan(); of a plan over limit_bytes (0: none) no more than that is
+ * found. */
+static enum mist_status validate_plan(const struct mist_validate_config *config,
+                                      const int64_t *closed_bytes, int64_t limit_bytes,
+                                      struct mist_validated *plan, struct mist_err *err)
+{
+    struct mist_replay_options options = {
+        .threads = config->threads, .limit_bytes = limit_bytes, .skips_timeline = true};
+    int64_t arena_bytes[MIST_MAX_STAGES][MIST_N_ARENAS];
+    struct mist_replay_built *built = NULL;
+    enum mist_status status = mist_plan_check(plan->plan, err);
+
+    if (status == MIST_OK)
+        status = mist_replay_build(plan->plan, &options, &built, err);
+    if (status == MIST_OK) {
+        mist_replay_built_memory(built, arena_bytes);
+        judge_memory(config, closed_bytes, (const int64_t(*)[MIST_N_ARENAS])arena_bytes,
+                     plan);
+    }
+    if (status == MIST_OK && plan->holds)
+        status = replay_plan(config, built, plan, err);
+    mist_replay_built_free(built);
+    return status;
+}
+
+enum mist_status mist_validate_plan(const struct mist_validate_config *config,
+                                    const int64_t *closed_bytes,
+                                    struct mist_validated *plan, struct mist_err *err)
+{
+    return validate_plan(config, closed_bytes, 0, plan, err);
+}
+
 /* The plan with another schedule; *best becomes that if it is faster. */
 static enum mist_status replay_pipeline(const struct mist_validate_config *config,
                                         struct mist_plan *plan,
@@ -251,7 +270,8 @@ static enum mist_status replay_pipeline(const struct mist_validate_config *confi
     double time_s;
 
     other.plan = plan;
-    enum mist_status status = mist_validate_plan(config, NULL, &other, err);
+    enum mist_status status =
+        validate_plan(config, NULL, config->limit_bytes, &other, err);
     if (status != MIST_OK)
         return status;
     if (!other.holds && tried->tried < MIST_TRIED_OVER_LIMIT)

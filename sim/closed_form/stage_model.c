@@ -27,8 +27,8 @@ struct mist_stage_model {
     struct mist_expr_pool pool;
     int32_t symbol_of_column[MIST_STAGE_N_COLUMNS]; /* symbol indices */
     int32_t symbol_of_value[MIST_STAGE_VALUES_USED];
-    struct mist_tape *tapes[N_VARIANTS];
-    size_t scratch_bytes; /* of the largest tape */
+    struct mist_tape *tapes[N_VARIANTS][2]; /* of what is searched by, of the passes */
+    size_t scratch_bytes;                   /* of the largest tape */
 };
 
 /* ---------------------------------------------------------------------- construction */
@@ -104,6 +104,22 @@ static void write_variant(struct mist_stage_model *model, int variant,
     mist_stage_model_write_memory(&at, outputs);
 }
 
+/* Outputs of the two tapes of a variant. */
+static const int first_output[] = {0, MIST_STAGE_N_SEARCHED, MIST_STAGE_N_OUTPUTS};
+
+static enum mist_status compile_tape(struct mist_stage_model *model,
+                                     const mist_expr *outputs, int n_outputs,
+                                     const bool *is_uniform, struct mist_tape **out,
+                                     struct mist_err *err)
+{
+    enum mist_status status =
+        mist_tape_compile(&model->pool, outputs, n_outputs, is_uniform, out, err);
+    size_t size = status == MIST_OK ? mist_tape_scratch_bytes(*out) : 0;
+
+    model->scratch_bytes = size > model->scratch_bytes ? size : model->scratch_bytes;
+    return status;
+}
+
 static enum mist_status compile(struct mist_stage_model *model, struct mist_err *err)
 {
     mist_expr columns[MIST_STAGE_N_COLUMNS], values[MIST_STAGE_VALUES_USED];
@@ -117,13 +133,10 @@ static enum mist_status compile(struct mist_stage_model *model, struct mist_err 
             continue;
         write_variant(model, i, columns, values, outputs);
         status = mist_expr_pool_check(&model->pool, err);
-        if (status == MIST_OK)
-            status = mist_tape_compile(&model->pool, outputs, MIST_STAGE_N_OUTPUTS,
-                                       is_uniform, &model->tapes[i], err);
-        if (status != MIST_OK)
-            return status;
-        size_t size = mist_tape_scratch_bytes(model->tapes[i]);
-        model->scratch_bytes = size > model->scratch_bytes ? size : model->scratch_bytes;
+        for (int k = 0; k < 2 && status == MIST_OK; k++)
+            status = compile_tape(model, outputs + first_output[k],
+                                  first_output[k + 1] - first_output[k], is_uniform,
+                                  &model->tapes[i][k], err);
     }
     return status;
 }
@@ -156,7 +169,8 @@ void mist_stage_model_free(struct mist_stage_model *model)
     if (!model)
         return;
     for (int i = 0; i < N_VARIANTS; i++)
-        mist_tape_free(model->tapes[i]);
+        for (int k = 0; k < 2; k++)
+            mist_tape_free(model->tapes[i][k]);
     mist_expr_pool_fini(&model->pool);
     free(model);
 }
@@ -226,6 +240,14 @@ static int choose_variant(const struct mist_stage_shape *shape,
     return variant;
 }
 
+static bool is_any(double *const *outputs, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (outputs[i])
+            return true;
+    return false;
+}
+
 void mist_stage_model_eval(const struct mist_stage_model *model,
                            const struct mist_stage_values *values,
                            const struct mist_tape_input *columns, size_t n,
@@ -238,6 +260,9 @@ void mist_stage_model_eval(const struct mist_stage_model *model,
             (struct mist_tape_input){NULL, values->values[i]};
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         inputs[model->symbol_of_column[i]] = columns[i];
-    mist_tape_eval(model->tapes[choose_variant(&values->shape, columns)], inputs, n,
-                   outputs, scratch);
+    struct mist_tape *const *tapes =
+        model->tapes[choose_variant(&values->shape, columns)];
+    for (int k = 0; k < 2; k++)
+        if (is_any(outputs + first_output[k], first_output[k + 1] - first_output[k]))
+            mist_tape_eval(tapes[k], inputs, n, outputs + first_output[k], scratch);
 }

@@ -143,11 +143,13 @@ size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
  * and BEHIND, without what the first micro-batch takes less: so d never falls by that as
  * more gradients leave, which the search counts on. */
 enum mist_stage_output {
-    MIST_STAGE_STABLE,   /* t, seconds */
-    MIST_STAGE_EXTRA,    /* d */
-    MIST_STAGE_PEAK,     /* bytes of the device */
-    MIST_STAGE_HOST,     /* of the host */
-    MIST_STAGE_FORWARDS, /* seconds of all forward, all backward passes of a micro-batch */
+    MIST_STAGE_STABLE,     /* t, seconds */
+    MIST_STAGE_EXTRA,      /* d */
+    MIST_STAGE_PEAK,       /* bytes of the device */
+    MIST_STAGE_HOST,       /* of the host */
+    MIST_STAGE_N_SEARCHED, /* these four cost less where the others are not wanted */
+    MIST_STAGE_FORWARDS =
+        MIST_STAGE_N_SEARCHED, /* seconds of all forward, all backward passes of a micro-batch */
     MIST_STAGE_BACKWARDS,
     MIST_STAGE_BACKWARDS_INPUT, /* where it is split: input gradients, weight gradients */
     MIST_STAGE_BACKWARDS_WEIGHT,

@@ -219,6 +219,12 @@ static enum mist_status build_program(struct building *at, int32_t i)
     return status == MIST_OK ? find_lanes(program, at->err) : status;
 }
 
+static bool is_over(const struct building *at, const struct mist_rank_program *program)
+{
+    return at->work->limit_bytes > 0 &&
+           program->schedule->arena_bytes[MIST_ARENA_DEVICE] > at->work->limit_bytes;
+}
+
 /* One program of each stage; refuses work that takes more memory than there is. */
 static enum mist_status build_first(struct building *at)
 {
@@ -230,16 +236,20 @@ static enum mist_status build_first(struct building *at)
     at->out->programs = calloc((size_t)at->out->n_programs, sizeof *at->out->programs);
     if (!at->out->programs)
         return out_of_memory(at->err);
-    for (int32_t i = 0; i < at->plan->n_stages && status == MIST_OK; i++) {
+    for (int32_t i = 0; i < at->plan->n_stages && status == MIST_OK && !at->out->is_over;
+         i++) {
         int32_t first = at->first_kind[i];
         status = build_program(at, first);
+        if (status != MIST_OK)
+            return status;
+        at->out->is_over = is_over(at, &at->out->programs[first]);
         stages[i] = (struct mist_replay_stage_size){
             .schedule = at->out->programs[first].schedule,
             .n_lanes = at->out->programs[first].n_lanes,
             .n_programs = at->first_kind[i + 1] - first,
         };
     }
-    if (status != MIST_OK)
+    if (status != MIST_OK || at->out->is_over)
         return status;
     return mist_replay_size_check(mist_replay_size_bytes(at->plan, stages, at->work),
                                   at->plan, at->work, at->err);
@@ -273,6 +283,8 @@ static enum mist_status build(struct building *at)
     struct mist_rank_set *out = at->out;
     enum mist_status status = build_first(at);
 
+    if (out->is_over)
+        return status;
     for (int32_t i = 0; i < out->n_programs && status == MIST_OK; i++)
         if (!out->programs[i].schedule)
             status = build_program(at, i);

@@ -44,6 +44,7 @@ struct mist_rank {
 
 struct mist_rank_set {
     int32_t n_ranks, n_programs;
+    bool is_over; /* a program is over the limit; those of later stages are not there */
     struct mist_rank *ranks; /* owned; ascending by rank: all, or one of each stage */
     struct mist_rank_program *programs; /* owned; [n_programs] */
     int32_t *peers;                     /* owned; of all ranks */
@@ -54,7 +55,7 @@ struct mist_rank_set {
 /*
  * Builds what work needs: all ranks, or one of each stage. One schedule of each stage
  * comes first; when work would take more memory than there is, it is refused then:
- * MIST_ERR_NO_PLAN. out must be zero; it is freed by mist_rank_set_fini also after a
+ * MIST_ERR_NO_PLAN. If one is over the limit of work, that is all. out must be zero; it is freed by mist_rank_set_fini also after a
  * failure.
  */
 MIST_MUST_CHECK enum mist_status mist_rank_set_build(const struct mist_plan *plan,

@@ -76,6 +76,9 @@ struct mist_replay_options {
     double jitter_frac;  /* standard deviation of every task's time, relative; 0: none */
     uint64_t seed;       /* of the jitter */
     bool skips_timeline; /* true: result->timeline stays empty */
+    int64_t
+        limit_bytes; /* of a rank's device arena; 0: none. A plan is not built any further
+                            behind a stage that is over it, and can't be replayed then */
     bool only_stages; /* it has one rank of each stage, that with the most computation */
 };
 
@@ -119,6 +122,26 @@ mist_replay_run(const struct mist_plan *plan, const struct mist_cost_model *cost
                 const struct mist_replay_options *options, struct mist_replay_result *out,
                 struct mist_err *err);
 void mist_replay_result_fini(struct mist_replay_result *result);
+
+/*
+ * The same in two steps, for whoever asks for the memory of a plan before its time: its
+ * ranks, with their memory laid out. Plan and what options (NULL: defaults) point to are
+ * borrowed until it is freed (NULL allowed). Built once, it is replayed once.
+ */
+struct mist_replay_built;
+MIST_MUST_CHECK enum mist_status
+mist_replay_build(const struct mist_plan *plan, const struct mist_replay_options *options,
+                  struct mist_replay_built **out, struct mist_err *err);
+void mist_replay_built_free(struct mist_replay_built *built);
+
+/* As mist_replay_memory(); 0 of stages behind one that is over the limit. */
+void mist_replay_built_memory(const struct mist_replay_built *built,
+                              int64_t (*arena_bytes)[MIST_N_ARENAS]);
+
+MIST_MUST_CHECK enum mist_status
+mist_replay_run_built(struct mist_replay_built *built,
+                      const struct mist_cost_model *cost_model,
+                      struct mist_replay_result *out, struct mist_err *err);
 
 /* Whether this machine has the memory for mist_replay_run() with these options (not
  * NULL): MIST_OK, or what mist_replay_run() would say before it allocates much. */

@@ -85,6 +85,7 @@ enum mist_status mist_replay_find_work(const struct mist_plan *plan,
         .n_iterations = mist_replay_n_iterations(options),
         .has_timeline = !options->skips_timeline && !options->only_stages,
         .has_jitter = options->jitter_frac > 0,
+        .limit_bytes = options->limit_bytes,
         .why_all = obstacle,
     };
     for (int32_t r = 0; options->rank_factor && r < mist_plan_n_ranks(plan); r++)

@@ -5,21 +5,60 @@
 #include "sim/plan/mechanism.h"
 #include "sim/replay/replay_graph.h"
 
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
 /* No prediction for a machine that nobody profiled is better than that. */
 #define UNPROFILED_LEAST_FRAC 0.005
 
-/* The ranks that a replay needs, priced; to be freed whatever the result. */
-static enum mist_status build_and_price(const struct mist_plan *plan,
-                                        const struct mist_cost_model *cost_model,
-                                        const struct mist_replay_options *options,
-                                        struct mist_replay_work *work,
-                                        struct mist_rank_set *ranks, struct mist_err *err)
-{
-    enum mist_status status = mist_replay_find_work(plan, options, work, err);
+struct mist_replay_built {
+    const struct mist_plan *plan;
+    struct mist_replay_options options;
+    struct mist_replay_work work;
+    struct mist_rank_set ranks;
+};
 
+enum mist_status mist_replay_build(const struct mist_plan *plan,
+                                   const struct mist_replay_options *options,
+                                   struct mist_replay_built **out, struct mist_err *err)
+{
+    struct mist_replay_built *built = calloc(1, sizeof *built);
+
+    if (!built)
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    built->plan = plan;
+    if (options)
+        built->options = *options;
+    enum mist_status status =
+        mist_replay_find_work(plan, &built->options, &built->work, err);
     if (status == MIST_OK)
-        status = mist_rank_set_build(plan, options->threads, work, ranks, err);
-    return status == MIST_OK ? mist_rank_set_price(ranks, cost_model, plan, err) : status;
+        status = mist_rank_set_build(plan, built->options.threads, &built->work,
+                                     &built->ranks, err);
+    if (status == MIST_OK)
+        *out = built;
+    else
+        mist_replay_built_free(built);
+    return status;
+}
+
+void mist_replay_built_free(struct mist_replay_built *built)
+{
+    if (built)
+        mist_rank_set_fini(&built->ranks);
+    free(built);
+}
+
+void mist_replay_built_memory(const struct mist_replay_built *built,
+                              int64_t (*arena_bytes)[MIST_N_ARENAS])
+{
+    memset(arena_bytes, 0, (size_t)built->plan->n_stages * sizeof *arena_bytes);
+    for (int32_t i = 0; i < built->ranks.n_programs; i++) {
+        const struct mist_schedule *schedule = built->ranks.programs[i].schedule;
+        if (schedule)
+            memcpy(arena_bytes[schedule->i_stage], schedule->arena_bytes,
+                   sizeof schedule->arena_bytes);
+    }
 }
 
 enum mist_status mist_replay_check_prices(const struct mist_plan *plan,
@@ -27,27 +66,21 @@ enum mist_status mist_replay_check_prices(const struct mist_plan *plan,
                                           const struct mist_replay_options *options,
                                           struct mist_err *err)
 {
-    struct mist_rank_set ranks = {0};
-    struct mist_replay_work work;
-    enum mist_status status =
-        build_and_price(plan, cost_model, options, &work, &ranks, err);
+    struct mist_replay_built *built = NULL;
+    enum mist_status status = mist_replay_build(plan, options, &built, err);
 
-    mist_rank_set_fini(&ranks);
+    if (status == MIST_OK)
+        status = mist_rank_set_price(&built->ranks, cost_model, plan, err);
+    mist_replay_built_free(built);
     return status;
 }
 
-enum mist_status mist_replay_run(const struct mist_plan *plan,
-                                 const struct mist_cost_model *cost_model,
-                                 const struct mist_replay_options *options,
-                                 struct mist_replay_result *out, struct mist_err *err)
+enum mist_status mist_replay_run_built(struct mist_replay_built *built,
+                                       const struct mist_cost_model *cost_model,
+                                       struct mist_replay_result *out,
+                                       struct mist_err *err)
 {
-    struct mist_replay_options defaults = {0};
-    struct mist_rank_set ranks = {0};
-    struct mist_replay_work work;
-
-    options = options ? options : &defaults;
-    enum mist_status status =
-        build_and_price(plan, cost_model, options, &work, &ranks, err);
+    const struct mist_plan *plan = built->plan;
     const struct mist_trace_set *traces = mist_cost_model_traces(cost_model);
     const struct mist_replay_doubt doubt = {
         .drift_frac = traces->cluster.drift_frac,
@@ -59,9 +92,24 @@ enum mist_status mist_replay_run(const struct mist_plan *plan,
     struct mist_interference interference = *mist_cost_model_interference(cost_model);
     if (mist_framework_get(plan->job.framework)->takes_turns && !plan->job.overlaps)
         mist_interference_take_turns(&interference);
+    assert(!built->ranks.is_over);
+    enum mist_status status = mist_rank_set_price(&built->ranks, cost_model, plan, err);
     if (status == MIST_OK)
-        status = mist_replay_run_ranks(plan, &ranks, !work.why_all, &interference, &doubt,
-                                       options, out, err);
-    mist_rank_set_fini(&ranks);
+        status = mist_replay_run_ranks(plan, &built->ranks, !built->work.why_all,
+                                       &interference, &doubt, &built->options, out, err);
+    return status;
+}
+
+enum mist_status mist_replay_run(const struct mist_plan *plan,
+                                 const struct mist_cost_model *cost_model,
+                                 const struct mist_replay_options *options,
+                                 struct mist_replay_result *out, struct mist_err *err)
+{
+    struct mist_replay_built *built = NULL;
+    enum mist_status status = mist_replay_build(plan, options, &built, err);
+
+    if (status == MIST_OK)
+        status = mist_replay_run_built(built, cost_model, out, err);
+    mist_replay_built_free(built);
     return status;
 }

@@ -23,6 +23,7 @@ struct mist_replay_work {
     int32_t n_iterations; /* of the replay */
     bool has_timeline, has_jitter;
     int64_t n_unlike;    /* ranks that factors make differ from others of their stage */
+    int64_t limit_bytes; /* of a rank's device arena; 0: none */
     const char *why_all; /* why every rank is replayed; NULL: one of each stage is */
 };
 

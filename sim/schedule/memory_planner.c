@@ -15,6 +15,7 @@
  */
 #include "sim/schedule/memory_planner.h"
 
+#include "core/hash.h"
 #include "core/memory.h"
 
 #include <stdlib.h>
@@ -43,8 +44,9 @@ struct piece {
 /* A place where buffers of one size follow one another; places may overlap. */
 struct place {
     int64_t start, end;
-    int32_t head; /* its first piece */
-    int32_t past; /* latest piece known to die before those still to come; -1 none */
+    int32_t head, tail; /* its first and its last piece */
+    int32_t next; /* earliest piece that may outlive the birth of one to come; -1 none */
+    int32_t next_born, next_dies; /* its first and last task; -1: past all */
 };
 
 struct placer {
@@ -68,17 +70,22 @@ static int compare_pieces(const void *a_void, const void *b_void)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Whether somebody has the place during the piece's life. Pieces of one size come in
- * order of birth, so that past only moves forward, to the last piece where the place is
- * free. */
-static bool is_taken(struct placer *at, struct place *place, const struct piece *piece)
+/* Goes on to a piece of the place, or behind all of them. */
+static void set_next(const struct placer *at, struct place *place, int32_t next)
 {
-    int32_t next = place->past < 0 ? place->head : at->pieces[place->past].next;
+    place->next = next;
+    place->next_born = next < 0 ? INT32_MAX : at->pieces[next].first_task;
+    place->next_dies = next < 0 ? INT32_MAX : at->pieces[next].last_task;
+}
 
-    for (; next >= 0 && at->pieces[next].last_task < piece->first_task;
-         next = at->pieces[next].next)
-        place->past = next;
-    return next >= 0 && at->pieces[next].first_task <= piece->last_task;
+/* Whether somebody has the place during the piece's life. Pieces of one size come in
+ * order of birth, so that the place's next one only moves forward. */
+static bool is_taken(const struct placer *at, struct place *place,
+                     const struct piece *piece)
+{
+    while (place->next_dies < piece->first_task)
+        set_next(at, place, at->pieces[place->next].next);
+    return place->next_born <= piece->last_task;
 }
 
 /* Lowest offset from base on where the piece meets nobody. */
@@ -96,23 +103,39 @@ static int64_t lowest_offset(struct placer *at, const struct piece *piece, int64
     return offset;
 }
 
+/* The first place that starts behind an offset. */
+static int32_t first_behind(const struct placer *at, int64_t offset)
+{
+    int32_t low = 0, high = at->n_places;
+
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (at->places[middle].start <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Puts piece i behind the others of its place, which is new or has been found free. */
 static void settle(struct placer *at, int32_t i, int64_t offset)
 {
     const struct piece *piece = &at->pieces[i];
-    int32_t k = at->n_places;
+    int32_t k = first_behind(at, offset);
 
-    while (k > 0 && at->places[k - 1].start > offset)
-        k--;
     struct place *place = at->places + k;
     for (int32_t j = k - 1; j >= 0 && at->places[j].start == offset; j--)
         if (at->places[j].end == offset + piece->size)
             place = &at->places[j];
     if (place == at->places + k) {
         memmove(place + 1, place, (size_t)(at->n_places++ - k) * sizeof *place);
-        *place = (struct place){offset, offset + piece->size, -1, -1};
+        *place = (struct place){.start = offset, .end = offset + piece->size, .head = i};
+    } else {
+        at->pieces[place->tail].next = i;
     }
-    *(place->past < 0 ? &place->head : &at->pieces[place->past].next) = i;
+    place->tail = i;
+    set_next(at, place, i); /* those before are dead by then */
 }
 
 /* The arena's buffers that come and go, size by size. */
@@ -147,7 +170,7 @@ static int64_t place_pieces(struct placer *at, int64_t base, int32_t *top)
     for (int32_t turn = 0; turn < at->n_sizes; turn++) {
         int32_t size = at->turns[turn];
         for (int32_t k = 0; k < at->n_places; k++)
-            at->places[k].past = -1;
+            set_next(at, &at->places[k], at->places[k].head);
         for (int32_t i = at->sizes[size]; i < at->sizes[size + 1]; i++) {
             struct piece *piece = &at->pieces[i];
             piece->next = -1;
@@ -189,18 +212,35 @@ static int64_t most_live(const struct placer *at, enum mist_buffer_arena arena)
     return most;
 }
 
+/* Whether the sizes have been placed in these turns before; notes them as the n-th. */
+static bool is_tried(const struct placer *at, uint64_t *tried, int32_t n)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    for (int32_t i = 0; i < at->n_sizes; i++)
+        mist_hash_add_int64(&hash, at->turns[i]);
+    tried[n] = hash.value;
+    for (int32_t i = 0; i < n; i++)
+        if (tried[i] == hash.value)
+            return true;
+    return false;
+}
+
 static void place_arena(struct placer *at, enum mist_buffer_arena arena)
 {
     struct mist_schedule *schedule = at->schedule;
     int64_t base = place_persistent(schedule, arena), least = most_live(at, arena);
     int64_t *best = &schedule->arena_bytes[arena];
     int32_t tries = 1, top;
+    uint64_t tried[MOST_TRIES];
 
     list_pieces(at, arena);
     if (at->n_pieces > 0)
         tries += MOST_PLACED / at->n_pieces;
     *best = INT64_MAX;
-    for (int32_t i = 0; i < tries && i < MOST_TRIES && least < *best; i++) {
+    for (int32_t i = 0;
+         i < tries && i < MOST_TRIES && least < *best && !is_tried(at, tried, i); i++) {
         int64_t end = place_pieces(at, base, &top);
         for (int32_t k = 0; k < at->n_pieces && end < *best; k++)
             schedule->buffers[at->pieces[k].id].offset_bytes = at->pieces[k].offset;

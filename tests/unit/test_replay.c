@@ -679,6 +679,38 @@ static void unequal_groups_match(void **state)
     }
 }
 
+/* As many stages are laid out as it takes to see that one is over the limit. */
+static void a_limit_ends_building(void **state)
+{
+    struct fixture at;
+    struct mist_err err;
+    int64_t bytes[3][MIST_N_ARENAS], built[3][MIST_N_ARENAS];
+
+    start(&at, 3, (int32_t[]){1, 2, 4}, (int32_t[]){2, 1, 2}, 4);
+    must(mist_replay_memory(&at.plan, 1, bytes, &err), &err);
+    for (int k = 0; k < 4; k++) { /* over which one; none */
+        struct mist_replay_options options = {.threads = 1};
+        struct mist_replay_built *ranks;
+        int64_t before = 0;
+        for (int i = 0; i < (k < 3 ? k : 3); i++)
+            before = bytes[i][MIST_ARENA_DEVICE] > before ? bytes[i][MIST_ARENA_DEVICE]
+                                                          : before;
+        options.limit_bytes = k == 0 ? 1 : before;
+        bool is_over = k < 3 && bytes[k][MIST_ARENA_DEVICE] > options.limit_bytes;
+        must(mist_replay_build(&at.plan, &options, &ranks, &err), &err);
+        mist_replay_built_memory(ranks, built);
+        for (int i = 0; i < 3; i++) {
+            bool is_there = !is_over || i <= k;
+            if (!is_over && k < 3)
+                continue; /* a later one may be over */
+            assert_true(built[i][MIST_ARENA_DEVICE] ==
+                        (is_there ? bytes[i][MIST_ARENA_DEVICE] : 0));
+        }
+        mist_replay_built_free(ranks);
+    }
+    stop(&at);
+}
+
 /* The n-th task of a kind. */
 static struct mist_task *find(struct fixture *at, int32_t rank, enum mist_task_kind kind,
                               int32_t n)
@@ -836,6 +868,7 @@ int main(void)
         cmocka_unit_test(three_doubts_add_as_squares),
         cmocka_unit_test(shared_time_is_counted_once),
         cmocka_unit_test(unequal_groups_match),
+        cmocka_unit_test(a_limit_ends_building),
         cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(mismatches_of_groups_are_named),
         cmocka_unit_test(deadlocks_are_named),

@@ -219,7 +219,7 @@ static void test_plans(void **state)
     struct mist_validate_result result;
 
     for (int32_t n_ranks = 1; n_ranks <= most_ranks(); n_ranks++) {
-        init(&bench, n_ranks, 2);
+        init(&bench, n_ranks, 1);
         validate(&bench, &result);
         assert_true(result.n_plans > 0 && result.n_plans <= 10);
         assert_int_equal(result.n_dropped, 0);
@@ -233,6 +233,7 @@ static void test_plans(void **state)
         fini(&bench);
     }
     init(&bench, most_ranks(), 2);
+    bench.space.groups = 1u << MIST_SPACE_3D;
     bench.traces.cluster.device_threads = 2;
     validate(&bench, &result);
     check_plan(&bench, &result.plans[0]);
@@ -350,11 +351,12 @@ static void test_limits(void **state)
     if (getenv("MIST_BRIEF"))
         skip(); /* the searches of test_threads */
     init(&bench, 4, 1);
+    bench.space.ratio_step = MIST_RATIO_ONE / 2;
     bench.config.n_best = bench.search.n_best = 4;
     validate(&bench, &result);
     int64_t limit = result.plans[0].planned_bytes;
     mist_validate_result_fini(&result);
-    for (; status == MIST_OK; limit = limit * 7 / 8) {
+    for (; status == MIST_OK; limit = limit * 3 / 4) {
         bench.config.limit_bytes = limit;
         status = mist_validate_run(&bench.config, &bench.search, &result, &err);
         if (status != MIST_OK)
@@ -396,7 +398,8 @@ static void test_optimism(void **state)
 
     if (getenv("MIST_BRIEF"))
         skip(); /* the searches of test_threads */
-    init(&bench, 2, 2);
+    init(&bench, 2, 1);
+    bench.space.ratio_step = MIST_RATIO_ONE / 2;
     bench.config.n_best = bench.search.n_best = 1;
     validate(&bench, &honest);
     limit = honest.plans[0].planned_bytes;
@@ -443,7 +446,8 @@ static void test_pessimism(void **state)
 
     if (getenv("MIST_BRIEF"))
         skip(); /* the searches of test_threads */
-    init(&bench, 2, 2);
+    init(&bench, 2, 1);
+    bench.space.ratio_step = MIST_RATIO_ONE / 2;
     bench.config.n_best = bench.search.n_best = 4;
     validate(&bench, &honest);
     limit = honest.plans[0].planned_bytes;
@@ -495,17 +499,86 @@ static void test_threads(void **state)
 
 /* -------------------------------------------------------------- every knob, one stage */
 
-/* The fastest of all configurations of one stage on a grid of ratios, priced one by one;
- * INFINITY: nothing fits. */
-static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t step)
+/* All configurations of one stage on a grid of ratios, priced by kind of stage. */
+struct priced {
+    double *time_s, *peak_bytes; /* [n] */
+    size_t n, time_capacity, peak_capacity;
+};
+
+enum { N_COLUMNS = 13, MOST_ROWS = 1 << 13 };
+
+/* Columns of a kind of stage with all of its knobs [MOST_ROWS] behind one another. */
+static size_t list_knobs(const struct bench *at, const struct mist_search_kind *kind,
+                         double *columns)
 {
     const struct mist_space *space = &at->space;
-    double best_s = INFINITY, row[13];
-    int n = MIST_RATIO_ONE / step + 1;
+    int32_t step = space->ratio_step, n_layers = space->model.n_layers;
+    int n = MIST_RATIO_ONE / step + 1, n_places = space->allows_host_updates ? 2 : 1;
+    size_t row = 0;
 
-    for (int32_t i = 0; i < space->n_cases; i++)
-        for (int32_t k = 0; k < space->cases[i].n_shapes; k++) {
-            const struct mist_space_case *of = &space->cases[i];
+    for (int c = 0; c <= n_layers; c++)
+        for (int z = 0; z < (kind->shape.dp > 1 ? 4 : 1); z++)
+            for (int way = 0; way < 2 * n_places * n * n * n * n; way++) {
+                int ratios = way / 2 % (n * n * n * n);
+                bool is_on_host = way / 2 >= n * n * n * n;
+                const double knobs[] = {n_layers, c, way % 2 * (n_layers - c), z,
+                                        is_on_host};
+                if (is_on_host && ratios / (n * n) % n == 0)
+                    continue;
+                assert_true(row < MOST_ROWS);
+                for (int k = 0; k < 5; k++)
+                    columns[(size_t)k * MOST_ROWS + row] = knobs[k];
+                for (int k = 0, rest = ratios; k < 4; k++, rest /= n)
+                    columns[(size_t)(5 + k) * MOST_ROWS + row] =
+                        rest % n * step / (double)MIST_RATIO_ONE;
+                row++;
+            }
+    return row;
+}
+
+static void price_knobs(const struct bench *at, const struct mist_search_kind *kind,
+                        struct priced *out)
+{
+    double *columns = malloc(N_COLUMNS * MOST_ROWS * sizeof *columns), *column[N_COLUMNS];
+
+    assert_non_null(columns);
+    for (size_t k = 0; k < N_COLUMNS; k++)
+        column[k] = columns + k * MOST_ROWS;
+    size_t n = list_knobs(at, kind, columns);
+    struct mist_search_block block = {
+        .n = n,
+        .n_layers = column[0],
+        .n_checkpointed = column[1],
+        .n_lean = column[2],
+        .zero = column[3],
+        .on_host = at->space.allows_host_updates ? column[4] : NULL,
+        .offload = {column[5], column[6], column[7], column[8]},
+        .t_s = column[9],
+        .d_s = column[10],
+        .peak_bytes = column[11],
+        .host_bytes = column[12],
+    };
+    must(mist_stage_price_block(at->price, kind, &block, &err), &err);
+    out->time_s =
+        mist_grow(out->time_s, &out->time_capacity, out->n + n, sizeof *out->time_s);
+    out->peak_bytes =
+        mist_grow(out->peak_bytes, &out->peak_capacity, out->n + n, sizeof *out->time_s);
+    assert_true(out->time_s && out->peak_bytes);
+    for (size_t i = 0; i < n; i++, out->n++) {
+        out->time_s[out->n] = (kind->n_micro_batches - 1) * block.t_s[i] + block.t_s[i] +
+                              fmax(block.d_s[i], 0);
+        out->peak_bytes[out->n] = ceil(block.peak_bytes[i]);
+    }
+    free(columns);
+}
+
+static struct priced price_all_knobs(const struct bench *at)
+{
+    struct priced out = {0};
+
+    for (int32_t i = 0; i < at->space.n_cases; i++)
+        for (int32_t k = 0; k < at->space.cases[i].n_shapes; k++) {
+            const struct mist_space_case *of = &at->space.cases[i];
             struct mist_search_kind kind = {
                 .role = MIST_SEARCH_ONLY,
                 .in_flight = 1,
@@ -513,43 +586,20 @@ static double find_fastest(const struct bench *at, int64_t limit_bytes, int32_t 
                 .micro_batch = of->samples / of->shapes[k].dp,
                 .shape = of->shapes[k],
             };
-            struct mist_search_block block = {
-                .n = 1,
-                .n_layers = &row[0],
-                .n_checkpointed = &row[1],
-                .n_lean = &row[12],
-                .zero = &row[2],
-                .offload = {&row[3], &row[4], &row[5], &row[6]},
-                .on_host = space->allows_host_updates ? &row[11] : NULL,
-                .t_s = &row[7],
-                .d_s = &row[8],
-                .peak_bytes = &row[9],
-                .host_bytes = &row[10],
-            };
-            row[0] = space->model.n_layers;
-            if (of->n_stages > 1)
-                continue;
-            for (int c = 0; c <= space->model.n_layers; c++)
-                for (int z = 0; z < (kind.shape.dp > 1 ? 4 : 1); z++)
-                    for (int way = 0; way < 4 * n * n * n * n; way++) {
-                        int o = way / 2;
-                        row[11] = o >= n * n * n * n;
-                        row[12] = way % 2 * (row[0] - c);
-                        row[1] = c;
-                        row[2] = z;
-                        for (int x = 0, rest = o; x < 4; x++, rest /= n)
-                            row[3 + x] = rest % n * step / (double)MIST_RATIO_ONE;
-                        if (row[11] > 0 && (row[5] == 0 || !block.on_host))
-                            continue;
-                        assert_int_equal(
-                            mist_stage_price_block(at->price, &kind, &block, &err),
-                            MIST_OK);
-                        double time_s = (kind.n_micro_batches - 1) * row[7] + row[7] +
-                                        fmax(row[8], 0);
-                        if (ceil(row[9]) <= (double)limit_bytes)
-                            best_s = fmin(best_s, time_s);
-                    }
+            if (of->n_stages == 1)
+                price_knobs(at, &kind, &out);
         }
+    return out;
+}
+
+/* INFINITY: nothing fits. */
+static double find_fastest(const struct priced *of, int64_t limit_bytes)
+{
+    double best_s = INFINITY;
+
+    for (size_t i = 0; i < of->n; i++)
+        if (of->peak_bytes[i] <= (double)limit_bytes)
+            best_s = fmin(best_s, of->time_s[i]);
     return best_s;
 }
 
@@ -566,9 +616,10 @@ static int check_all_knobs(void)
     for (int32_t i = 0; i < bench.space.n_cases; i++)
         if (bench.space.cases[i].n_stages > 1)
             bench.space.cases[i--] = bench.space.cases[--bench.space.n_cases];
+    struct priced priced = price_all_knobs(&bench);
     for (int64_t limit = 400000; limit > 20000; limit -= limit / 5) {
         struct mist_search_result result;
-        double fastest_s = find_fastest(&bench, limit, bench.space.ratio_step);
+        double fastest_s = find_fastest(&priced, limit);
         bench.search.limit_bytes = limit;
         assert_int_equal(mist_search_run(&bench.space, &bench.search, &result, &err),
                          MIST_OK);
@@ -585,6 +636,8 @@ static int check_all_knobs(void)
         mist_search_result_fini(&result);
     }
     assert_true(n_offloaded > 2);
+    free(priced.time_s);
+    free(priced.peak_bytes);
     fini(&bench);
     return n_on_host;
 }
