@@ -42,7 +42,7 @@ struct question {
     unsigned uses;
     int64_t limit_bytes;
     double least_s; /* no answer is faster by the closed form */
-    double hope_s;  /* the best answer to the question that this is a part of, by passes */
+    double hope_s; /* the best answer to the question that this is a part of, by passes */
     bool misses_nothing; /* that may fit; asked until nothing new comes */
     bool is_asked;
 };
