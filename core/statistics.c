@@ -35,8 +35,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Linear between neighbours, position frac * (n - 1). */
-static double quantile(const double *sorted, size_t n, double frac)
+double mist_quantile(const double *sorted, size_t n, double frac)
 {
     double position = frac * (double)(n - 1);
     size_t below = (size_t)position;
@@ -62,9 +61,9 @@ struct mist_estimate mist_estimate_make(double *values, size_t n)
     if (n == 0)
         return out;
     qsort(values, n, sizeof *values, compare);
-    double q1 = quantile(values, n, 0.25), q3 = quantile(values, n, 0.75);
+    double q1 = mist_quantile(values, n, 0.25), q3 = mist_quantile(values, n, 0.75);
     double reach = fence_ranges * (q3 - q1);
-    out.median = quantile(values, n, 0.5);
+    out.median = mist_quantile(values, n, 0.5);
     double low = fmin(q1 - reach, out.median * (1 - least_fence_frac));
     double high = fmax(q3 + reach, out.median * (1 + least_fence_frac));
     out.low = low;

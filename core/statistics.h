@@ -39,6 +39,10 @@ struct mist_estimate {
  * n 0. */
 struct mist_estimate mist_estimate_make(double *values, size_t n);
 
+/* The value below which a part of n >= 1 sorted ones lies, straight between neighbours: 0
+ * gives the first, 1 the last. */
+double mist_quantile(const double *sorted, size_t n, double frac);
+
 /*
  * One estimate from the same thing's estimates on n >= 1 ranks: every rank weighs the
  * same in the mean, the deviation is that of all runs together, the fences hold what any

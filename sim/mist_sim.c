@@ -154,7 +154,7 @@ static enum mist_status add_run(struct mist_sim_run *at,
     bool is_study = at->options.what_if.n > 0 && !(explanation && is_csv);
     struct mist_speed speed;
     enum mist_status status =
-        mist_speed_find(&at->plan, cluster, result->iteration_s, &speed, err);
+        mist_speed_find(&at->plan, cluster, at->loads, result->iteration_s, &speed, err);
 
     if (status != MIST_OK)
         return status;
@@ -163,7 +163,7 @@ static enum mist_status add_run(struct mist_sim_run *at,
     if (at->options.compare && is_csv)
         status = add_comparison(emit, at, result, err);
     if (!is_study || !is_csv)
-        mist_sim_report_add_result(emit, &at->plan, cluster, result, &speed,
+        mist_sim_report_add_result(emit, &at->plan, cluster, result, at->loads, &speed,
                                    at->kind != MIST_EMIT_TABLE ||
                                        at->options.common.is_verbose);
     if (is_study && status == MIST_OK)
@@ -316,13 +316,15 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
         options->replay.n == 1 && mist_recorded_is_timeline(options->replay.items[0]);
 
     if ((at->plan_path && !is_timeline) || mist_sim_job_is_given(&options->job) ||
-        options->cluster || options->sweep.n > 0 || options->finds_sensitivity ||
-        options->compare || options->chrome || options->explains || options->export ||
-        options->save_plan || options->common.output)
+        options->lengths || options->cluster || options->sweep.n > 0 ||
+        options->finds_sensitivity || options->compare || options->chrome ||
+        options->explains || options->export || options->save_plan ||
+        options->common.output)
         return mist_err_set(
             err, MIST_ERR_USAGE,
-            "--replay: a recording has no PLAN or job, --cluster, --sweep, "
-            "--sensitivity, --compare, --explain and no files to write; leave it out, "
+            "--replay: a recording has no PLAN or job, --cluster, --lengths, "
+            "--sweep, --sensitivity, --compare, --explain and no files to write; leave "
+            "it out, "
             "and "
             "put a pattern of files into quotes");
     if (is_timeline && !at->plan_path)
@@ -400,6 +402,9 @@ static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
     status = check_outputs(&at->options, err);
     if (status != MIST_OK)
         return status;
+    status = mist_sim_run_draw(at, err);
+    if (status != MIST_OK)
+        return status;
     mist_model_warn(&at->plan.model, at->plan.job.seq_len, &at->messages);
     if (at->options.common.is_dry_run)
         return dry_run(at, err);
@@ -426,6 +431,7 @@ int main(int argc, char **argv)
         at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
         at.plan_path = positionals.n > 0 ? positionals.items[0] : NULL;
         status = run(&at, &err);
+        mist_sim_run_fini(&at);
     }
     if (status != MIST_OK)
         mist_err_print(&err, mist_sim_tool.name, stderr);

@@ -3,6 +3,7 @@
 
 #include "core/embed.h"
 #include "sim/model/framework.h"
+#include "sim/replay/packing.h"
 
 #include <string.h>
 
@@ -90,9 +91,19 @@ static const struct mist_option option_table[] = {
         "timeline of PLAN: the causes of its time, and by --what-if what it would have "
         "taken",
         NULL, 0, 0, replay),
+    ROW("lengths", MIST_OPTION_STRING, "Replay", "LENGTHS",
+        "sequences are not all as long as samples: lognormal:median=N,sigma=X, or a file "
+        "of lengths in tokens, one a line or length,count, to draw from",
+        NULL, 0, 0, lengths),
+    MIST_OPTION_ROW_CHOICE(struct mist_sim_options, "packing", "Replay", "RULE",
+                           "how they fill samples; none: each is one; pad: each is as "
+                           "long as the longest of its micro-batch; first-fit, sorted: "
+                           "several make a sample, in order or the longest first",
+                           "none", mist_packing_names, packing),
     ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
-        "iterations in a row; the distance of the last two counts", "2", 1, 1000,
-        n_iterations),
+        "iterations in a row, of which the last counts, or with --lengths and --jitter "
+        "all but the first; usually 2, with --lengths 101",
+        NULL, 1, 1000, n_iterations),
     ROW("jitter", MIST_OPTION_DOUBLE, "Replay", "FRAC",
         "relative standard deviation of every task's time", "0", 0, 10, jitter_frac),
     ROW("threads", MIST_OPTION_INT64, "Replay", "N",
@@ -131,6 +142,7 @@ static const char *const examples[] = {
     "mist-sim plan.json --what-if link.all=2x,kernel.attention=1.5x",
     "mist-sim plan.json --sweep link.node=0.5x:1x:2x --csv",
     "mist-sim plan.json --sensitivity",
+    "mist-sim plan.json --lengths lognormal:median=600,sigma=1 --packing first-fit",
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
     "mist-sim plan.json --framework megatron --recompute selective",

@@ -12,11 +12,12 @@ struct mist_sim_options {
     struct mist_common_options common;
     struct mist_option_list what_if, sweep, replay;
     struct mist_sim_job_options job; /* without a plan */
-    const char *cluster, *compare, *chrome, *save_plan, *export;
+    const char *cluster, *compare, *chrome, *save_plan, *export, *lengths;
     int64_t n_iterations, n_threads;
     double jitter_frac;
     bool is_unfolded, lists_presets, lists_words, explains, finds_sensitivity;
     int framework, attention, recompute; /* choices; 0: what the plan says */
+    int packing;                         /* enum mist_packing */
 };
 
 extern const struct mist_tool mist_sim_tool;

@@ -3,6 +3,7 @@
 
 #include "sim/cost/cost_model.h" /* mist_cost_trace_dtype */
 #include "sim/model/framework.h"
+#include "sim/sim_uneven.h"
 #include "traces/preset_table.h"
 
 #include <math.h> /* fmax */
@@ -169,6 +170,7 @@ static void emit_needed_memory(struct mist_emit *emit, const struct mist_plan *p
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result,
+                                const struct mist_loads *loads,
                                 const struct mist_speed *speed, bool has_all)
 {
     const struct mist_job *job = &plan->job;
@@ -177,6 +179,9 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "error_s", "error bar, +-", result->error_s,
                      MIST_HUMAN_TIME_S);
+    mist_sim_uneven_add_iterations(emit, result);
+    if (loads)
+        mist_sim_uneven_add_loads(emit, loads);
     mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
                      result->extrapolated_frac, MIST_HUMAN_FRAC);
     mist_speed_emit(emit, speed, has_all);

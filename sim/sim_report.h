@@ -13,10 +13,11 @@
 #include "sim/replay/replay.h"
 #include "traces/trace_set.h"
 
-/* has_all: not only what one decides by. */
+/* loads: those of --lengths, NULL: none. has_all: not only what one decides by. */
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result,
+                                const struct mist_loads *loads,
                                 const struct mist_speed *speed, bool has_all);
 
 /* What a device needs for an arena: what the allocator of a framework holds beyond it, and

@@ -8,6 +8,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Without --lengths, and with it: the first does not count. */
+enum { USUAL_ITERATIONS = 2, DRAWN_ITERATIONS = 101 };
+
+enum mist_status mist_sim_run_draw(struct mist_sim_run *run, struct mist_err *err)
+{
+    struct mist_sim_options *options = &run->options;
+    struct mist_lengths lengths = {0};
+
+    if (options->n_iterations == 0)
+        options->n_iterations = options->lengths ? DRAWN_ITERATIONS : USUAL_ITERATIONS;
+    if (!options->lengths)
+        return options->packing == MIST_PACKING_NONE
+                   ? MIST_OK
+                   : mist_err_set(err, MIST_ERR_USAGE, "--packing needs --lengths");
+    enum mist_status status = mist_lengths_read(options->lengths, &lengths, err);
+    if (status != MIST_OK)
+        return status;
+    run->loads = malloc(sizeof *run->loads);
+    status = run->loads ? mist_loads_make(&run->plan, &lengths,
+                                          (enum mist_packing)options->packing,
+                                          (uint64_t)options->common.seed,
+                                          (int32_t)options->n_iterations, run->loads, err)
+                        : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    mist_lengths_fini(&lengths);
+    if (status != MIST_OK) {
+        free(run->loads);
+        run->loads = NULL;
+    }
+    return status;
+}
+
+void mist_sim_run_fini(struct mist_sim_run *run)
+{
+    if (run->loads)
+        mist_loads_fini(run->loads);
+    free(run->loads);
+    run->loads = NULL;
+}
+
 /* What of the trace set the plan can't use; the replays of a study say it once. */
 static void warn_of_traces(struct mist_sim_run *run, const struct mist_trace_set *traces)
 {
@@ -71,8 +110,8 @@ replay_plan(struct mist_sim_run *run, const struct mist_cost_model *model,
 }
 
 static struct mist_replay_options replay_options(const struct mist_sim_run *run,
-                                                 const double *rank_factor, bool is_study,
-                                                 bool explains)
+                                                 const struct mist_what_if *what_if,
+                                                 bool is_study, bool explains)
 {
     const struct mist_sim_options *options = &run->options;
     bool has_timeline =
@@ -81,15 +120,19 @@ static struct mist_replay_options replay_options(const struct mist_sim_run *run,
         .n_iterations = (int32_t)options->n_iterations,
         .folding = options->is_unfolded ? MIST_REPLAY_FOLD_NEVER : MIST_REPLAY_FOLD_AUTO,
         .threads = (int32_t)options->n_threads,
+        .loads = run->loads,
         .jitter_frac = options->jitter_frac,
         .seed = (uint64_t)options->common.seed,
         .skips_timeline = !has_timeline && !explains,
         .only_stages = !has_timeline,
     };
 
-    for (int32_t i = 0; i < mist_plan_n_ranks(&run->plan); i++)
-        if (rank_factor[i] != 1)
-            out.rank_factor = rank_factor;
+    for (int32_t i = 0; i < mist_plan_n_ranks(&run->plan); i++) {
+        if (what_if->rank_factor[i] != 1)
+            out.rank_factor = what_if->rank_factor;
+        if (what_if->link_factor[i] != 1)
+            out.link_factor = what_if->link_factor;
+    }
     return out;
 }
 
@@ -126,7 +169,7 @@ replay_edited(struct mist_sim_run *run, struct mist_what_if *what_if,
         status = mist_cost_model_new(what_if->traces, &model, err);
     if (status == MIST_OK) {
         struct mist_replay_options options =
-            replay_options(run, what_if->rank_factor, is_study, explanation != NULL);
+            replay_options(run, what_if, is_study, explanation != NULL);
         mist_cost_model_set_speeds(model, &what_if->speeds);
         *cluster = *mist_cost_model_cluster(model);
         status = replay_plan(run, model, &options, out, explanation, err);
@@ -142,21 +185,20 @@ enum mist_status mist_sim_replay(struct mist_sim_run *run, struct mist_sim_edits
                                  struct mist_err *err)
 {
     int n_ranks = mist_plan_n_ranks(&run->plan);
-    double *rank_factor = malloc((size_t)n_ranks * sizeof *rank_factor);
+    double *factors = malloc(2 * (size_t)n_ranks * sizeof *factors);
     struct mist_trace_set traces;
     struct mist_what_if what_if;
     enum mist_status status = mist_trace_set_open(&traces, run->cluster_path, err);
 
-    if (!rank_factor)
+    if (!factors)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK) {
         warn_of_traces(run, &traces);
-        mist_what_if_init(&what_if, &traces, run->plan.job.framework, rank_factor,
-                          n_ranks);
+        mist_what_if_init(&what_if, &traces, run->plan.job.framework, factors, n_ranks);
         status =
             replay_edited(run, &what_if, edits, is_study, cluster, out, explanation, err);
     }
     mist_trace_set_fini(&traces);
-    free(rank_factor);
+    free(factors);
     return status;
 }

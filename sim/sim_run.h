@@ -16,6 +16,7 @@ struct mist_sim_run {
     struct mist_messages messages;
     enum mist_emit_kind kind;
     struct mist_plan plan;
+    struct mist_loads *loads; /* owned; NULL: without --lengths */
     const char *plan_path;
     const char *cluster_path;
     bool has_warned;          /* of what of the trace set is of no use */
@@ -27,6 +28,14 @@ struct mist_sim_edits {
     int n;
     const char *const *items;
 };
+
+/* Says how many iterations there are where the options don't, and draws what --lengths
+ * fills them with. MIST_ERR_USAGE; errors of mist_lengths_read() and mist_loads_make(). */
+MIST_MUST_CHECK enum mist_status mist_sim_run_draw(struct mist_sim_run *run,
+                                                   struct mist_err *err);
+
+/* Frees what mist_sim_run_draw() made, if it did. */
+void mist_sim_run_fini(struct mist_sim_run *run);
 
 /*
  * Loads the trace set, edits it, and replays the plan on it.

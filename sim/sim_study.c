@@ -38,8 +38,8 @@ static enum mist_status take_result(const struct mist_sim_run *run,
                                     struct point *out, struct mist_err *err)
 {
     struct mist_speed speed;
-    enum mist_status status =
-        mist_speed_find(&run->plan, cluster, result->iteration_s, &speed, err);
+    enum mist_status status = mist_speed_find(&run->plan, cluster, run->loads,
+                                              result->iteration_s, &speed, err);
 
     if (status != MIST_OK)
         return status;

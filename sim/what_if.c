@@ -6,6 +6,7 @@
 #include "traces/preset.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static const struct {
     {"cluster.nodes", "number", "nodes that there are"},
     {"cluster.devices_per_node", "number", "devices of a node"},
     {"rank.N", "factor", "computation of one rank"},
+    {"rank.N.link", "factor", "messages to and from one rank"},
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 
@@ -87,7 +89,7 @@ bool mist_what_if_name(int i, const char **name, const char **takes, const char 
 
 static enum mist_status refuse_name(const struct edit *at)
 {
-    char list[400] = "";
+    char list[480] = "";
 
     for (int i = 0; i < N_NAMES; i++) {
         strcat(list, i == 0 ? "" : i == N_NAMES - 1 ? " and " : ", ");
@@ -480,19 +482,28 @@ static enum mist_status edit_interference(const struct edit *at,
     return MIST_OK;
 }
 
+/* rank: "N", or "N.link". */
 static enum mist_status edit_rank(const struct edit *at, const char *rank,
                                   struct mist_what_if *what_if)
 {
+    size_t n = strcspn(rank, ".");
+    bool is_link = strcmp(rank + n, ".link") == 0;
+    char number[32];
     int64_t i;
 
-    if (mist_parse_int64(rank, &i, NULL) != MIST_OK || i < 0 || i >= what_if->n_ranks)
+    if (rank[n] && !is_link)
+        return refuse_name(at);
+    snprintf(number, sizeof number, "%.*s", (int)n, rank);
+    if (n >= sizeof number || mist_parse_int64(number, &i, NULL) != MIST_OK || i < 0 ||
+        i >= what_if->n_ranks)
         return mist_err_set(at->err, MIST_ERR_USAGE,
                             "what-if %s: no such rank; the plan has ranks 0 to %d",
                             at->name, what_if->n_ranks - 1);
-    double speed = 1 / what_if->rank_factor[i];
+    double *factor = is_link ? &what_if->link_factor[i] : &what_if->rank_factor[i];
+    double speed = 1 / *factor;
     enum mist_status status = edit_speed(at, NO_UNIT, 1, &speed);
     if (status == MIST_OK)
-        what_if->rank_factor[i] = 1 / speed;
+        *factor = 1 / speed;
     return status;
 }
 
@@ -544,17 +555,17 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
 }
 
 void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *traces,
-                       enum mist_framework_name framework, double *rank_factor,
-                       int n_ranks)
+                       enum mist_framework_name framework, double *factors, int n_ranks)
 {
     *what_if = (struct mist_what_if){.traces = traces,
                                      .framework = *mist_framework_get(framework),
-                                     .rank_factor = rank_factor,
+                                     .rank_factor = factors,
+                                     .link_factor = factors + n_ranks,
                                      .n_ranks = n_ranks};
     mist_cost_speeds_init(&what_if->speeds);
     what_if->speeds.framework = &what_if->framework;
-    for (int i = 0; i < n_ranks; i++)
-        rank_factor[i] = 1;
+    for (int i = 0; i < 2 * n_ranks; i++)
+        factors[i] = 1;
 }
 
 enum mist_status mist_what_if_apply(struct mist_what_if *what_if, const char *edit,

@@ -23,14 +23,14 @@ struct mist_what_if {
     struct mist_trace_set *traces; /* borrowed */
     struct mist_framework framework;
     struct mist_cost_speeds speeds; /* points to it: don't copy or move */
-    double *rank_factor;            /* [n_ranks] of the time of computation; borrowed */
+    double *rank_factor;            /* [n_ranks] of the time of computation */
+    double *link_factor;            /* [n_ranks] of that of a rank's messages */
     int n_ranks;
 };
 
-/* Without edits; sets rank_factor to 1. */
+/* Without edits; sets factors [2 * n_ranks], borrowed, to 1. */
 void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *traces,
-                       enum mist_framework_name framework, double *rank_factor,
-                       int n_ranks);
+                       enum mist_framework_name framework, double *factors, int n_ranks);
 
 /*
  * Applies one edit "NAME=VALUE". MIST_OK; MIST_ERR_USAGE (unknown name, value out of

@@ -268,7 +268,7 @@ static enum mist_status emit_best(struct mist_emit *emit,
     const struct mist_prediction *predicted = &plan->predicted;
     char text[TEXT_BYTES];
     struct mist_speed speed;
-    enum mist_status status = mist_speed_find(plan, &report->traces->cluster,
+    enum mist_status status = mist_speed_find(plan, &report->traces->cluster, NULL,
                                               predicted->iteration_s, &speed, err);
 
     if (status != MIST_OK)

@@ -346,7 +346,7 @@ enum mist_status mist_tune_session_bill(const struct mist_tune_session *at,
                                         struct mist_speed *speed, struct mist_bill *bill,
                                         struct mist_err *err)
 {
-    enum mist_status status = mist_speed_find(plan, &at->traces.cluster,
+    enum mist_status status = mist_speed_find(plan, &at->traces.cluster, NULL,
                                               plan->predicted.iteration_s, speed, err);
 
     if (status == MIST_OK)

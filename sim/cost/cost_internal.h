@@ -108,6 +108,10 @@ mist_cost_framework_split(const struct mist_cost_model *model, const struct mist
                           enum mist_program_kind program, int32_t i_part,
                           struct mist_cost_split *out, struct mist_err *err);
 
+/* By how much computing on a stage takes longer than its rows say. */
+double mist_cost_skew_frac(const struct mist_cost_model *model,
+                           const struct mist_plan *plan, int32_t i_stage);
+
 /* Parameters that an optimizer step of ours would read and write as many bytes for. */
 int64_t mist_cost_framework_update_elements(const struct mist_cost_model *model,
                                             const struct mist_job *job,

@@ -187,6 +187,25 @@ mist_cost_split(const struct mist_cost_model *model, const struct mist_plan *pla
                 const struct mist_cost *cost, struct mist_cost_split *out,
                 struct mist_err *err);
 
+/* What of a task's price goes with the micro-batch that it works on: with its tokens, and
+ * with the sum of the squares of its sequences' lengths. The rest stays. */
+struct mist_cost_growth {
+    double tokens_s, squares_s;
+};
+
+/*
+ * Of every task of a schedule, growths[n_costs]. Attention goes with squares, the rest of
+ * forward and backward with tokens, and so do messages and copies of activations, as far as
+ * one of half the bytes is faster. What waits for the host of another framework stays. shapes:
+ * as below; costs: what the tasks cost.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_cost_find_growth(const struct mist_cost_model *model, const struct mist_plan *plan,
+                      const struct mist_schedule *schedule,
+                      const struct mist_group_shape *shapes,
+                      const struct mist_cost *costs, struct mist_cost_growth *growths,
+                      struct mist_err *err);
+
 /* mist_cost_schedule() for a rank that has the schedule of another one of its stage, with
  * the shapes[n_costs] of its groups; NULL: for the rank of the schedule. */
 MIST_MUST_CHECK enum mist_status

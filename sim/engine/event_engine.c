@@ -153,6 +153,14 @@ static bool is_last_iteration(const struct mist_event_engine *e,
     return device->iteration == e->graph->n_iterations - 1;
 }
 
+static bool is_counted(const struct mist_event_engine *e,
+                       const struct event_device *device)
+{
+    int32_t n = e->graph->n_counted > 1 ? e->graph->n_counted : 1;
+
+    return device->iteration >= e->graph->n_iterations - n;
+}
+
 /* The stream's step has ended; on to the next one. */
 static void end_step(struct mist_event_engine *e, int32_t i_stream)
 {
@@ -251,7 +259,7 @@ static void end_flow(struct mist_event_engine *e, int32_t i_flow)
         e->stream[streams[i]].flow = -1;
         device->busy &= (uint8_t) ~(1u << streams[i] % N_CH);
         touch_device(e, i_device);
-        if (is_last_iteration(e, device))
+        if (is_counted(e, device))
             count_use(e, i_device, streams[i] % N_CH);
         end_step(e, streams[i]);
     }

@@ -63,7 +63,8 @@ struct mist_event_device {
 /* Everything is borrowed. */
 struct mist_event_graph {
     int32_t n_programs, n_devices, n_groups;
-    int32_t n_iterations;                     /* >= 1 */
+    int32_t n_iterations; /* >= 1 */
+    int32_t n_counted;    /* the last ones, in which use of devices is counted; 0: 1 */
     const struct mist_event_program *program; /* [n_programs] */
     const struct mist_event_device *device;   /* [n_devices] */
     /* Optional. Multiplies the work of a task in one iteration; finite, >= 0. */
@@ -75,7 +76,7 @@ struct mist_event_graph {
     const void *context;
 };
 
-/* A device in the last iteration. */
+/* A device in the iterations counted, together. */
 struct mist_event_use {
     double busy_s[MIST_N_STREAMS]; /* the stream runs a task */
     double covered_s;              /* any does */

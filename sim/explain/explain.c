@@ -46,9 +46,8 @@ explain_stage(const struct mist_plan *plan, const struct mist_cost_model *model,
     status = costs ? mist_cost_schedule(model, plan, schedule, costs, err)
                    : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK)
-        status =
-            mist_explain_time(plan, model, schedule, costs, rows, replay->begin_s,
-                              replay->begin_s + replay->iteration_s, out->time_s, err);
+        status = mist_explain_time(plan, model, schedule, costs, rows, replay->begin_s,
+                                   replay->begin_s + replay->last_s, out->time_s, err);
     for (int k = 0; k < MIST_N_ARENAS && status == MIST_OK; k++)
         status = mist_explain_memory(plan, schedule, (enum mist_buffer_arena)k,
                                      &out->memory[k], err);
@@ -74,7 +73,7 @@ enum mist_status mist_explain(const struct mist_plan *plan,
                               struct mist_explanation *out, struct mist_err *err)
 {
     struct mist_explanation explanation = {
-        .iteration_s = replay->iteration_s,
+        .iteration_s = replay->last_s,
         .n_stages = plan->n_stages,
         .stages = calloc((size_t)plan->n_stages, sizeof *explanation.stages),
     };

@@ -168,10 +168,12 @@ struct mist_speed {
     double hardware_frac;         /* with recomputation */
 };
 
-/* MIST_OK or MIST_ERR_RANGE. */
+/* loads: of the iterations, whose padding is no work of the model; NULL: samples are full.
+ * MIST_OK or MIST_ERR_RANGE. */
 MIST_MUST_CHECK enum mist_status
 mist_speed_find(const struct mist_plan *plan, const struct mist_cluster *cluster,
-                double iteration_s, struct mist_speed *out, struct mist_err *err);
+                const struct mist_loads *loads, double iteration_s,
+                struct mist_speed *out, struct mist_err *err);
 
 /* Product FLOP that all ranks of a plan compute again in an iteration. */
 MIST_MUST_CHECK enum mist_status mist_recomputed_flop(const struct mist_plan *plan,

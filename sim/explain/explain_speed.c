@@ -56,22 +56,47 @@ enum mist_status mist_recomputed_flop(const struct mist_plan *plan, double *out,
     return MIST_OK;
 }
 
+/* FLOP of the model in an iteration. What a token of a long sequence takes beyond one that is
+ * alone is attention, which goes with squares of lengths. */
+static enum mist_status find_model_flop(const struct mist_plan *plan,
+                                        const struct mist_loads *loads, double *out,
+                                        struct mist_err *err)
+{
+    const struct mist_job *job = &plan->job;
+    double flop = 0, alone = 0;
+    enum mist_status status =
+        mist_model_flop_per_token(&plan->model, job->seq_len, &flop, err);
+
+    if (status == MIST_OK && loads)
+        status = mist_model_flop_per_token(&plan->model, 1, &alone, err);
+    if (status != MIST_OK)
+        return status;
+    *out = loads ? (alone * loads->packed.tokens +
+                    (flop - alone) * loads->packed.squares / job->seq_len) /
+                       loads->n_iterations
+                 : flop * ((double)job->global_batch * (double)job->seq_len);
+    return MIST_OK;
+}
+
 enum mist_status mist_speed_find(const struct mist_plan *plan,
-                                 const struct mist_cluster *cluster, double iteration_s,
+                                 const struct mist_cluster *cluster,
+                                 const struct mist_loads *loads, double iteration_s,
                                  struct mist_speed *out, struct mist_err *err)
 {
     const struct mist_job *job = &plan->job;
-    double tokens = (double)job->global_batch * (double)job->seq_len;
-    double n = mist_plan_n_ranks(plan), flop_per_token, again;
+    double tokens = loads ? loads->packed.tokens / loads->n_iterations
+                          : (double)job->global_batch * (double)job->seq_len;
+    double n = mist_plan_n_ranks(plan), flop, again;
     double peak = cluster->peak_flop_per_s[mist_cost_trace_dtype(job->dtype)];
-    enum mist_status status =
-        mist_model_flop_per_token(&plan->model, job->seq_len, &flop_per_token, err);
+    enum mist_status status = find_model_flop(plan, loads, &flop, err);
 
     if (status == MIST_OK)
         status = mist_recomputed_flop(plan, &again, err);
     if (status != MIST_OK)
         return status;
-    double model_s = flop_per_token * tokens / n / iteration_s;
+    if (loads)
+        again *= loads->mean.tokens;
+    double model_s = flop / n / iteration_s;
     *out = (struct mist_speed){
         .tokens_per_s = tokens / iteration_s,
         .tokens_per_s_per_device = tokens / iteration_s / n,

@@ -18,7 +18,8 @@ struct pricing {
     const struct mist_plan *plan;
     struct mist_group_shape *shapes; /* owned; of the lanes of the rank at hand */
     struct key *keys;                /* owned; [set->n_costs] */
-    size_t capacity, costs_capacity;
+    size_t capacity, costs_capacity, growths_capacity;
+    bool has_growths;
     struct mist_err *err;
 };
 
@@ -44,42 +45,78 @@ static size_t shapes_bytes(const struct pricing *at, const struct mist_rank *ran
     return (size_t)at->set->programs[rank->program].n_lanes * sizeof *at->shapes;
 }
 
+/* Prices of a schedule, and what of them goes with tokens; shapes: by cost. */
+static enum mist_status price_schedule(const struct pricing *at,
+                                       const struct mist_schedule *schedule,
+                                       const struct mist_group_shape *shapes,
+                                       struct mist_cost *costs,
+                                       struct mist_cost_growth *growths)
+{
+    enum mist_status status =
+        mist_cost_schedule_at(at->model, at->plan, schedule, shapes, costs, at->err);
+
+    return status == MIST_OK && at->has_growths
+               ? mist_cost_find_growth(at->model, at->plan, schedule, shapes, costs,
+                                       growths, at->err)
+               : status;
+}
+
+/* Room for one more rank's prices. */
+static bool grow(struct pricing *at)
+{
+    struct mist_rank_set *set = at->set;
+    size_t n = (size_t)set->n_costs + 1;
+    struct key *keys = mist_grow(at->keys, &at->capacity, n, sizeof *keys);
+    if (keys)
+        at->keys = keys;
+    struct mist_cost **costs =
+        mist_grow(set->costs, &at->costs_capacity, n, sizeof *costs);
+    if (costs)
+        set->costs = costs;
+    if (!at->has_growths)
+        return keys && costs;
+    struct mist_cost_growth **growths =
+        mist_grow(set->growths, &at->growths_capacity, n, sizeof *growths);
+    if (growths)
+        set->growths = growths;
+    return keys && costs && growths;
+}
+
 /* Appends prices of a rank that is like none before. */
 static enum mist_status price(struct pricing *at, const struct mist_rank *rank)
 {
     struct mist_rank_set *set = at->set;
     const struct mist_rank_program *program = &set->programs[rank->program];
     const struct mist_schedule *schedule = program->schedule;
-    size_t n = (size_t)set->n_costs, n_costs = (size_t)schedule->n_costs;
-    struct key *keys = mist_grow(at->keys, &at->capacity, n + 1, sizeof *keys);
-    if (keys)
-        at->keys = keys;
-    struct mist_cost **costs =
-        mist_grow(set->costs, &at->costs_capacity, n + 1, sizeof *costs);
-    if (costs)
-        set->costs = costs;
-    struct mist_cost *mine = calloc(n_costs + 1, sizeof *mine);
+    size_t n = (size_t)schedule->n_costs + 1;
+    struct mist_cost *costs = calloc(n, sizeof *costs);
+    struct mist_cost_growth *growths = calloc(at->has_growths ? n : 1, sizeof *growths);
     struct key key = {rank->program, malloc(shapes_bytes(at, rank) + 1)};
-    struct mist_group_shape *shapes = calloc(n_costs + 1, sizeof *shapes); /* by cost */
+    struct mist_group_shape *shapes = calloc(n, sizeof *shapes); /* by cost */
     enum mist_status status = MIST_OK;
 
-    if (!keys || !costs || !mine || !key.shapes || !shapes)
+    if (!grow(at) || !costs || !growths || !key.shapes || !shapes)
         status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; status == MIST_OK && i < schedule->n_tasks; i++)
         if (program->lane[i] >= 0)
             shapes[schedule->tasks[i].cost] = at->shapes[program->lane[i]];
     if (status == MIST_OK)
-        status =
-            mist_cost_schedule_at(at->model, at->plan, schedule, shapes, mine, at->err);
+        status = price_schedule(at, schedule, shapes, costs, growths);
     free(shapes);
+    if (status != MIST_OK || !at->has_growths) {
+        free(growths);
+        growths = NULL;
+    }
     if (status != MIST_OK) {
-        free(mine);
+        free(costs);
         free(key.shapes);
         return status;
     }
     memcpy(key.shapes, at->shapes, shapes_bytes(at, rank));
-    keys[n] = key;
-    costs[n] = mine;
+    at->keys[set->n_costs] = key;
+    set->costs[set->n_costs] = costs;
+    if (growths)
+        set->growths[set->n_costs] = growths;
     set->n_costs++;
     return MIST_OK;
 }
@@ -106,15 +143,22 @@ static enum mist_status price_all(struct pricing *at)
             status = price(at, rank);
         if (status == MIST_OK)
             rank->costs = set->costs[i];
+        if (status == MIST_OK && at->has_growths)
+            rank->growths = set->growths[i];
     }
     return status;
 }
 
 enum mist_status mist_rank_set_price(struct mist_rank_set *ranks,
                                      const struct mist_cost_model *model,
-                                     const struct mist_plan *plan, struct mist_err *err)
+                                     const struct mist_plan *plan, bool has_growths,
+                                     struct mist_err *err)
 {
-    struct pricing at = {.set = ranks, .model = model, .plan = plan, .err = err};
+    struct pricing at = {.set = ranks,
+                         .model = model,
+                         .plan = plan,
+                         .has_growths = has_growths,
+                         .err = err};
     int32_t n_lanes = 0; /* at most */
 
     for (int32_t i = 0; i < ranks->n_programs; i++)

@@ -385,7 +385,10 @@ void mist_rank_set_fini(struct mist_rank_set *ranks)
     }
     for (int32_t i = 0; i < ranks->n_costs; i++)
         free(ranks->costs[i]);
+    for (int32_t i = 0; ranks->growths && i < ranks->n_costs; i++)
+        free(ranks->growths[i]);
     free(ranks->costs);
+    free(ranks->growths);
     free(ranks->programs);
     free(ranks->ranks);
     free(ranks->peers);

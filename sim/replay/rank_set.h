@@ -19,6 +19,7 @@
 #include "sim/replay/replay_size.h"
 #include "sim/schedule/schedule.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What tasks of a program that meet the same others have in common. */
@@ -37,9 +38,11 @@ struct mist_rank_program {
 };
 
 struct mist_rank {
-    int32_t rank, program;         /* stage and mesh: of the schedule */
-    int32_t *peer;                 /* [n_lanes] rank at the other end; -1 none */
-    const struct mist_cost *costs; /* [n_costs]; NULL: not priced */
+    int32_t rank, program;                  /* stage and mesh: of the schedule */
+    int32_t *peer;                          /* [n_lanes] rank at the other end; -1 none */
+    const struct mist_cost *costs;          /* [n_costs]; NULL: not priced */
+    const struct mist_cost_growth *growths; /* [n_costs]; NULL: forward and backward go
+                                               with tokens, nothing else does */
 };
 
 struct mist_rank_set {
@@ -49,6 +52,7 @@ struct mist_rank_set {
     struct mist_rank_program *programs; /* owned; [n_programs] */
     int32_t *peers;                     /* owned; of all ranks */
     struct mist_cost **costs;           /* owned; [n_costs] prices that ranks share */
+    struct mist_cost_growth **growths;  /* owned; [n_costs]; NULL: not asked for */
     int32_t n_costs;
 };
 
@@ -78,11 +82,11 @@ mist_rank_set_borrow(const struct mist_schedule *const *schedules,
                      const struct mist_cost *const *costs, int32_t n_ranks,
                      struct mist_rank_set *out, struct mist_err *err);
 
-/* Sets the costs of all ranks. MIST_ERR_INPUT (no price), MIST_ERR_MEMORY. */
-MIST_MUST_CHECK enum mist_status mist_rank_set_price(struct mist_rank_set *ranks,
-                                                     const struct mist_cost_model *model,
-                                                     const struct mist_plan *plan,
-                                                     struct mist_err *err);
+/* Sets the costs of all ranks, and their growths if has_growths. MIST_ERR_INPUT (no price),
+ * MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_rank_set_price(struct mist_rank_set *ranks, const struct mist_cost_model *model,
+                    const struct mist_plan *plan, bool has_growths, struct mist_err *err);
 
 void mist_rank_set_fini(struct mist_rank_set *ranks);
 

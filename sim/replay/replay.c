@@ -16,10 +16,12 @@
 struct work {
     int32_t program;
     const struct mist_cost *costs;
-    double rank_factor;
-    int32_t i_dp;   /* where micro-batches differ between data-parallel ranks; else 0 */
-    double *work_s; /* [n_tasks] */
-    double busy_s;  /* undisturbed computation of one iteration */
+    const struct mist_cost_growth *growths; /* NULL: not known */
+    double rank_factor, link_factor;
+    int32_t i_dp;    /* where micro-batches differ between data-parallel ranks; else 0 */
+    bool is_of_part; /* of options->part, but for its micro-batch */
+    double *work_s;  /* [n_tasks] */
+    double busy_s;   /* undisturbed computation of one iteration */
 };
 
 /* One replay from linked graph to result. */
@@ -35,6 +37,7 @@ struct run {
     struct mist_event_result events;
     struct work *works; /* owned; [n_works] */
     int32_t n_works;
+    int32_t *i_work; /* [n_ranks] */
     int32_t busiest; /* rank index with the most undisturbed computation */
     int32_t busiest_of[MIST_MAX_STAGES]; /* the same of each stage */
     int64_t *recorded; /* [n_ranks] place of its tasks in the times of events; -1: none */
@@ -43,43 +46,32 @@ struct run {
 
 /* ------------------------------------------------------------------------- durations */
 
-/* Mean of a micro-batch's factors over the lanes of a rank. */
-static double lane_factor(const struct run *at, const struct work *work,
-                          const double *factors, int32_t micro_batch)
+static bool is_even(const struct run *at, const struct work *work,
+                    const struct mist_task *task, enum mist_cause cause)
 {
-    int32_t n = mist_replay_n_lanes(at->options), n_mine = n;
+    const struct mist_replay_part *part = at->options->part;
+    bool is_meant = part && work->is_of_part && (part->causes >> cause & 1) &&
+                    (part->micro_batch < 0 || part->micro_batch == task->micro_batch);
 
-    if (!factors || micro_batch < 0)
-        return 1;
-    const double *mine = factors + (size_t)micro_batch * (size_t)n;
-    if (n > 1) {
-        int32_t i_stage = at->set->programs[work->program].schedule->i_stage;
-        n_mine = n / at->plan->stages[i_stage].dp;
-        mine += (size_t)work->i_dp * (size_t)n_mine;
-    }
-    double sum = 0;
-    for (int32_t i = 0; i < n_mine; i++)
-        sum += mine[i];
-    return sum / n_mine;
+    return part && is_meant != at->options->evens_others;
 }
 
+static bool is_message(const struct mist_task *task)
+{
+    return mist_stream_channel(task->stream) == MIST_STREAM_GPU_GPU;
+}
+
+/* In every iteration, loads and jitter apart. */
 static double task_work_s(const struct run *at, const struct work *work,
                           const struct mist_task *task)
 {
-    const struct mist_replay_options *options = at->options;
     double time_s = work->costs[task->cost].time_s;
 
-    if (task->stream != MIST_STREAM_COMPUTE)
-        return time_s;
-    if (options->rank_factor)
-        time_s *= work->rank_factor;
-    if (task->kind == MIST_TASK_FORWARD || task->kind == MIST_TASK_RECOMPUTE)
-        return time_s * lane_factor(at, work, options->forward_factor, task->micro_batch);
-    if (task->kind == MIST_TASK_BACKWARD || task->kind == MIST_TASK_BACKWARD_INPUT ||
-        task->kind == MIST_TASK_BACKWARD_WEIGHT)
-        return time_s *
-               lane_factor(at, work, options->backward_factor, task->micro_batch);
-    return time_s; /* over parameters, whatever the tokens */
+    if (task->stream == MIST_STREAM_COMPUTE && !is_even(at, work, task, MIST_CAUSE_RANKS))
+        return time_s * work->rank_factor;
+    if (is_message(task) && !is_even(at, work, task, MIST_CAUSE_LINKS))
+        return time_s * work->link_factor;
+    return time_s;
 }
 
 static enum mist_status make_work(struct run *at, struct work *work)
@@ -101,7 +93,48 @@ static enum mist_status make_work(struct run *at, struct work *work)
 static bool is_same_work(const struct work *a, const struct work *b)
 {
     return a->program == b->program && a->costs == b->costs &&
-           a->rank_factor == b->rank_factor && a->i_dp == b->i_dp;
+           a->rank_factor == b->rank_factor && a->link_factor == b->link_factor &&
+           a->i_dp == b->i_dp && a->is_of_part == b->is_of_part;
+}
+
+/* What a rank's work depends on. */
+static struct work describe_work(const struct run *at, int32_t i_rank)
+{
+    const struct mist_rank *rank = &at->set->ranks[i_rank];
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, i_rank);
+    const struct mist_replay_options *options = at->options;
+    const struct mist_replay_part *part = options->part;
+
+    return (struct work){
+        .program = rank->program,
+        .costs = rank->costs,
+        .growths = rank->growths,
+        .rank_factor = options->rank_factor ? options->rank_factor[rank->rank] : 1,
+        .link_factor = options->link_factor ? options->link_factor[rank->rank] : 1,
+        .i_dp = options->loads
+                    ? mist_rank_mesh_at(&schedule->mesh, MIST_AXIS_DP, rank->rank)
+                    : 0,
+        .is_of_part = part && (part->i_stage < 0 || part->i_stage == schedule->i_stage) &&
+                      (part->rank < 0 || part->rank == rank->rank),
+    };
+}
+
+/* Index of a rank's work among those from first on, which may be new; -1: no memory. */
+static int32_t find_work(struct run *at, int32_t i_rank, int32_t first, size_t *capacity)
+{
+    struct work work = describe_work(at, i_rank);
+
+    for (int32_t i = first; i < at->n_works; i++)
+        if (is_same_work(&at->works[i], &work))
+            return i;
+    struct work *grown =
+        mist_grow(at->works, capacity, (size_t)at->n_works + 1, sizeof *grown);
+    if (grown)
+        at->works = grown;
+    if (!grown || make_work(at, &work) != MIST_OK)
+        return -1;
+    at->works[at->n_works] = work;
+    return at->n_works++;
 }
 
 /* The devices, with work that ranks of a stage share where it is the same. */
@@ -115,30 +148,14 @@ static enum mist_status make_devices(struct run *at,
     for (int32_t r = 0; r < at->set->n_ranks; r++) {
         const struct mist_rank *rank = &at->set->ranks[r];
         const struct mist_replay_options *options = at->options;
-        struct work work = {
-            .program = rank->program,
-            .costs = rank->costs,
-            .rank_factor = options->rank_factor ? options->rank_factor[rank->rank] : 1,
-            .i_dp = mist_replay_n_lanes(options) > 1
-                        ? mist_rank_mesh_at(&mist_rank_schedule(at->set, r)->mesh,
-                                            MIST_AXIS_DP, rank->rank)
-                        : 0,
-        };
         bool is_first = mist_rank_schedule(at->set, r)->i_stage != i_stage;
         if (is_first)
             first = at->n_works;
         i_stage = mist_rank_schedule(at->set, r)->i_stage;
-        int32_t i = first;
-        while (i < at->n_works && !is_same_work(&at->works[i], &work))
-            i++;
-        if (i == at->n_works) {
-            struct work *grown =
-                mist_grow(at->works, &capacity, (size_t)i + 1, sizeof *grown);
-            if (!grown || make_work(at, &work) != MIST_OK)
-                return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-            at->works = grown;
-            at->works[at->n_works++] = work;
-        }
+        int32_t i = find_work(at, r, first, &capacity);
+        if (i < 0)
+            return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        at->i_work[r] = i;
         at->devices[r] = (struct mist_event_device){
             .program = rank->program,
             .work_s = at->works[i].work_s,
@@ -158,10 +175,34 @@ static enum mist_status make_devices(struct run *at,
     return MIST_OK;
 }
 
-/* One factor for all who meet, drawn anew in every iteration. */
-static double jitter(const void *context, int32_t i_rank, int32_t task, int32_t iteration)
+/* What a micro-batch's load makes of a task's work. */
+static double load_factor(const struct run *at, const struct work *work,
+                          const struct mist_task *task, int32_t iteration)
 {
-    const struct run *at = context;
+    const struct mist_loads *loads = at->options->loads;
+    double time_s = work->costs[task->cost].time_s;
+    bool is_program = mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM;
+    struct mist_cost_growth growth = {is_program ? time_s : 0, 0};
+
+    if (!loads || task->micro_batch < 0 || time_s <= 0)
+        return 1;
+    if (work->growths)
+        growth = work->growths[task->cost];
+    int32_t i_stage = at->set->programs[work->program].schedule->i_stage;
+    int32_t n = at->plan->stages[i_stage].micro_batch;
+    struct mist_load load =
+        is_even(at, work, task, MIST_CAUSE_LENGTHS)
+            ? loads->mean
+            : mist_loads_of(loads, iteration, task->micro_batch, work->i_dp * n, n);
+    return fmax(0, 1 + (growth.tokens_s * (load.tokens - 1) +
+                        growth.squares_s * (load.squares - 1)) /
+                           time_s);
+}
+
+/* One factor for all who meet, drawn anew in every iteration. */
+static double jitter(const struct run *at, int32_t i_rank, int32_t task,
+                     int32_t iteration)
+{
     const struct mist_replay_graph *graph = &at->graph;
     int64_t meeting = mist_replay_graph_meeting(graph, i_rank, task);
     int64_t number =
@@ -171,6 +212,19 @@ static double jitter(const void *context, int32_t i_rank, int32_t task, int32_t 
         mist_random_normal_at(at->options->seed, meeting >= 0, (uint64_t)number);
 
     return fmax(0, 1 + at->options->jitter_frac * normal);
+}
+
+static double uneven_factor(const void *context, int32_t i_rank, int32_t i_task,
+                            int32_t iteration)
+{
+    const struct run *at = context;
+    const struct work *work = &at->works[at->i_work[i_rank]];
+    const struct mist_task *task = &mist_rank_schedule(at->set, i_rank)->tasks[i_task];
+    double factor = load_factor(at, work, task, iteration);
+
+    return at->options->jitter_frac > 0 && !is_even(at, work, task, MIST_CAUSE_JITTER)
+               ? factor * jitter(at, i_rank, i_task, iteration)
+               : factor;
 }
 
 static void name_task(const void *context, int32_t i_rank, int32_t task, char *text,
@@ -191,15 +245,16 @@ static enum mist_status run_events(struct run *at,
         .n_devices = at->set->n_ranks,
         .n_groups = at->graph.n_groups,
         .n_iterations = mist_replay_n_iterations(at->options),
+        .n_counted = mist_replay_n_counted(at->options),
         .program = at->graph.programs,
         .device = at->devices,
-        .factor = at->options->jitter_frac > 0 ? jitter : NULL,
+        .factor = mist_replay_is_uneven(at->options) ? uneven_factor : NULL,
         .name_task = name_task,
         .context = at,
     };
     enum mist_status status = MIST_OK;
 
-    if (events.factor)
+    if (at->options->jitter_frac > 0)
         status = mist_replay_graph_number(&at->graph, &at->arena, at->err);
     if (status == MIST_OK)
         status = make_devices(at, interference);
@@ -266,6 +321,17 @@ static enum mist_status find_shared(const struct run *at, int32_t i_rank, double
     return MIST_OK;
 }
 
+/* How far the mean of so few uneven iterations may be from that of all: its deviation. */
+static double sampling_s(const struct mist_replay_result *result)
+{
+    double squares = 0, n = result->n_iterations;
+
+    for (int32_t i = 0; i < result->n_iterations; i++)
+        squares += (result->iterations_s[i] - result->iteration_s) *
+                   (result->iterations_s[i] - result->iteration_s);
+    return n > 1 ? sqrt(squares / (n - 1) / n) : 0;
+}
+
 /* Half width and extrapolated share, from what the busiest rank does. */
 static enum mist_status find_error(const struct run *at, struct mist_replay_result *out)
 {
@@ -299,21 +365,23 @@ static enum mist_status find_error(const struct run *at, struct mist_replay_resu
     out->error_s = 2 * hypot(preset_s, hypot(hypot(statistical_s, drift_s),
                                              hypot(mixing_s, missed_s)));
     out->error_s = fmax(out->error_s, at->doubt->least_frac * out->iteration_s);
+    out->error_s = hypot(out->error_s, 2 * sampling_s(out));
     out->extrapolated_frac = sum.extrapolated_s * share;
     return MIST_OK;
 }
 
-/* What one rank did in the last iteration; its memory is its program's. */
+/* What one rank did in an iteration; its memory is its program's. */
 static void describe_rank(const struct run *at, int32_t i_rank, double iteration_s,
                           struct mist_replay_stage *out)
 {
     const struct mist_event_use *use = &at->events.use[i_rank];
+    double n = mist_replay_n_counted(at->options);
 
     *out = (struct mist_replay_stage){
         .rank = at->set->ranks[i_rank].rank,
-        .compute_s = use->busy_s[MIST_STREAM_COMPUTE],
+        .compute_s = use->busy_s[MIST_STREAM_COMPUTE] / n,
     };
-    out->exposed_s = fmax(0, use->covered_s - out->compute_s);
+    out->exposed_s = fmax(0, use->covered_s / n - out->compute_s);
     out->bubble_s = fmax(0, iteration_s - out->compute_s - out->exposed_s);
 }
 
@@ -424,10 +492,38 @@ static enum mist_status describe_stages(const struct run *at,
     return status;
 }
 
-static enum mist_status describe(const struct run *at, struct mist_replay_result *out)
+static int compare_times(const void *a_, const void *b_)
+{
+    double a = *(const double *)a_, b = *(const double *)b_;
+
+    return (a > b) - (a < b);
+}
+
+/* The iterations that count, and their mean. */
+static enum mist_status find_iterations(const struct run *at,
+                                        struct mist_replay_result *out)
 {
     int32_t n = mist_replay_n_iterations(at->options);
+    const double *end_s = at->events.iteration_end_s;
 
+    out->n_iterations = mist_replay_n_counted(at->options);
+    out->iterations_s = calloc((size_t)out->n_iterations, sizeof *out->iterations_s);
+    if (!out->iterations_s)
+        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < out->n_iterations; i++) {
+        int32_t k = n - out->n_iterations + i;
+        out->iterations_s[i] = end_s[k] - (k > 0 ? end_s[k - 1] : 0);
+        out->iteration_s += out->iterations_s[i];
+    }
+    out->iteration_s /= out->n_iterations;
+    out->last_s = out->iterations_s[out->n_iterations - 1];
+    qsort(out->iterations_s, (size_t)out->n_iterations, sizeof *out->iterations_s,
+          compare_times);
+    return MIST_OK;
+}
+
+static enum mist_status describe(const struct run *at, struct mist_replay_result *out)
+{
     out->n_tasks = at->events.n_tasks;
     out->n_stages = at->plan->n_stages;
     out->stages = calloc((size_t)out->n_stages, sizeof *out->stages);
@@ -435,15 +531,16 @@ static enum mist_status describe(const struct run *at, struct mist_replay_result
         return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < out->n_stages; i++)
         out->stages[i].rank = -1;
-    const double *end_s = at->events.iteration_end_s;
-    out->iteration_s = end_s[n - 1] - (n > 1 ? end_s[n - 2] : 0);
-    enum mist_status status = find_error(at, out);
+    enum mist_status status = find_iterations(at, out);
+    if (status == MIST_OK)
+        status = find_error(at, out);
     if (status == MIST_OK)
         status = describe_stages(at, out);
     if (status != MIST_OK || at->options->skips_timeline)
         return status;
     double origin_s = first_start_s(at);
-    out->begin_s = (n > 1 ? end_s[n - 2] : 0) - origin_s;
+    int32_t n = mist_replay_n_iterations(at->options);
+    out->begin_s = (n > 1 ? at->events.iteration_end_s[n - 2] : 0) - origin_s;
     return add_timeline(at, origin_s, &out->timeline);
 }
 
@@ -451,6 +548,7 @@ void mist_replay_result_fini(struct mist_replay_result *result)
 {
     mist_timeline_fini(&result->timeline);
     free(result->stages);
+    free(result->iterations_s);
     *result = (struct mist_replay_result){0};
 }
 
@@ -485,7 +583,8 @@ enum mist_status mist_replay_run_ranks(const struct mist_plan *plan,
         goto out;
     at.devices = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.devices);
     at.recorded = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.recorded);
-    status = at.devices && at.recorded
+    at.i_work = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.i_work);
+    status = at.devices && at.recorded && at.i_work
                  ? run_events(&at, interference)
                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status == MIST_OK)

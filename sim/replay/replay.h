@@ -5,7 +5,8 @@
  * graph and run by the event engine for a few iterations in a row; nothing of the next
  * iteration starts on a rank before everything of this one has ended there. The time of
  * an iteration is the distance of the ends of the last two, so that what one iteration
- * hides in the empty places of its neighbour counts as hidden.
+ * hides in the empty places of its neighbour counts as hidden. Iterations are uneven if
+ * loads or jitter make them differ; then each but the first counts.
  *
  * Folding: while nothing makes the ranks of a stage differ, rank i_dp = 0, i_tp = 0 of
  * each stage stands for all of them. That needs equal data-parallel and tensor-parallel
@@ -47,6 +48,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/model/catalog.h"
 #include "sim/plan/plan.h"
+#include "sim/replay/packing.h"
 #include "sim/schedule/schedule.h"
 #include "traces/timeline.h"
 
@@ -59,20 +61,34 @@ enum mist_replay_folding {
     MIST_REPLAY_FOLD_ALWAYS, /* MIST_ERR_INPUT when the ranks of a stage differ */
 };
 
-/* Zero-initialised: the defaults. Factors multiply times of computation: 1.3 is 30 %
- * slower. */
+/* Why work of one kind takes longer in one place than in another. */
+enum mist_cause {
+    MIST_CAUSE_LENGTHS, /* micro-batches have other tokens */
+    MIST_CAUSE_RANKS,   /* ranks compute at other speeds */
+    MIST_CAUSE_LINKS,   /* ranks send and receive at other speeds */
+    MIST_CAUSE_JITTER,
+    MIST_N_CAUSES
+};
+
+/* Some of the work: that of a stage, rank or micro-batch, each -1: of all. */
+struct mist_replay_part {
+    unsigned causes; /* bits 1 << enum mist_cause */
+    int32_t i_stage, rank, micro_batch;
+};
+
+/* Zero-initialised: the defaults. Factors multiply times: 1.3 is 30 % slower. */
 struct mist_replay_options {
     int32_t n_iterations; /* 0: 2 */
     enum mist_replay_folding folding;
-    int32_t threads;               /* host threads per device; 0: a GPU computes */
-    const double *rank_factor;     /* [ranks of the plan] stragglers; NULL: all 1 */
-    const double *forward_factor;  /* [n_micro_batches][n_lanes] of forward and
-                                     recomputation, in every stage; NULL: all 1 */
-    const double *backward_factor; /* the same of backward */
-    int32_t n_lanes; /* parts of equal size into which the samples of a micro-batch of the
-                        whole plan are cut, each with its own factor; a rank's factor is
-                        the mean over the lanes it computes. Every dp must divide it. 0:
-                        1, and then any dp will do: all ranks have the same factor */
+    int32_t threads;                /* host threads per device; 0: a GPU computes */
+    const double *rank_factor;      /* [ranks of the plan] of computation; NULL: all 1 */
+    const double *link_factor;      /* [ranks of the plan] of messages that the rank takes
+                                      part in; NULL: all 1 */
+    const struct mist_loads *loads; /* of as many iterations; NULL: samples are full */
+    /* What is to be even: samples hold the mean of all loads, ranks and links are as fast as
+     * priced, nothing jitters. NULL: nothing is. */
+    const struct mist_replay_part *part;
+    bool evens_others;   /* all but the part is even, not the part */
     double jitter_frac;  /* standard deviation of every task's time, relative; 0: none */
     uint64_t seed;       /* of the jitter */
     bool skips_timeline; /* true: result->timeline stays empty */
@@ -82,7 +98,7 @@ struct mist_replay_options {
     bool only_stages; /* it has one rank of each stage, that with the most computation */
 };
 
-/* One stage in the last iteration: its rank with the largest compute_s. */
+/* One stage in the iterations counted, their mean: its rank with the largest compute_s. */
 struct mist_replay_stage {
     int32_t rank;
     double compute_s; /* compute stream running, slowed down as it was */
@@ -93,8 +109,10 @@ struct mist_replay_stage {
 };
 
 struct mist_replay_result {
-    double iteration_s;
-    double error_s; /* half width of the error bar */
+    double iteration_s;   /* of uneven iterations the mean; else that of the last */
+    double *iterations_s; /* owned; [n_iterations] that count, ascending */
+    int32_t n_iterations; /* uneven: all but the first, if there are more; else 1 */
+    double error_s;       /* half width of the error bar */
     double extrapolated_frac;
     struct mist_cost prices[MIST_N_TASK_KINDS]; /* what an iteration of the busiest rank
                                                    rests on: sums over its tasks */
@@ -103,6 +121,7 @@ struct mist_replay_result {
     struct mist_replay_stage *stages; /* owned; [n_stages] */
     struct mist_timeline timeline; /* owned; last iteration, ranks as in the plan (folded:
                                       representatives only), 0 = its earliest start */
+    double last_s;                 /* of the iteration that the timeline has */
     double begin_s;  /* in the timeline's time: the end of the iteration before */
     int64_t n_tasks; /* replayed, all iterations */
 };

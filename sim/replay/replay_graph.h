@@ -24,9 +24,18 @@ static inline int32_t mist_replay_n_iterations(const struct mist_replay_options 
     return options->n_iterations ? options->n_iterations : 2;
 }
 
-static inline int32_t mist_replay_n_lanes(const struct mist_replay_options *options)
+/* Whether iterations differ from one another. */
+static inline bool mist_replay_is_uneven(const struct mist_replay_options *options)
 {
-    return options->n_lanes > 1 ? options->n_lanes : 1;
+    return options->loads || options->jitter_frac > 0;
+}
+
+/* Iterations that the result is of. */
+static inline int32_t mist_replay_n_counted(const struct mist_replay_options *options)
+{
+    int32_t n = mist_replay_n_iterations(options);
+
+    return mist_replay_is_uneven(options) && n > 1 ? n - 1 : 1;
 }
 
 /* MIST_OK, or MIST_ERR_INPUT: what is out of range or does not fit the plan. */

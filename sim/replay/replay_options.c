@@ -20,14 +20,12 @@ enum mist_status mist_replay_check_options(const struct mist_plan *plan,
                                            const struct mist_replay_options *options,
                                            struct mist_err *err)
 {
-    int64_t n = (int64_t)plan->n_micro_batches * mist_replay_n_lanes(options);
-    enum mist_status status =
-        check_factors(options->rank_factor, mist_plan_n_ranks(plan), "rank", err);
+    const struct mist_loads *loads = options->loads;
+    int32_t n_ranks = mist_plan_n_ranks(plan);
+    enum mist_status status = check_factors(options->rank_factor, n_ranks, "rank", err);
 
     if (status == MIST_OK)
-        status = check_factors(options->forward_factor, n, "forward", err);
-    if (status == MIST_OK)
-        status = check_factors(options->backward_factor, n, "backward", err);
+        status = check_factors(options->link_factor, n_ranks, "link", err);
     if (status != MIST_OK)
         return status;
     if (options->n_iterations < 0 || options->n_iterations > MAX_ITERATIONS)
@@ -36,14 +34,10 @@ enum mist_status mist_replay_check_options(const struct mist_plan *plan,
     if (!(options->jitter_frac >= 0 && options->jitter_frac <= 1))
         return mist_err_set(err, MIST_ERR_INPUT, "jitter is %g, must be 0 to 1",
                             options->jitter_frac);
-    for (int32_t i = 0; i < plan->n_stages; i++)
-        if (mist_replay_n_lanes(options) > 1 &&
-            mist_replay_n_lanes(options) % plan->stages[i].dp != 0)
-            return mist_err_set(err, MIST_ERR_INPUT,
-                                "stage %d: dp %d does not divide the %d lanes of the "
-                                "micro-batch factors",
-                                (int)i, (int)plan->stages[i].dp,
-                                (int)mist_replay_n_lanes(options));
+    if (loads && (loads->n_iterations != mist_replay_n_iterations(options) ||
+                  loads->n_micro_batches != plan->n_micro_batches ||
+                  loads->n_samples != plan->stages[0].micro_batch * plan->stages[0].dp))
+        return mist_err_set(err, MIST_ERR_INPUT, "the loads are those of another replay");
     return MIST_OK;
 }
 
@@ -59,10 +53,9 @@ static const char *why_not_folded(const struct mist_plan *plan,
             stage->is_sequence_parallel != first->is_sequence_parallel)
             return "stages have different dp, tp or sequence parallelism";
     }
-    if (options->rank_factor)
+    if (options->rank_factor || options->link_factor)
         return "ranks have factors";
-    if ((options->forward_factor || options->backward_factor) &&
-        mist_replay_n_lanes(options) > 1)
+    if (options->loads && first->dp > 1)
         return "micro-batches differ between data-parallel ranks";
     return options->jitter_frac > 0 ? "there is jitter" : NULL;
 }
@@ -88,9 +81,10 @@ enum mist_status mist_replay_find_work(const struct mist_plan *plan,
         .limit_bytes = options->limit_bytes,
         .why_all = obstacle,
     };
-    for (int32_t r = 0; options->rank_factor && r < mist_plan_n_ranks(plan); r++)
-        out->n_unlike += options->rank_factor[r] != 1;
-    for (int32_t i = 0; mist_replay_n_lanes(options) > 1 && i < plan->n_stages; i++)
+    for (int32_t i = 0; options->loads && i < plan->n_stages; i++)
         out->n_unlike += plan->stages[i].dp;
+    for (int32_t r = 0; r < mist_plan_n_ranks(plan); r++)
+        out->n_unlike += (options->rank_factor && options->rank_factor[r] != 1) ||
+                         (options->link_factor && options->link_factor[r] != 1);
     return MIST_OK;
 }

@@ -70,7 +70,8 @@ enum mist_status mist_replay_check_prices(const struct mist_plan *plan,
     enum mist_status status = mist_replay_build(plan, options, &built, err);
 
     if (status == MIST_OK)
-        status = mist_rank_set_price(&built->ranks, cost_model, plan, err);
+        status = mist_rank_set_price(&built->ranks, cost_model, plan,
+                                     built->options.loads != NULL, err);
     mist_replay_built_free(built);
     return status;
 }
@@ -93,7 +94,8 @@ enum mist_status mist_replay_run_built(struct mist_replay_built *built,
     if (mist_framework_get(plan->job.framework)->takes_turns && !plan->job.overlaps)
         mist_interference_take_turns(&interference);
     assert(!built->ranks.is_over);
-    enum mist_status status = mist_rank_set_price(&built->ranks, cost_model, plan, err);
+    enum mist_status status = mist_rank_set_price(&built->ranks, cost_model, plan,
+                                                  built->options.loads != NULL, err);
     if (status == MIST_OK)
         status = mist_replay_run_ranks(plan, &built->ranks, !built->work.why_all,
                                        &interference, &doubt, &built->options, out, err);

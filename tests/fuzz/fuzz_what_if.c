@@ -80,8 +80,9 @@ static void check_rows(const struct mist_trace_set *set,
                "%s: %g us", edit, set->cluster.launch_us);
     FUZZ_CHECK(set->cluster.nodes > 0 && set->cluster.devices_per_node > 0, "%s", edit);
     for (int i = 0; i < N_RANKS; i++)
-        FUZZ_CHECK(is_time(what_if->rank_factor[i]), "%s: rank %d %g", edit, i,
-                   what_if->rank_factor[i]);
+        FUZZ_CHECK(is_time(what_if->rank_factor[i]) && is_time(what_if->link_factor[i]),
+                   "%s: rank %d %g %g", edit, i, what_if->rank_factor[i],
+                   what_if->link_factor[i]);
 }
 
 static void apply(const char *edit, struct mist_trace_set *before,
@@ -89,10 +90,10 @@ static void apply(const char *edit, struct mist_trace_set *before,
 {
     struct mist_err err = {0};
     struct mist_cost_speeds speeds = what_if->speeds;
-    double factors[N_RANKS];
+    double factors[2 * N_RANKS];
 
     copy_rows(before, &edited);
-    memcpy(factors, what_if->rank_factor, sizeof factors);
+    memcpy(factors, what_if->rank_factor, sizeof factors); /* and of links */
     enum mist_status status = mist_what_if_apply(what_if, edit, &err);
     if (status == MIST_OK) {
         check_rows(&edited, what_if, edit);
@@ -109,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     static struct mist_trace_set before;
     static bool is_loaded;
-    double rank_factor[N_RANKS];
+    double factors[2 * N_RANKS];
     struct mist_what_if what_if;
     char *text = fuzz_text((struct fuzz_bytes){bytes, n}), *rest = text, *edit;
     struct mist_err err = {0};
@@ -126,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         fuzz_must(mist_trace_set_load(&edited, "tests/data/cli/traces", &err), &err);
     }
     copy_rows(&edited, &original);
-    mist_what_if_init(&what_if, &edited, MIST_FRAMEWORK_MEGATRON, rank_factor, N_RANKS);
+    mist_what_if_init(&what_if, &edited, MIST_FRAMEWORK_MEGATRON, factors, N_RANKS);
     while ((edit = strtok_r(rest, "\n", &rest)))
         apply(edit, &before, &what_if);
     free(text);

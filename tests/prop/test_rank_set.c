@@ -15,7 +15,7 @@
 #include "sim/schedule/memory_planner.h"
 #include "tests/unit/flat_cluster.h"
 
-enum { N_PLANS = 250, N_LANES = 12 };
+enum { N_PLANS = 250 };
 
 /* One plan: its ranks, shared and on their own. */
 struct world {
@@ -71,7 +71,7 @@ static void start(struct world *at, struct mist_random *random)
     must(mist_cost_model_new(&at->traces, &at->model, &err), &err);
     at->set = (struct mist_rank_set){0};
     must(mist_rank_set_build(&at->plan, 2, &work, &at->set, &err), &err);
-    must(mist_rank_set_price(&at->set, at->model, &at->plan, &err), &err);
+    must(mist_rank_set_price(&at->set, at->model, &at->plan, false, &err), &err);
     assert_int_equal(at->set.n_ranks, mist_plan_n_ranks(&at->plan));
     for (int32_t r = 0; r < at->set.n_ranks; r++) {
         must(mist_schedule_build(&at->plan, r, 2, &at->own[r], &err), &err);
@@ -223,35 +223,37 @@ static void expect_sharing(struct world *at)
 
 /* ---------------------------------------------------------------------------- replays */
 
-/* Factors of ranks and of micro-batches. */
+/* Factors of ranks and their links, and what micro-batches hold. */
 struct factors {
-    double rank[MAX_RANKS], forward[8 * N_LANES], backward[8 * N_LANES];
+    double rank[MAX_RANKS], link[MAX_RANKS];
+    struct mist_loads loads;
 };
 
 static void draw_options(struct mist_random *random, const struct mist_plan *plan,
                          struct factors *factors, struct mist_replay_options *out)
 {
-    bool has_lanes = true;
+    const struct mist_lengths lengths = {.median = pick(random, 1, 2 * plan->job.seq_len),
+                                         .sigma = 1};
 
     *out = (struct mist_replay_options){.n_iterations = pick(random, 1, 3),
                                         .seed = (uint64_t)pick(random, 0, 99)};
-    for (int i = 0; i < MAX_RANKS; i++)
+    for (int i = 0; i < MAX_RANKS; i++) {
         factors->rank[i] = pick(random, 0, 5) ? 1 : 1 + 0.25 * pick(random, 0, 4);
-    for (int i = 0; i < 8 * N_LANES; i++) {
-        factors->forward[i] = 0.5 + mist_random_uniform(random);
-        factors->backward[i] = 0.5 + mist_random_uniform(random);
+        factors->link[i] = pick(random, 0, 5) ? 1 : 1 + 0.25 * pick(random, 0, 4);
     }
     if (pick(random, 0, 1))
         out->rank_factor = factors->rank;
+    if (pick(random, 0, 1))
+        out->link_factor = factors->link;
     if (pick(random, 0, 3) == 0)
         out->jitter_frac = 0.25;
-    for (int32_t i = 0; i < plan->n_stages; i++)
-        has_lanes = has_lanes && N_LANES % plan->stages[i].dp == 0;
-    if (pick(random, 0, 2) == 0) {
-        out->forward_factor = factors->forward;
-        out->backward_factor = factors->backward;
-        out->n_lanes = has_lanes ? N_LANES : 0;
-    }
+    if (pick(random, 0, 2) > 0)
+        return;
+    must(mist_loads_make(plan, &lengths,
+                         (enum mist_packing)pick(random, 0, MIST_N_PACKINGS - 1), 1,
+                         out->n_iterations, &factors->loads, &err),
+         &err);
+    out->loads = &factors->loads;
 }
 
 static void expect_row(const struct mist_timeline_row *a,
@@ -312,6 +314,8 @@ static void expect_replay(struct world *at, struct mist_random *random)
         mist_replay_result_fini(&shared);
         mist_replay_result_fini(&own);
     }
+    if (options.loads)
+        mist_loads_fini(&factors.loads);
 }
 
 static void test_shared_is_own(void **state)

@@ -363,41 +363,136 @@ static void a_straggler_slows_itself_alone(void **state)
     stop(&at);
 }
 
-static void micro_batch_factors_apply_to_their_phase(void **state)
+/* A slow link slows what its rank sends and receives, whoever is at the other end. */
+static void a_slow_link_slows_its_rank(void **state)
 {
     struct fixture at;
-    double forward[4] = {1, 3, 1, 1}, backward[4] = {1, 1, 1, 0.5};
-    struct mist_replay_options options = {.forward_factor = forward,
-                                          .backward_factor = backward};
+    struct prices prices = compute_only;
+    double factors[2] = {1, 3};
+    struct mist_replay_options options = {.link_factor = factors};
 
-    start(&at, 1, (int32_t[]){1}, (int32_t[]){2}, 4);
-    build(&at, &compute_only, false);
-    /* 2.5 modules: forward 1 each, backward 2 each */
-    assert_close(run(&at, false, &options), 2.5 * (6 + 7));
+    prices.by_kind[MIST_TASK_SEND_ACTIVATION] = 0.25;
+    prices.by_kind[MIST_TASK_RECV_ACTIVATION] = 0.25;
+    start(&at, 2, (int32_t[]){1, 1}, (int32_t[]){2, 2}, 1);
+    build(&at, &prices, false);
+    double plain_s = run(&at, false, NULL);
+    assert_close(run(&at, false, &options), plain_s + 2 * 0.25);
+    factors[0] = 3;
+    factors[1] = 1;
+    assert_close(run(&at, false, &options), plain_s + 2 * 0.25);
     stop(&at);
 }
 
-/* The slowest rank of a group sets the pace of its collective; lanes differ by rank. */
-static void lanes_reach_their_ranks(void **state)
+/* ------------------------------------------------------------------------------ loads */
+
+enum { SEQ_LEN = 8, N_SAMPLES = 12 }; /* of start() */
+
+/* Loads of samples that each hold one sequence, tokens [n_iterations][micro-batches]
+ * [n_ranks] of each sample of a rank. */
+static struct mist_loads make_loads(const struct fixture *at, int32_t n_iterations,
+                                    int32_t n_ranks, const double *tokens)
+{
+    int32_t n = n_iterations * at->plan.n_micro_batches;
+    struct mist_loads out = {
+        .n_iterations = n_iterations,
+        .n_micro_batches = at->plan.n_micro_batches,
+        .n_samples = N_SAMPLES,
+        .seq_len = SEQ_LEN,
+        .sums = calloc((size_t)n * (N_SAMPLES + 1), sizeof *out.sums),
+    };
+
+    for (int32_t i = 0; i < n * N_SAMPLES; i++) {
+        int32_t i_sum = i + i / N_SAMPLES; /* the next one has it */
+        double length =
+            tokens[i / N_SAMPLES * n_ranks + i % N_SAMPLES / (N_SAMPLES / n_ranks)];
+        out.sums[i_sum + 1].tokens = out.sums[i_sum].tokens + length;
+        out.sums[i_sum + 1].squares = out.sums[i_sum].squares + length * length;
+        out.mean.tokens += length / (n * N_SAMPLES * SEQ_LEN);
+    }
+    return out;
+}
+
+/* One stage: an iteration takes what its micro-batches have tokens for. */
+static void one_stage_is_the_sum_of_its_loads(void **state)
 {
     struct fixture at;
-    double forward[2 * 3] = {1, 2, 1, 4}; /* [2 micro-batches][2 lanes], room for 3 */
-    struct mist_replay_options options = {.forward_factor = forward, .n_lanes = 2};
-    struct prices prices = compute_only;
+    const double tokens[3][4] = {{8, 8, 8, 8}, {8, 6, 4, 2}, {1, 1, 1, 5}};
 
-    prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 0.25;
-    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 2);
-    build(&at, &prices, false);
-    /* rank 1: 1.5 modules * (2 + 4 + 2 * 2); block and (free) embedding reduced behind */
-    assert_close(run(&at, false, &options), 1.5 * 10 + 0.5);
-    assert_int_equal(at.result.stages[0].rank, 1);
-    options.n_lanes = 3;
+    start(&at, 1, (int32_t[]){1}, (int32_t[]){2}, 4);
+    build(&at, &compute_only, false);
+    struct mist_loads loads = make_loads(&at, 3, 1, &tokens[0][0]);
+    struct mist_replay_options options = {.loads = &loads, .n_iterations = 3};
+    /* 2.5 modules: forward 1 each, backward 2 each; the first iteration does not count */
+    assert_close(run(&at, false, &options), 2.5 * 3 * (20 + 8) / 8.0 / 2);
+    assert_int_equal(at.result.n_iterations, 2);
+    assert_close(at.result.iterations_s[0], 2.5 * 3 * 8 / 8.0);
+    assert_close(at.result.iterations_s[1], 2.5 * 3 * 20 / 8.0);
+    assert_close(at.result.last_s, 2.5 * 3 * 8 / 8.0);
+    assert_close(at.result.stages[0].compute_s, at.result.iteration_s);
+    loads.n_micro_batches = 3;
     struct mist_err err;
     assert_int_equal(mist_replay_run_schedules(
                          &at.plan, (const struct mist_schedule *const *)at.schedules,
                          (const struct mist_cost *const *)at.costs, at.n_ranks, false,
                          NULL, NULL, &options, &at.result, &err),
                      MIST_ERR_INPUT);
+    mist_loads_fini(&loads);
+    stop(&at);
+}
+
+/* The slowest rank of a group sets the pace of its collective; its samples are its own. */
+static void loads_reach_their_ranks(void **state)
+{
+    struct fixture at;
+    const double tokens[2][2][2] = {{{8, 8}, {8, 8}}, {{2, 4}, {2, 8}}};
+    struct prices prices = compute_only;
+
+    prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 0.25;
+    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 2);
+    build(&at, &prices, false);
+    struct mist_loads loads = make_loads(&at, 2, 2, &tokens[0][0][0]);
+    struct mist_replay_options options = {.loads = &loads};
+    /* rank 1: 1.5 modules * 3 * (4 + 8) / 8; block and (free) embedding reduced behind */
+    assert_close(run(&at, false, &options), 1.5 * 3 * 1.5 + 0.5);
+    assert_int_equal(at.result.stages[0].rank, 1);
+
+    /* all ranks with the mean, 6.5 of 8 in both iterations together */
+    struct mist_replay_part all = {1u << MIST_CAUSE_LENGTHS, -1, -1, -1};
+    options.part = &all;
+    assert_close(loads.mean.tokens, 48.0 / 64);
+    assert_close(run(&at, false, &options), 1.5 * 3 * 2 * 0.75 + 0.5);
+    all.rank = 1; /* rank 0 is still as short as it was */
+    assert_close(run(&at, false, &options), 1.5 * 3 * 2 * 0.75 + 0.5);
+    options.evens_others = true;
+    assert_close(run(&at, false, &options), 1.5 * 3 * 1.5 + 0.5);
+    all.rank = -1;
+    all.micro_batch = 1; /* the first one even: 0.75 + 1 of 8 */
+    assert_close(run(&at, false, &options), 1.5 * 3 * 1.75 + 0.5);
+    mist_loads_fini(&loads);
+    stop(&at);
+}
+
+/* Whatever varies on every rank: the slowest is waited for, so more is never faster. Draws
+ * are the same, and what takes the longest is convex in them. */
+static void more_jitter_is_not_faster(void **state)
+{
+    struct fixture at;
+    double before_s = 0;
+    uint64_t seed = test_seed(15);
+    const struct prices prices = all_prices();
+
+    start(&at, 2, (int32_t[]){4, 4}, (int32_t[]){2, 2}, 4);
+    build(&at, &prices, false);
+    for (int i = 0; i < 5; i++) {
+        struct mist_replay_options options = {
+            .n_iterations = 101, .jitter_frac = 0.06 * i, .seed = seed};
+        double mean_s = run(&at, false, &options);
+        if (mean_s <= before_s)
+            fail_msg("jitter %g: %.17g s, less: %.17g s", 0.06 * i, mean_s, before_s);
+        before_s = mean_s;
+        for (int32_t k = 1; k < at.result.n_iterations; k++)
+            assert_true(at.result.iterations_s[k - 1] <= at.result.iterations_s[k]);
+    }
     stop(&at);
 }
 
@@ -857,8 +952,10 @@ int main(void)
         cmocka_unit_test(sums_wait_for_no_transfers),
         cmocka_unit_test(a_straggler_slows_its_stage),
         cmocka_unit_test(a_straggler_slows_itself_alone),
-        cmocka_unit_test(micro_batch_factors_apply_to_their_phase),
-        cmocka_unit_test(lanes_reach_their_ranks),
+        cmocka_unit_test(a_slow_link_slows_its_rank),
+        cmocka_unit_test(one_stage_is_the_sum_of_its_loads),
+        cmocka_unit_test(loads_reach_their_ranks),
+        cmocka_unit_test(more_jitter_is_not_faster),
         cmocka_unit_test(reductions_hide_beside_the_backward),
         cmocka_unit_test(folding_changes_nothing),
         cmocka_unit_test(folding_works_with_all_knobs),

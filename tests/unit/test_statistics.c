@@ -70,12 +70,25 @@ static void pooling_is_one_estimate_of_all(void **state)
     assert_int_equal(mist_estimate_pool(&parts[N_PARTS], 1).n, 0);
 }
 
+/* Between neighbours of what is sorted. */
+static void quantiles_are_places_in_the_order(void **state)
+{
+    const double sorted[] = {1, 2, 4, 8, 16};
+
+    for (int i = 0; i < 5; i++)
+        assert_near(mist_quantile(sorted, 5, 0.25 * i), sorted[i], 0);
+    assert_near(mist_quantile(sorted, 5, 0.625), 6, 0);
+    assert_near(mist_quantile(sorted, 5, 0.99), 8 + 0.96 * 8, 1e-12);
+    assert_near(mist_quantile(sorted, 1, 0.9), 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimates_leave_out_what_is_far),
         cmocka_unit_test(estimates_of_little_say_so),
         cmocka_unit_test(pooling_is_one_estimate_of_all),
+        cmocka_unit_test(quantiles_are_places_in_the_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,16 +62,19 @@ static void make_plan(struct mist_plan *plan, int32_t n_stages, int32_t dp, int3
 static double iteration_s(const struct mist_plan *plan, const char *cluster,
                           const char *const *edits)
 {
-    double rank_factor[64];
+    double factors[2 * 64];
     struct mist_trace_set traces;
     struct mist_cost_model *model;
     struct mist_what_if what_if;
     struct mist_replay_result result;
-    struct mist_replay_options options = {.skips_timeline = true,
-                                          .rank_factor = rank_factor};
+    struct mist_replay_options options = {
+        .skips_timeline = true,
+        .rank_factor = factors,
+        .link_factor = factors + mist_plan_n_ranks(plan),
+    };
 
     must(mist_trace_set_open(&traces, cluster, &err), &err);
-    mist_what_if_init(&what_if, &traces, plan->job.framework, rank_factor,
+    mist_what_if_init(&what_if, &traces, plan->job.framework, factors,
                       mist_plan_n_ranks(plan));
     for (int i = 0; edits && edits[i]; i++)
         must(mist_what_if_apply(&what_if, edits[i], &err), &err);
@@ -179,6 +182,8 @@ static void check_parts(const struct mist_plan *plan, const char *cluster)
     near_to(edited_s(plan, cluster, "launch=none"),
             base_s - part_s(plan, cluster, "launch"), 1e-9, "no launches");
     near_to(edited_s(plan, cluster, "rank.0=0.5x"), 2 * base_s, 1e-9, "a slow rank");
+    near_to(edited_s(plan, cluster, "rank.0.link=0.5x"), base_s, 1e-9,
+            "who sends nothing");
     near_to(iteration_s(plan, cluster,
                         (const char *const[]){"kernel.all=4x", "launch=4x", NULL}),
             base_s / 4, 1e-9, "all of it");

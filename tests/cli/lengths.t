@@ -1,0 +1,67 @@
+#!/bin/sh
+# Sequences of other lengths than samples: mist-sim --lengths, and what slows iterations down.
+. tests/cli/lib.sh
+
+echo 128 > full.txt
+printf 'length,count\n100,3\n20,5\n' > some.txt
+printf '100\nmany\n' > wrong.txt
+
+refuse 'lengths: a word in a file' 3 "^mist-sim: wrong\\.txt:2: 'many' is no length in tokens" mist-sim plan.json --lengths wrong.txt
+refuse 'lengths: no file' 5 '^mist-sim: .*nowhere\.txt' mist-sim plan.json --lengths nowhere.txt
+refuse 'lengths: half a distribution' 2 '^mist-sim: lengths lognormal:median=5: expected a file or lognormal' \
+    mist-sim plan.json --lengths lognormal:median=5
+refuse 'lengths: an unknown rule' 2 '^mist-sim: --packing: ' mist-sim plan.json --lengths some.txt --packing tight
+refuse 'lengths: a rule for nothing' 2 '^mist-sim: --packing needs --lengths$' mist-sim plan.json --packing pad
+refuse 'lengths: of a recording' 2 '^mist-sim: --replay: ' mist-sim --replay some.txt --lengths some.txt
+
+# value KEY: of the last JSON
+value() { sed -n "s/^  \"$1\": \\([-0-9.e+]*\\),*$/\\1/p" "$out" | head -n 1; }
+
+begin 'full samples: the plain iteration, to the bit'
+for plan in plan.json plan2.json; do
+    run mist-sim $plan --json
+    plain=$(value iteration_s)
+    [ -n "$plain" ] || fail 'no iteration_s'
+    for rule in none pad first-fit sorted; do
+        run mist-sim $plan --json --lengths full.txt --packing $rule --iterations 2
+        expect_exit 0
+        [ "$(value iteration_s)" = "$plain" ] || fail "$plan, $rule: $(value iteration_s), expected $plain"
+        [ "$(value filled_frac)" = 1 ] || fail "$plan, $rule: filled $(value filled_frac)"
+    done
+done
+
+begin 'quantiles of the iterations, and what they hold'
+run mist-sim plan2.json --lengths some.txt
+expect_exit 0
+expect_stdout '^mean of iterations +100$'
+expect_stdout '^half of them take up to +[0-9]'
+expect_stdout '^99 of 100 take up to +[0-9]'
+expect_stdout '^its sequences +[0-9]'
+expect_stdout '^sequences that are cut +0\.0 %$'
+
+begin 'padding takes longer than none, and packing holds more'
+run mist-sim plan2.json --json --lengths some.txt
+none=$(value iteration_s) none_filled=$(value filled_frac)
+run mist-sim plan2.json --json --lengths some.txt --packing pad
+pad=$(value iteration_s)
+run mist-sim plan2.json --json --lengths some.txt --packing sorted
+awk -v none="$none" -v pad="$pad" -v a="$none_filled" -v b="$(value filled_frac)" \
+    'BEGIN { exit !(pad > none && b > a) }' || fail "$none $pad $none_filled $(value filled_frac)"
+
+begin 'the same seed: the same, byte for byte; another: another'
+for seed in 1 1 2; do
+    run mist-sim plan2.json --json --lengths lognormal:median=60,sigma=1 --packing first-fit --jitter 0.05 \
+        --iterations 5 --seed $seed
+    expect_exit 0
+    cp "$out" "$scratch/io/last$seed"
+    [ $seed = 2 ] || [ ! -f "$scratch/io/first" ] || expect_same "$scratch/io/first" "$scratch/io/last$seed"
+    [ -f "$scratch/io/first" ] || cp "$out" "$scratch/io/first"
+done
+if cmp -s "$scratch/io/first" "$scratch/io/last2"; then fail 'seeds 1 and 2 give the same'; fi
+
+begin 'what-if holds for the same iterations'
+run mist-sim plan2.json --lengths some.txt --what-if kernel.products=2x
+expect_exit 0
+expect_stdout '^kernel\.products=2x '
+
+finish
