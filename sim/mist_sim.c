@@ -22,6 +22,7 @@
 #include "sim/sim_report.h"
 #include "sim/sim_run.h"
 #include "sim/sim_study.h"
+#include "sim/sim_uneven.h"
 #include "traces/chrome_trace.h"
 
 #include <stdio.h>
@@ -150,6 +151,7 @@ static enum mist_status add_run(struct mist_sim_run *at,
                                 const struct mist_explanation *explanation,
                                 struct mist_emit *emit, struct mist_err *err)
 {
+    enum { MOST_CAUSES = 12 }; /* for people */
     bool is_csv = at->kind == MIST_EMIT_CSV;
     bool is_study = at->options.what_if.n > 0 && !(explanation && is_csv);
     struct mist_speed speed;
@@ -166,6 +168,9 @@ static enum mist_status add_run(struct mist_sim_run *at,
         mist_sim_report_add_result(emit, &at->plan, cluster, result, at->loads, &speed,
                                    at->kind != MIST_EMIT_TABLE ||
                                        at->options.common.is_verbose);
+    if (at->options.finds_causes)
+        mist_sim_uneven_add_causes(emit, &at->causes,
+                                   at->kind == MIST_EMIT_TABLE ? MOST_CAUSES : 0);
     if (is_study && status == MIST_OK)
         status = mist_sim_study_what_if(at, cluster, result, emit, err);
     if (explanation && !is_csv)
@@ -213,11 +218,13 @@ static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
     struct mist_emit *emit = NULL;
 
     if (options->common.output || options->chrome || options->compare ||
-        options->explains || options->save_plan || options->export)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--%s: has no one timeline; leave --output, --chrome, "
-                            "--compare, --explain, --save-plan and --export out",
-                            name);
+        options->explains || options->finds_causes || options->save_plan ||
+        options->export)
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--%s: has no one timeline; leave --output, --chrome, "
+            "--compare, --explain, --causes, --save-plan and --export out",
+            name);
     if (options->finds_sensitivity && options->sweep.n > 0)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sensitivity and --sweep are two studies");
@@ -323,7 +330,8 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "--replay: a recording has no PLAN or job, --cluster, --lengths, "
-            "--sweep, --sensitivity, --compare, --explain and no files to write; leave "
+            "--sweep, --sensitivity, --compare, --explain, --causes and no files to "
+            "write; leave "
             "it out, "
             "and "
             "put a pattern of files into quotes");

@@ -113,6 +113,11 @@ static const struct mist_option option_table[] = {
         "replay every rank, also those that can't differ", NULL, 0, 0, is_unfolded),
     ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
         "where the time goes, and what is in memory at its peak", NULL, 0, 0, explains),
+    ROW("causes", MIST_OPTION_FLAG, "Results", NULL,
+        "what slows iterations down when --lengths, --jitter or --what-if rank.N make "
+        "them "
+        "uneven: each cause, stage, rank and micro-batch made even, and alone",
+        NULL, 0, 0, finds_causes),
     ROW("compare", MIST_OPTION_STRING, "Results", "FILE",
         "measured timeline.csv of this plan to put beside the prediction; where they "
         "differ "
@@ -143,6 +148,7 @@ static const char *const examples[] = {
     "mist-sim plan.json --sweep link.node=0.5x:1x:2x --csv",
     "mist-sim plan.json --sensitivity",
     "mist-sim plan.json --lengths lognormal:median=600,sigma=1 --packing first-fit",
+    "mist-sim plan.json --what-if rank.1=0.8x --jitter 0.05 --iterations 50 --causes",
     "mist-sim plan.json --compare measured.csv -o predicted.csv",
     "mist-sim plan.json --cluster h100-sxm:8x8,nic=8x400Gb/s",
     "mist-sim plan.json --framework megatron --recompute selective",

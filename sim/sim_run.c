@@ -45,6 +45,7 @@ void mist_sim_run_fini(struct mist_sim_run *run)
         mist_loads_fini(run->loads);
     free(run->loads);
     run->loads = NULL;
+    mist_replay_causes_fini(&run->causes);
 }
 
 /* What of the trace set the plan can't use; the replays of a study say it once. */
@@ -93,17 +94,22 @@ static enum mist_status check_replay(const struct mist_sim_run *run,
                              : status;
 }
 
-static enum mist_status
-replay_plan(struct mist_sim_run *run, const struct mist_cost_model *model,
-            const struct mist_replay_options *options, struct mist_replay_result *out,
-            struct mist_explanation *explanation, struct mist_err *err)
+static enum mist_status replay_plan(struct mist_sim_run *run,
+                                    const struct mist_cost_model *model,
+                                    const struct mist_replay_options *options,
+                                    bool is_study, struct mist_replay_result *out,
+                                    struct mist_explanation *explanation,
+                                    struct mist_err *err)
 {
     if (!out)
         return check_replay(run, model, options, err);
     enum mist_status status = mist_replay_run(&run->plan, model, options, out, err);
-    if (status != MIST_OK || !explanation)
+    if (status != MIST_OK)
         return status;
-    status = mist_explain(&run->plan, model, options->threads, out, explanation, err);
+    if (!is_study && run->options.finds_causes)
+        status = mist_replay_find_causes(&run->plan, model, options, &run->causes, err);
+    if (status == MIST_OK && explanation)
+        status = mist_explain(&run->plan, model, options->threads, out, explanation, err);
     if (status != MIST_OK)
         mist_replay_result_fini(out);
     return status;
@@ -172,7 +178,7 @@ replay_edited(struct mist_sim_run *run, struct mist_what_if *what_if,
             replay_options(run, what_if, is_study, explanation != NULL);
         mist_cost_model_set_speeds(model, &what_if->speeds);
         *cluster = *mist_cost_model_cluster(model);
-        status = replay_plan(run, model, &options, out, explanation, err);
+        status = replay_plan(run, model, &options, is_study, out, explanation, err);
     }
     mist_cost_model_free(model);
     return status;

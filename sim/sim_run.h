@@ -9,6 +9,7 @@
 #include "sim/explain/explain.h"
 #include "sim/plan/plan.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/replay_causes.h"
 #include "sim/sim_options.h"
 
 struct mist_sim_run {
@@ -16,7 +17,8 @@ struct mist_sim_run {
     struct mist_messages messages;
     enum mist_emit_kind kind;
     struct mist_plan plan;
-    struct mist_loads *loads; /* owned; NULL: without --lengths */
+    struct mist_loads *loads;         /* owned; NULL: without --lengths */
+    struct mist_replay_causes causes; /* owned; of --causes */
     const char *plan_path;
     const char *cluster_path;
     bool has_warned;          /* of what of the trace set is of no use */
@@ -34,7 +36,7 @@ struct mist_sim_edits {
 MIST_MUST_CHECK enum mist_status mist_sim_run_draw(struct mist_sim_run *run,
                                                    struct mist_err *err);
 
-/* Frees what mist_sim_run_draw() made, if it did. */
+/* Frees loads and causes, if there are any. */
 void mist_sim_run_fini(struct mist_sim_run *run);
 
 /*
@@ -42,8 +44,8 @@ void mist_sim_run_fini(struct mist_sim_run *run);
  *
  * cluster      filled on MIST_OK, as edited.
  * out          filled on MIST_OK, to be freed with mist_replay_result_fini; NULL: all but
- *              the replay is done. With a timeline where the options ask for one and
- *              is_study is false.
+ *              the replay is done. Where is_study is false with the timeline, and in
+ *              run the causes, that the options ask for.
  * explanation  filled, if not NULL, to be freed with mist_explanation_fini.
  * MIST_ERR_USAGE: an edit; else as mist_trace_set_open(), mist_replay_run(), and
  * MIST_ERR_INPUT: the cluster has too few devices.

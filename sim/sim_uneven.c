@@ -45,3 +45,32 @@ void mist_sim_uneven_add_loads(struct mist_emit *emit, const struct mist_loads *
                      n_sequences > 0 ? (double)loads->n_cut / n_sequences : 0,
                      MIST_HUMAN_FRAC);
 }
+
+void mist_sim_uneven_add_causes(struct mist_emit *emit,
+                                const struct mist_replay_causes *causes, size_t n_most)
+{
+    char text[64];
+
+    mist_emit_double(emit, "even_s", "if all were even", causes->even_s,
+                     MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "slowdown", "slowdown by unevenness",
+                     causes->even_s > 0 ? causes->iteration_s / causes->even_s : 1,
+                     MIST_HUMAN_NUMBER);
+    mist_emit_list_begin(emit, "causes", "What slows iterations down");
+    for (size_t i = 0; i < causes->n && (n_most == 0 || i < n_most); i++) {
+        const struct mist_replay_cause *cause = &causes->causes[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "cause", "cause",
+                       mist_replay_cause_text(&cause->part, text, sizeof text));
+        mist_emit_double(emit, "alone_slowdown", "alone, slowdown", cause->alone_frac,
+                         MIST_HUMAN_NUMBER);
+        mist_emit_double(emit, "without_s", "iteration without it", cause->without_s,
+                         MIST_HUMAN_TIME_S);
+        mist_emit_double(
+            emit, "saved_frac", "less",
+            causes->iteration_s > 0 ? 1 - cause->without_s / causes->iteration_s : 0,
+            MIST_HUMAN_FRAC);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}

@@ -7,6 +7,7 @@
 
 #include "core/emit.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/replay_causes.h"
 
 /* Quantiles of the iterations, if several count. */
 void mist_sim_uneven_add_iterations(struct mist_emit *emit,
@@ -14,5 +15,9 @@ void mist_sim_uneven_add_iterations(struct mist_emit *emit,
 
 /* What of a job's tokens an iteration holds. */
 void mist_sim_uneven_add_loads(struct mist_emit *emit, const struct mist_loads *loads);
+
+/* A list of the causes; n_most: as many, 0: all. */
+void mist_sim_uneven_add_causes(struct mist_emit *emit,
+                                const struct mist_replay_causes *causes, size_t n_most);
 
 #endif

@@ -214,7 +214,7 @@ static enum mist_status replay_plan(const struct mist_validate_config *config,
     struct mist_prediction *predicted = &plan->plan->predicted;
     struct mist_replay_result replay;
     enum mist_status status =
-        mist_replay_run_built(built, config->cost_model, &replay, err);
+        mist_replay_run_built(built, config->cost_model, NULL, &replay, err);
 
     if (status != MIST_OK)
         return status;

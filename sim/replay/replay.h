@@ -143,9 +143,9 @@ mist_replay_run(const struct mist_plan *plan, const struct mist_cost_model *cost
 void mist_replay_result_fini(struct mist_replay_result *result);
 
 /*
- * The same in two steps, for whoever asks for the memory of a plan before its time: its
- * ranks, with their memory laid out. Plan and what options (NULL: defaults) point to are
- * borrowed until it is freed (NULL allowed). Built once, it is replayed once.
+ * The same in two steps, for whoever asks for the memory of a plan before its time, or
+ * replays it several times: its ranks, with their memory laid out. Plan and what options
+ * (NULL: defaults) point to are borrowed until it is freed (NULL allowed).
  */
 struct mist_replay_built;
 MIST_MUST_CHECK enum mist_status
@@ -157,9 +157,13 @@ void mist_replay_built_free(struct mist_replay_built *built);
 void mist_replay_built_memory(const struct mist_replay_built *built,
                               int64_t (*arena_bytes)[MIST_N_ARENAS]);
 
+/* With the options (NULL: those it was built with), which may differ from these in what is
+ * even, the jitter's seed and what is recorded. Prices are made by the first replay: all
+ * are to have the same cost model. */
 MIST_MUST_CHECK enum mist_status
 mist_replay_run_built(struct mist_replay_built *built,
                       const struct mist_cost_model *cost_model,
+                      const struct mist_replay_options *options,
                       struct mist_replay_result *out, struct mist_err *err);
 
 /* Whether this machine has the memory for mist_replay_run() with these options (not

@@ -17,6 +17,7 @@ struct mist_replay_built {
     struct mist_replay_options options;
     struct mist_replay_work work;
     struct mist_rank_set ranks;
+    bool is_priced;
 };
 
 enum mist_status mist_replay_build(const struct mist_plan *plan,
@@ -78,6 +79,7 @@ enum mist_status mist_replay_check_prices(const struct mist_plan *plan,
 
 enum mist_status mist_replay_run_built(struct mist_replay_built *built,
                                        const struct mist_cost_model *cost_model,
+                                       const struct mist_replay_options *options,
                                        struct mist_replay_result *out,
                                        struct mist_err *err)
 {
@@ -94,11 +96,15 @@ enum mist_status mist_replay_run_built(struct mist_replay_built *built,
     if (mist_framework_get(plan->job.framework)->takes_turns && !plan->job.overlaps)
         mist_interference_take_turns(&interference);
     assert(!built->ranks.is_over);
-    enum mist_status status = mist_rank_set_price(&built->ranks, cost_model, plan,
-                                                  built->options.loads != NULL, err);
+    enum mist_status status = MIST_OK;
+    if (!built->is_priced)
+        status = mist_rank_set_price(&built->ranks, cost_model, plan,
+                                     built->options.loads != NULL, err);
+    built->is_priced = status == MIST_OK;
     if (status == MIST_OK)
         status = mist_replay_run_ranks(plan, &built->ranks, !built->work.why_all,
-                                       &interference, &doubt, &built->options, out, err);
+                                       &interference, &doubt,
+                                       options ? options : &built->options, out, err);
     return status;
 }
 
@@ -111,7 +117,7 @@ enum mist_status mist_replay_run(const struct mist_plan *plan,
     enum mist_status status = mist_replay_build(plan, options, &built, err);
 
     if (status == MIST_OK)
-        status = mist_replay_run_built(built, cost_model, out, err);
+        status = mist_replay_run_built(built, cost_model, NULL, out, err);
     mist_replay_built_free(built);
     return status;
 }

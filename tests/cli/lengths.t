@@ -15,7 +15,7 @@ refuse 'lengths: a rule for nothing' 2 '^mist-sim: --packing needs --lengths$' m
 refuse 'lengths: of a recording' 2 '^mist-sim: --replay: ' mist-sim --replay some.txt --lengths some.txt
 
 # value KEY: of the last JSON
-value() { sed -n "s/^  \"$1\": \\([-0-9.e+]*\\),*$/\\1/p" "$out" | head -n 1; }
+value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$out" | head -n 1; }
 
 begin 'full samples: the plain iteration, to the bit'
 for plan in plan.json plan2.json; do
@@ -26,7 +26,7 @@ for plan in plan.json plan2.json; do
         run mist-sim $plan --json --lengths full.txt --packing $rule --iterations 2
         expect_exit 0
         [ "$(value iteration_s)" = "$plain" ] || fail "$plan, $rule: $(value iteration_s), expected $plain"
-        [ "$(value filled_frac)" = 1 ] || fail "$plan, $rule: filled $(value filled_frac)"
+        [ "$(value filled_frac)" = 1.0 ] || fail "$plan, $rule: filled $(value filled_frac)"
     done
 done
 
@@ -63,5 +63,20 @@ begin 'what-if holds for the same iterations'
 run mist-sim plan2.json --lengths some.txt --what-if kernel.products=2x
 expect_exit 0
 expect_stdout '^kernel\.products=2x '
+
+begin 'causes: a slow rank, by itself and as part of its stage'
+run mist-sim plan2.json --lengths some.txt --iterations 5 --what-if rank.1=0.5x --causes
+expect_exit 0
+expect_stdout '^slowdown by unevenness +[1-9]'
+expect_stdout '^speed of rank 1 +[1-9][0-9.]* +[0-9.]+ [mu]*s +[0-9.]+ %$'
+expect_stdout '^stage 1 +[1-9]'
+expect_stdout '^lengths +[1-9]'
+begin 'causes: a slow link, in JSON'
+run mist-sim plan2.json --what-if rank.1.link=0.1x --causes --json
+expect_exit 0
+expect_json
+expect_stdout '"cause": "links of rank 1"'
+refuse 'causes: of what is even' 2 '^mist-sim: everything is even' mist-sim plan2.json --causes
+refuse 'causes: in a study' 2 '^mist-sim: --sweep: ' mist-sim plan2.json --causes --sweep link.all=1x:2x
 
 finish

@@ -1,0 +1,190 @@
+/*
+ * Causes of a slowdown: each against a replay of the job that has been made even by hand.
+ */
+#include "tests/unit/test.h"
+
+#include "sim/replay/replay_causes.h"
+#include "tests/unit/tiny_models.h"
+#include "traces/preset.h"
+
+#include <math.h>
+
+enum { N_RANKS = 4, SEQ_LEN = 256 };
+
+static struct mist_err err;
+
+struct fixture {
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+    struct mist_plan plan;
+};
+
+/* Two stages of two data-parallel ranks. */
+static void start(struct fixture *at)
+{
+    memset(at, 0, sizeof *at);
+    must(mist_preset_parse(&at->traces, "a100-80:1x8", &err), &err);
+    must(mist_cost_model_new(&at->traces, &at->model, &err), &err);
+    at->plan.model = mist_small_model(MIST_FAMILY_GPT, 4, 512);
+    at->plan.model.max_seq = SEQ_LEN;
+    at->plan.job = (struct mist_job){.global_batch = 24,
+                                     .seq_len = SEQ_LEN,
+                                     .dtype = MIST_DTYPE_BF16,
+                                     .computes_on_gpu = true};
+    at->plan.n_micro_batches = 3;
+    at->plan.n_stages = 2;
+    for (int i = 0; i < 2; i++)
+        at->plan.stages[i] = (struct mist_stage_plan){.n_layers = 2,
+                                                      .n_nodes = 1,
+                                                      .n_devices = 2,
+                                                      .micro_batch = 4,
+                                                      .dp = 2,
+                                                      .tp = 1};
+    must(mist_plan_check(&at->plan, &err), &err);
+}
+
+static void stop(struct fixture *at)
+{
+    mist_cost_model_free(at->model);
+    mist_trace_set_fini(&at->traces);
+}
+
+static double replay_s(const struct fixture *at, struct mist_replay_options options)
+{
+    struct mist_replay_result result;
+
+    options.skips_timeline = true;
+    must(mist_replay_run(&at->plan, at->model, &options, &result, &err), &err);
+    double time_s = result.iteration_s;
+    mist_replay_result_fini(&result);
+    return time_s;
+}
+
+static const struct mist_replay_cause *find(const struct mist_replay_causes *causes,
+                                            const char *name)
+{
+    char text[64];
+
+    for (size_t i = 0; i < causes->n; i++)
+        if (strcmp(mist_replay_cause_text(&causes->causes[i].part, text, sizeof text),
+                   name) == 0)
+            return &causes->causes[i];
+    fail_msg("no cause %s", name);
+    return NULL;
+}
+
+static void expect(const struct mist_replay_causes *causes, const char *name,
+                   double alone_s, double without_s)
+{
+    const struct mist_replay_cause *cause = find(causes, name);
+
+    if (!(fabs(cause->alone_frac - alone_s / causes->even_s) < 1e-9) ||
+        !(fabs(cause->without_s - without_s) < 1e-9 * without_s))
+        fail_msg("%s: alone %.12g, without it %.12g s, expected %.12g and %.12g s", name,
+                 cause->alone_frac, cause->without_s, alone_s / causes->even_s,
+                 without_s);
+}
+
+static void ranks_and_links_are_taken_out_one_by_one(void **state)
+{
+    struct fixture at;
+    const double ranks[N_RANKS] = {1, 1, 1.5, 1.25}, links[N_RANKS] = {1, 4, 1, 1};
+    const double third[N_RANKS] = {1, 1, 1.5, 1}, fourth[N_RANKS] = {1, 1, 1, 1.25};
+    struct mist_replay_causes causes;
+
+    start(&at);
+    const struct mist_replay_options options = {.rank_factor = ranks,
+                                                .link_factor = links};
+    must(mist_replay_find_causes(&at.plan, at.model, &options, &causes, &err), &err);
+    double plain_s = replay_s(&at, (struct mist_replay_options){0});
+    double ranks_s = replay_s(&at, (struct mist_replay_options){.rank_factor = ranks});
+    double links_s = replay_s(&at, (struct mist_replay_options){.link_factor = links});
+    assert_true(fabs(causes.even_s - plain_s) < 1e-9 * plain_s);
+    assert_true(causes.iteration_s == replay_s(&at, options));
+    assert_true(causes.iteration_s > ranks_s && ranks_s > plain_s && links_s > plain_s);
+    expect(&causes, "speed of ranks", ranks_s, links_s);
+    expect(&causes, "links of ranks", links_s, ranks_s);
+    expect(&causes, "links of rank 1", links_s, ranks_s);
+    expect(&causes, "speed of rank 2",
+           replay_s(&at, (struct mist_replay_options){.rank_factor = third}),
+           replay_s(&at, (struct mist_replay_options){.rank_factor = fourth,
+                                                      .link_factor = links}));
+    expect(&causes, "stage 1", ranks_s, links_s);
+    for (size_t i = 1; i < causes.n; i++)
+        assert_true(causes.causes[i - 1].without_s <= causes.causes[i].without_s);
+    assert_int_equal(causes.n, 2 + 2 + 3); /* sorts, stages, ranks */
+    mist_replay_causes_fini(&causes);
+    stop(&at);
+}
+
+/* Micro-batches whose number is among the bits hold the mean. */
+static struct mist_loads make_even(const struct mist_loads *from, unsigned even)
+{
+    struct mist_loads out = *from;
+    int32_t n_sums = from->n_samples + 1, n = from->n_iterations * from->n_micro_batches;
+    double length = from->seq_len;
+
+    out.sums = malloc((size_t)n * (size_t)n_sums * sizeof *out.sums);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < n_sums; k++)
+            out.sums[i * n_sums + k] =
+                even >> i % from->n_micro_batches & 1
+                    ? (struct mist_load){k * length * from->mean.tokens,
+                                         k * length * length * from->mean.squares}
+                    : from->sums[i * n_sums + k];
+    return out;
+}
+
+static void loads_are_taken_out_one_by_one(void **state)
+{
+    struct fixture at;
+    const struct mist_lengths lengths = {.median = 100, .sigma = 0.7};
+    struct mist_loads loads, even;
+    struct mist_replay_causes causes;
+
+    start(&at);
+    must(mist_loads_make(&at.plan, &lengths, MIST_PACKING_NONE, test_seed(1), 9, &loads,
+                         &err),
+         &err);
+    struct mist_replay_options options = {.n_iterations = 9, .loads = &loads};
+    must(mist_replay_find_causes(&at.plan, at.model, &options, &causes, &err), &err);
+    assert_true(causes.iteration_s == replay_s(&at, options));
+    for (int m = -1; m < 3; m++) {
+        unsigned bits = m < 0 ? 7 : 1u << m;
+        char name[32] = "lengths";
+        if (m >= 0)
+            snprintf(name, sizeof name, "micro-batch %d", m);
+        even = make_even(&loads, bits);
+        options.loads = &even;
+        double without_s = replay_s(&at, options);
+        mist_loads_fini(&even);
+        even = make_even(&loads, 7 & ~bits);
+        expect(&causes, name, replay_s(&at, options), without_s);
+        mist_loads_fini(&even);
+    }
+    mist_replay_causes_fini(&causes);
+    mist_loads_fini(&loads);
+    stop(&at);
+}
+
+static void what_is_even_has_no_causes(void **state)
+{
+    struct fixture at;
+    const struct mist_replay_options options = {0};
+    struct mist_replay_causes causes;
+
+    start(&at);
+    assert_int_equal(mist_replay_find_causes(&at.plan, at.model, &options, &causes, &err),
+                     MIST_ERR_USAGE);
+    stop(&at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_and_links_are_taken_out_one_by_one),
+        cmocka_unit_test(loads_are_taken_out_one_by_one),
+        cmocka_unit_test(what_is_even_has_no_causes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
