@@ -169,6 +169,8 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
         .runners_up = &at->runners_up,
         .limit_bytes = session->config.limit_bytes,
         .n_top = (size_t)options->n_top,
+        .speed = &speed,
+        .lengths = options->lengths,
         .bill = options->prices.n > 0 ? &bill : NULL,
         .search_s = search_s,
         .with_glpk = options->solver != MIST_SOLVER_EXACT,

@@ -3,6 +3,7 @@
 
 #include "core/embed.h"
 #include "sim/model/framework.h"
+#include "sim/replay/packing.h"
 #include "tune/search.h" /* enum mist_search_solver */
 #include "tune/space.h"
 #include "tune/verify.h"
@@ -88,6 +89,17 @@ static const struct mist_option option_table[] = {
            "of gradients of weights as they are kept and sent (sums are fp32); bf16 and "
            "fp16 need the same --dtype",
            "fp32", mist_dtype_words, gradient_dtype),
+    ROW("lengths", MIST_OPTION_STRING, "Job", "LENGTHS",
+        "sequences are not all as long as samples: take the plan that is fastest with "
+        "lognormal:median=N,sigma=X, or a file of lengths in tokens, one a line or "
+        "length,count",
+        NULL, 0, 0, lengths),
+    CHOICE(
+        "packing", "Job", "RULE",
+        "how they fill samples; none: each is one; pad: each is as long as the longest "
+        "of its micro-batch; first-fit, sorted: several make a sample, in order or the "
+        "longest first",
+        "none", mist_packing_names, packing),
     CHOICE("target", "Search", "NAME",
            "search what that framework can express, priced by its profile", "ours",
            mist_framework_words, target),
@@ -297,6 +309,20 @@ static enum mist_status check_verify(const struct mist_tune_options *options,
     return MIST_OK;
 }
 
+/* Sequences are drawn for one best plan, and replayed; mist-exec runs full samples. */
+static enum mist_status check_lengths(const struct mist_tune_options *options,
+                                      struct mist_err *err)
+{
+    if (!options->lengths && options->packing != MIST_PACKING_NONE)
+        return mist_err_set(err, MIST_ERR_USAGE, "--packing needs --lengths");
+    if (options->lengths &&
+        (options->ablates || options->n_samples > 0 || options->n_verified > 0))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--lengths is for a best plan by replay, and runs have full "
+                            "samples; leave --ablate, --sample-plans and --verify out");
+    return MIST_OK;
+}
+
 /* A memory that no device has: the unit is missing. */
 static enum mist_status check_device_memory(const struct mist_tune_options *options,
                                             struct mist_err *err)
@@ -325,5 +351,7 @@ enum mist_status mist_tune_options_check(const struct mist_tune_options *options
         status = check_files(options, err);
     if (status == MIST_OK)
         status = check_verify(options, err);
+    if (status == MIST_OK)
+        status = check_lengths(options, err);
     return status == MIST_OK ? check_device_memory(options, err) : status;
 }

@@ -12,7 +12,8 @@ enum mist_tune_objective { MIST_OBJECTIVE_TIME, MIST_OBJECTIVE_COST };
 
 struct mist_tune_options {
     struct mist_common_options common;
-    const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower;
+    const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower,
+        *lengths;
     struct mist_option_list space, fixed, limited, sweep, prices, constraints;
     bool is_uniform, is_thorough;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
@@ -21,6 +22,7 @@ struct mist_tune_options {
     double glpk_time_s, verify_limit_s, n_tokens, budget;
     int solver, dtype, gradient_dtype, target; /* enum mist_framework_name */
     int objective;                             /* enum mist_tune_objective */
+    int packing;                               /* enum mist_packing */
     bool explains, ablates;
 };
 

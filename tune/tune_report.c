@@ -260,19 +260,13 @@ static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *r
                     MIST_HUMAN_BYTES);
 }
 
-static enum mist_status emit_best(struct mist_emit *emit,
-                                  const struct mist_tune_report *report, bool has_all,
-                                  struct mist_err *err)
+static void emit_best(struct mist_emit *emit, const struct mist_tune_report *report,
+                      bool has_all)
 {
     const struct mist_plan *plan = report->result->plans[0].plan;
     const struct mist_prediction *predicted = &plan->predicted;
     char text[TEXT_BYTES];
-    struct mist_speed speed;
-    enum mist_status status = mist_speed_find(plan, &report->traces->cluster, NULL,
-                                              predicted->iteration_s, &speed, err);
 
-    if (status != MIST_OK)
-        return status;
     mist_emit_text(emit, "model", "model", plan->model.name);
     mist_emit_text(emit, "dtype", "weights and activations",
                    mist_dtype_name(plan->job.dtype));
@@ -287,6 +281,12 @@ static enum mist_status emit_best(struct mist_emit *emit,
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "error_s", "its error bar, +-", predicted->error_s,
                      MIST_HUMAN_TIME_S);
+    if (report->lengths) {
+        mist_emit_text(emit, "lengths", "mean over lengths of", report->lengths);
+        mist_emit_double(emit, "full_iteration_s", "iteration of full samples",
+                         report->result->plans[0].pipelines[plan->pipeline].time_s,
+                         MIST_HUMAN_TIME_S);
+    }
     if (has_verified(report)) {
         const struct mist_verified *of =
             &report->verified->plans[report->verified->choice.i_chosen];
@@ -302,7 +302,7 @@ static enum mist_status emit_best(struct mist_emit *emit,
                          mist_search_gap_frac(&report->result->search), MIST_HUMAN_FRAC);
     if (report->slower_frac > 0)
         mist_emit_text(emit, "why_simple", "why this plan", explain_simple(report, text));
-    mist_speed_emit(emit, &speed, has_all);
+    mist_speed_emit(emit, report->speed, has_all);
     if (report->bill) {
         mist_emit_double(emit, "train_tokens", "tokens of the training",
                          report->bill->n_tokens, MIST_HUMAN_COUNT);
@@ -311,7 +311,6 @@ static enum mist_status emit_best(struct mist_emit *emit,
     emit_memory(emit, report);
     if (has_all)
         emit_doubt(emit, report);
-    return MIST_OK;
 }
 
 static void emit_plans(struct mist_emit *emit, const char *title,
@@ -481,12 +480,8 @@ enum mist_status mist_tune_report_print(const struct mist_tune_report *report,
     if (status != MIST_OK)
         return status;
     mist_emit_object_begin(emit, "best", "Best plan");
-    status = emit_best(emit, report, has_all, err);
+    emit_best(emit, report, has_all);
     mist_emit_object_end(emit);
-    if (status != MIST_OK) {
-        mist_emit_free(emit);
-        return status;
-    }
     emit_lists(emit, report, has_all);
     return mist_emit_end(&emit, err);
 }

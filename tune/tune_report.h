@@ -25,8 +25,10 @@ struct mist_tune_report {
     size_t n_top;        /* plans in the table */
     size_t n_alike;      /* plans that predictions can't tell from the fastest, with it */
     double slower_frac;  /* of --prefer-simple; 0: not asked for */
-    const struct mist_bill *bill; /* of the best; NULL: there is no price */
-    double search_s;              /* time of search and replays; for people alone */
+    const struct mist_speed *speed; /* of the best */
+    const char *lengths;            /* of --lengths; NULL: samples are full */
+    const struct mist_bill *bill;   /* of the best; NULL: there is no price */
+    double search_s;                /* time of search and replays; for people alone */
     bool with_glpk, has_constraints;
     enum mist_emit_kind kind;
     bool has_all;  /* for people: not only what one decides by */

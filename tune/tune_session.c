@@ -180,6 +180,13 @@ static enum mist_status make_space(struct mist_tune_session *at, struct mist_err
     return status == MIST_OK ? mist_space_check_bounds(&at->space, err) : status;
 }
 
+/* Plans that a search is to find. */
+static size_t count_plans(const struct mist_tune_session *at)
+{
+    return (size_t)at->options->n_top *
+           (at->lengths.is_given ? MIST_TUNE_LENGTHS_PLANS : 1);
+}
+
 enum mist_status mist_tune_session_price(struct mist_tune_session *at,
                                          struct mist_err *err)
 {
@@ -194,7 +201,7 @@ enum mist_status mist_tune_session_price(struct mist_tune_session *at,
     at->config.cost_model = at->cost_model;
     at->config.trace_set = at->cluster;
     at->config.threads = threads;
-    at->config.n_best = (size_t)options->n_top;
+    at->config.n_best = count_plans(at);
     at->config.is_thorough = options->is_thorough;
     at->config.price = at->price;
     at->config.constraints = &at->constraints;
@@ -231,6 +238,18 @@ static void say_limits(const struct mist_tune_session *at)
                      (int)at->space.n_ranks, MIST_SPACE_MAX_MESH_RANKS);
     mist_trace_use_warn_links(&at->traces, at->space.n_ranks, &at->messages);
     mist_model_warn(&at->model, at->job.seq_len, &at->messages);
+}
+
+static enum mist_status read_lengths(struct mist_tune_session *at, struct mist_err *err)
+{
+    const struct mist_tune_options *options = at->options;
+
+    if (!options->lengths)
+        return MIST_OK;
+    at->lengths.packing = (enum mist_packing)options->packing;
+    at->lengths.seed = (uint64_t)options->common.seed;
+    at->lengths.is_given = true;
+    return mist_lengths_read(options->lengths, &at->lengths.of, err);
 }
 
 /* The constraints, and the limit of memory that is one of them. */
@@ -274,6 +293,8 @@ enum mist_status mist_tune_session_open(struct mist_tune_session *at,
         status = mist_cost_model_new(&at->traces, &at->cost_model, err);
     if (status == MIST_OK)
         status = read_constraints(at, err);
+    if (status == MIST_OK)
+        status = read_lengths(at, err);
     return status == MIST_OK ? make_space(at, err) : status;
 }
 
@@ -287,6 +308,7 @@ void mist_tune_session_close(struct mist_tune_session *at)
     if (at->has_space)
         mist_space_fini(&at->space);
     mist_trace_set_fini(&at->traces);
+    mist_lengths_fini(&at->lengths.of);
 }
 
 enum mist_status mist_tune_session_check(const struct mist_tune_session *at,
@@ -306,7 +328,7 @@ struct mist_search_config mist_tune_session_config(const struct mist_tune_sessio
     const struct mist_tune_options *options = at->options;
 
     return (struct mist_search_config){
-        .n_best = (size_t)options->n_top,
+        .n_best = count_plans(at),
         .host_limit_bytes = at->config.host_limit_bytes / at->space.devices_per_node,
         .slack_frac = MIST_VALIDATE_SLACK_FRAC,
         .constraints = &at->constraints,
@@ -335,6 +357,12 @@ enum mist_status mist_tune_session_search(const struct mist_tune_session *at,
     if (status == MIST_ERR_NO_PLAN && at->constraints.n > 0 &&
         !(search->is_over && atomic_load(search->is_over)))
         status = mist_no_plan_explain_constraints(&at->config, search, err);
+    if (status == MIST_OK && at->lengths.is_given) {
+        status = mist_tune_lengths_choose(&at->lengths, &at->config, at->pool,
+                                          (size_t)at->options->n_top, result, err);
+        if (status != MIST_OK)
+            mist_validate_result_fini(result);
+    }
     if (status == MIST_OK)
         *n_alike = mist_alike_prefer(&at->traces, at->config.slower_frac, result->plans,
                                      result->n_plans);
@@ -346,9 +374,15 @@ enum mist_status mist_tune_session_bill(const struct mist_tune_session *at,
                                         struct mist_speed *speed, struct mist_bill *bill,
                                         struct mist_err *err)
 {
-    enum mist_status status = mist_speed_find(plan, &at->traces.cluster, NULL,
-                                              plan->predicted.iteration_s, speed, err);
+    struct mist_loads loads = {0};
+    bool has_loads = at->lengths.is_given;
+    enum mist_status status =
+        has_loads ? mist_tune_lengths_draw(&at->lengths, plan, &loads, err) : MIST_OK;
 
+    if (status == MIST_OK)
+        status = mist_speed_find(plan, &at->traces.cluster, has_loads ? &loads : NULL,
+                                 plan->predicted.iteration_s, speed, err);
+    mist_loads_fini(&loads);
     if (status == MIST_OK)
         *bill = mist_bill_make(at->options->n_tokens, speed->tokens_per_s,
                                at->space.n_ranks, at->hour_price);

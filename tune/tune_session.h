@@ -8,6 +8,7 @@
 #include "core/message.h"
 #include "sim/explain/explain.h"
 #include "tune/bill.h"
+#include "tune/tune_lengths.h"
 #include "tune/tune_options.h"
 #include "tune/validate.h"
 
@@ -20,6 +21,7 @@ struct mist_tune_session {
     char cluster[256]; /* what traces were opened by; "": more than a plan can name */
     struct mist_bounds bounds;
     struct mist_constraints constraints;
+    struct mist_tune_lengths lengths;
     struct mist_space space;
     struct mist_cost_model *cost_model;
     struct mist_stage_price *price;
@@ -55,7 +57,8 @@ struct mist_search_config mist_tune_session_config(const struct mist_tune_sessio
                                                    struct mist_search_rows *rows);
 
 /*
- * The best plans, by mist_validate_run() or mist_target_run(), the one to take first.
+ * The best plans, by mist_validate_run() or mist_target_run(), the one to take first; for
+ * sequences of many lengths chosen among more by mist_tune_lengths_choose().
  * n_alike: of how many predictions can't tell which is the fastest. result is to be freed
  * by mist_validate_result_fini after MIST_OK.
  */
