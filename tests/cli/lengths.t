@@ -79,4 +79,40 @@ expect_stdout '"cause": "links of rank 1"'
 refuse 'causes: of what is even' 2 '^mist-sim: everything is even' mist-sim plan2.json --causes
 refuse 'causes: in a study' 2 '^mist-sim: --sweep: ' mist-sim plan2.json --causes --sweep link.all=1x:2x
 
+# ------------------------------------------------------------------------------- mist-tune
+job='--model gpt3-1.3b --seq-len 2048 --global-batch 32 --dtype bf16 --cluster a100-80:1x4 -q'
+drawn='--lengths lognormal:median=150,sigma=1.5'
+# drawn_s PLAN: an iteration of it, as mist-tune draws them
+drawn_s() {
+    "$MIST_BUILD/mist-sim" "$1" $drawn --iterations 33 --json 2> "$scratch/io/err" > "$scratch/io/drawn" || fail "$1: $(cat "$scratch/io/err")"
+    sed -n 's/^ *"iteration_s": \([-0-9.e+]*\),*$/\1/p' "$scratch/io/drawn" | head -n 1
+}
+
+begin 'mist-tune chooses for the distribution: what mist-sim says, and faster than for full samples'
+run mist-tune $job -o plain.json
+expect_exit 0
+for i in 1 2; do
+    run mist-tune $job $drawn --json -o "drawn$i.json"
+    expect_exit 0
+    cp "$out" "$scratch/io/tuned$i"
+done
+expect_same "$scratch/io/tuned1" "$scratch/io/tuned2"
+expect_same drawn1.json drawn2.json
+chosen=$(drawn_s drawn1.json)
+[ "$(value iteration_s)" = "$chosen" ] || fail "mist-tune says $(value iteration_s), mist-sim $chosen"
+expect_stdout '"lengths": "lognormal:median=150,sigma=1.5"'
+plain=$(drawn_s plain.json)
+awk -v a="$chosen" -v b="$plain" 'BEGIN { exit !(a < 0.95 * b) }' || fail "$chosen, for full samples $plain"
+
+begin 'mist-tune: no plan of 20 drawn at random is faster'
+run mist-tune $job --sample-plans 20 --plans drawn
+expect_exit 0
+for plan in drawn/*.json; do
+    awk -v a="$chosen" -v b="$(drawn_s "$plan")" 'BEGIN { exit !(a <= b) }' || fail "$plan is faster"
+done
+
+refuse 'mist-tune: lengths of a run' 2 '^mist-tune: --lengths is for a best plan by replay' mist-tune $job $drawn --verify 2
+refuse 'mist-tune: a rule for nothing' 2 '^mist-tune: --packing needs --lengths$' mist-tune $job --packing pad
+refuse 'mist-tune: a word in a file' 3 "^mist-tune: wrong\\.txt:2: 'many' is no length" mist-tune $job --lengths wrong.txt
+
 finish
