@@ -358,8 +358,11 @@ enum mist_status mist_tune_session_search(const struct mist_tune_session *at,
         !(search->is_over && atomic_load(search->is_over)))
         status = mist_no_plan_explain_constraints(&at->config, search, err);
     if (status == MIST_OK && at->lengths.is_given) {
-        status = mist_tune_lengths_choose(&at->lengths, &at->config, at->pool,
-                                          (size_t)at->options->n_top, result, err);
+        if (at->options->target == MIST_FRAMEWORK_OURS)
+            status = mist_tune_lengths_search(&at->config, search, result, err);
+        if (status == MIST_OK)
+            status = mist_tune_lengths_choose(&at->lengths, &at->config, at->pool,
+                                              (size_t)at->options->n_top, result, err);
         if (status != MIST_OK)
             mist_validate_result_fini(result);
     }

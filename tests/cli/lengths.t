@@ -81,7 +81,7 @@ refuse 'causes: in a study' 2 '^mist-sim: --sweep: ' mist-sim plan2.json --cause
 
 # ------------------------------------------------------------------------------- mist-tune
 job='--model gpt3-1.3b --seq-len 2048 --global-batch 32 --dtype bf16 --cluster a100-80:1x4 -q'
-drawn='--lengths lognormal:median=150,sigma=1.5'
+drawn='--lengths lognormal:median=500,sigma=1 --packing pad'
 # drawn_s PLAN: an iteration of it, as mist-tune draws them
 drawn_s() {
     "$MIST_BUILD/mist-sim" "$1" $drawn --iterations 33 --json 2> "$scratch/io/err" > "$scratch/io/drawn" || fail "$1: $(cat "$scratch/io/err")"
@@ -100,7 +100,7 @@ expect_same "$scratch/io/tuned1" "$scratch/io/tuned2"
 expect_same drawn1.json drawn2.json
 chosen=$(drawn_s drawn1.json)
 [ "$(value iteration_s)" = "$chosen" ] || fail "mist-tune says $(value iteration_s), mist-sim $chosen"
-expect_stdout '"lengths": "lognormal:median=150,sigma=1.5"'
+expect_stdout '"lengths": "lognormal:median=500,sigma=1"'
 plain=$(drawn_s plain.json)
 awk -v a="$chosen" -v b="$plain" 'BEGIN { exit !(a < 0.95 * b) }' || fail "$chosen, for full samples $plain"
 
