@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* A forward or backward, from its parts. The host of a framework is what such a task waits
- * for, however few its tokens are, if it takes longer than its kernels and the skew. */
+/* A forward or backward, from its parts. Where it takes longer than its kernels and the skew,
+ * the host of a framework is what it waits for, and no fewer tokens make that less. */
 static enum mist_status
 grow_computation(const struct mist_cost_model *model, const struct mist_plan *plan,
                  const struct mist_schedule *schedule, const struct mist_task *task,
@@ -17,11 +17,15 @@ grow_computation(const struct mist_cost_model *model, const struct mist_plan *pl
         &schedule->layouts[mist_schedule_layer_kind(&plan->model, task->layer)];
     const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
     double skew_frac = mist_cost_skew_frac(model, plan, schedule->i_stage);
-    double tokens_s = 0, squares_s = 0;
+    double launch_s = mist_cost_model_launch_s(model);
+    double tokens_s = 0, squares_s = 0, host_s = 0;
     struct mist_cost_split split;
     enum mist_status status =
         mist_cost_split(model, plan, schedule->layouts, task, cost, &split, err);
 
+    if (status == MIST_OK && plan->job.framework != MIST_FRAMEWORK_OURS)
+        status = mist_cost_framework_host_s(model, &plan->job, layout, task->program,
+                                            task->part, &host_s, err);
     if (status != MIST_OK)
         return status;
     for (int i = 0; i < MIST_MAX_STEPS; i++)
@@ -30,9 +34,11 @@ grow_computation(const struct mist_cost_model *model, const struct mist_plan *pl
                 split.step_s[i];
     *(framework->selective_frac > 0 ? &tokens_s : &squares_s) += split.repeated_s;
     double worked_s = tokens_s + squares_s + split.gradients_s;
-    double factor = (cost->time_s - mist_cost_model_launch_s(model)) / worked_s;
+    double factor = (cost->time_s - launch_s) / worked_s;
     if (worked_s > 0 && factor <= (1 + skew_frac) * (1 + 1e-9))
-        *out = (struct mist_cost_growth){factor * tokens_s, factor * squares_s};
+        *out = (struct mist_cost_growth){
+            factor * tokens_s, factor * squares_s,
+            host_s > 0 ? fmin(factor * host_s + launch_s, cost->time_s) : 0};
     return MIST_OK;
 }
 

@@ -100,6 +100,13 @@ mist_cost_framework_part(const struct mist_cost_model *model, const struct mist_
                          enum mist_program_kind program, int32_t i_part,
                          struct mist_cost *out, struct mist_err *err);
 
+/* Its share of what the host takes to launch the program: no such part is faster, however
+ * little it computes. */
+MIST_MUST_CHECK enum mist_status mist_cost_framework_host_s(
+    const struct mist_cost_model *model, const struct mist_job *job,
+    const struct mist_layer_layout *layout, enum mist_program_kind program,
+    int32_t i_part, double *out_s, struct mist_err *err);
+
 /* Its steps, each by itself, and what the backward computes again for it; the rest of its
  * price is the host's. */
 MIST_MUST_CHECK enum mist_status

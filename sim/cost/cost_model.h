@@ -191,13 +191,14 @@ mist_cost_split(const struct mist_cost_model *model, const struct mist_plan *pla
  * with the sum of the squares of its sequences' lengths. The rest stays. */
 struct mist_cost_growth {
     double tokens_s, squares_s;
+    double least_s; /* the host takes so long, however little there is */
 };
 
 /*
  * Of every task of a schedule, growths[n_costs]. Attention goes with squares, the rest of
  * forward and backward with tokens, and so do messages and copies of activations, as far as
- * one of half the bytes is faster. What waits for the host of another framework stays. shapes:
- * as below; costs: what the tasks cost.
+ * one of half the bytes is faster. What waits for the host of another framework even with
+ * full samples stays as it is. shapes: as below; costs: what the tasks cost.
  */
 MIST_MUST_CHECK enum mist_status
 mist_cost_find_growth(const struct mist_cost_model *model, const struct mist_plan *plan,

@@ -182,7 +182,7 @@ static double load_factor(const struct run *at, const struct work *work,
     const struct mist_loads *loads = at->options->loads;
     double time_s = work->costs[task->cost].time_s;
     bool is_program = mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM;
-    struct mist_cost_growth growth = {is_program ? time_s : 0, 0};
+    struct mist_cost_growth growth = {.tokens_s = is_program ? time_s : 0};
 
     if (!loads || task->micro_batch < 0 || time_s <= 0)
         return 1;
@@ -194,9 +194,9 @@ static double load_factor(const struct run *at, const struct work *work,
         is_even(at, work, task, MIST_CAUSE_LENGTHS)
             ? loads->mean
             : mist_loads_of(loads, iteration, task->micro_batch, work->i_dp * n, n);
-    return fmax(0, 1 + (growth.tokens_s * (load.tokens - 1) +
-                        growth.squares_s * (load.squares - 1)) /
-                           time_s);
+    double more_s =
+        growth.tokens_s * (load.tokens - 1) + growth.squares_s * (load.squares - 1);
+    return fmax(growth.least_s / time_s, 1 + more_s / time_s);
 }
 
 /* One factor for all who meet, drawn anew in every iteration. */

@@ -158,11 +158,43 @@ static void messages_follow_their_bytes(void **state)
     stop(&at);
 }
 
+/* A framework's host launches as many kernels for few tokens: then nothing is faster. */
+static void a_host_takes_as_long_for_less(void **state)
+{
+    struct fixture at;
+    struct mist_replay_result result;
+    double before_s = 0, least_s = 0;
+
+    start(&at, 1);
+    at.plan.job.framework = MIST_FRAMEWORK_DEEPSPEED;
+    at.plan.job.seq_len = at.plan.model.max_seq = 1 << 14;
+    for (int32_t length = 1; length <= 1 << 14; length *= 2) {
+        const struct mist_lengths lengths = {.median = length};
+        struct mist_replay_options options = {.skips_timeline = true};
+        struct mist_loads loads;
+        must(mist_loads_make(&at.plan, &lengths, MIST_PACKING_NONE, 1, 2, &loads, &err),
+             &err);
+        options.loads = &loads;
+        must(mist_replay_run(&at.plan, at.model, &options, &result, &err), &err);
+        assert_true(result.iteration_s >= before_s);
+        before_s = result.iteration_s;
+        if (length == 1)
+            least_s = before_s;
+        if (length == 2) /* both wait for the host */
+            assert_true(before_s == least_s);
+        mist_replay_result_fini(&result);
+        mist_loads_fini(&loads);
+    }
+    assert_true(before_s > 1.2 * least_s);
+    stop(&at);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_follows_its_operators),
         cmocka_unit_test(messages_follow_their_bytes),
+        cmocka_unit_test(a_host_takes_as_long_for_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,11 @@ static void test_iterations_follow_one_another(void **state)
     assert_near(s.r.use[0].busy_s[GG], 3, 1e-12);
     assert_near(s.r.use[0].covered_s, 3, 1e-12);
     assert_near(s.r.use[1].covered_s, 0, 1e-12);
+    s.g.n_iterations = 3;
+    s.g.n_counted = 2;
+    must(replay(&s), &s.err);
+    assert_near(s.r.use[0].busy_s[CO], 4, 1e-12);
+    assert_near(s.r.use[0].covered_s, 6, 1e-12);
     mist_arena_fini(&s.arena);
 }
 
