@@ -245,71 +245,35 @@ static double repeated_s(struct pricing *at, const struct mist_layer_layout *lay
     return at->framework->selective_frac * again.cost.time_s;
 }
 
-/* What a program takes on the device and on the host. */
-struct program_time {
-    struct mist_cost part; /* device time of one part */
-    double device_s;       /* of all parts */
-    double whole_s;        /* with what is computed again */
-    double host_s;
-};
-
-static enum mist_status time_program(struct pricing *at,
-                                     const struct mist_layer_layout *layout,
-                                     enum mist_program_kind program, int32_t i_part,
-                                     struct program_time *out)
-{
-    const struct mist_program *parts = &layout->programs[program];
-    const struct mist_step *steps = mist_layer_layout_steps(layout, program);
-
-    *out = (struct program_time){0};
-    for (int32_t i = 0; i < parts->n_parts; i++) {
-        at->cost = (struct mist_cost){0};
-        add_steps(at, steps + parts->parts[i].first_step, parts->parts[i].n_steps, false);
-        out->device_s += at->cost.time_s;
-        if (i == i_part)
-            out->part = at->cost;
-    }
-    out->whole_s = out->device_s + repeated_s(at, layout, program);
-    out->host_s = at->launches * at->framework->dispatch_us * 1e-6;
-    return at->status;
-}
-
 enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
                                           const struct mist_job *job,
                                           const struct mist_layer_layout *layout,
                                           enum mist_program_kind program, int32_t i_part,
                                           struct mist_cost *out, struct mist_err *err)
 {
+    const struct mist_program *parts = &layout->programs[program];
+    const struct mist_step *steps = mist_layer_layout_steps(layout, program);
     struct pricing at = {
         .model = model, .job = job, .framework = framework_of(model, job), .err = err};
-    struct program_time of;
-    enum mist_status status = time_program(&at, layout, program, i_part, &of);
+    struct mist_cost part = {0};
+    double device_s = 0;
 
-    if (status != MIST_OK)
-        return status;
-    if (of.device_s > 0)
-        mist_cost_scale(&of.part,
-                        (of.host_s > of.whole_s ? of.host_s : of.whole_s) / of.device_s);
-    of.part.doubt_s = fmax(of.part.doubt_s, at.framework->residual_frac * of.part.time_s);
-    *out = of.part;
-    return MIST_OK;
-}
-
-enum mist_status mist_cost_framework_host_s(const struct mist_cost_model *model,
-                                            const struct mist_job *job,
-                                            const struct mist_layer_layout *layout,
-                                            enum mist_program_kind program,
-                                            int32_t i_part, double *out_s,
-                                            struct mist_err *err)
-{
-    struct pricing at = {
-        .model = model, .job = job, .framework = framework_of(model, job), .err = err};
-    struct program_time of;
-    enum mist_status status = time_program(&at, layout, program, i_part, &of);
-
-    if (status == MIST_OK)
-        *out_s = of.device_s > 0 ? of.host_s * of.part.time_s / of.device_s : 0;
-    return status;
+    for (int32_t i = 0; i < parts->n_parts; i++) {
+        at.cost = (struct mist_cost){0};
+        add_steps(&at, steps + parts->parts[i].first_step, parts->parts[i].n_steps,
+                  false);
+        device_s += at.cost.time_s;
+        if (i == i_part)
+            part = at.cost;
+    }
+    double whole_s = device_s + repeated_s(&at, layout, program);
+    double host_s = at.launches * at.framework->dispatch_us * 1e-6;
+    if (at.status == MIST_OK && device_s > 0)
+        mist_cost_scale(&part, (host_s > whole_s ? host_s : whole_s) / device_s);
+    part.doubt_s = fmax(part.doubt_s, at.framework->residual_frac * part.time_s);
+    if (at.status == MIST_OK)
+        *out = part;
+    return at.status;
 }
 
 /* Device time of a step. */

@@ -1,64 +1,55 @@
-/* What of a price goes with the tokens of a micro-batch. See mist_cost_find_growth(). */
+/*
+ * What a task costs on fewer tokens. See mist_cost_find_growth().
+ *
+ * The tasks are those of full samples; they are priced again in the layouts of samples of
+ * half as many tokens, a quarter and so on. Between these, straight lines.
+ */
 #include "sim/cost/cost_internal.h"
 #include "sim/model/framework.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-/* A forward or backward, from its parts. Where it takes longer than its kernels and the skew,
- * the host of a framework is what it waits for, and no fewer tokens make that less. */
-static enum mist_status
-grow_computation(const struct mist_cost_model *model, const struct mist_plan *plan,
-                 const struct mist_schedule *schedule, const struct mist_task *task,
-                 const struct mist_cost *cost, struct mist_cost_growth *out,
-                 struct mist_err *err)
+struct growing {
+    const struct mist_cost_model *model;
+    const struct mist_plan *plan;
+    const struct mist_schedule *schedule;
+    const struct mist_group_shape *shapes;
+    struct mist_layer_layout *layouts; /* [MIST_N_LAYER_KINDS] at this point */
+    struct mist_layer_layout *packed;  /* the same with full samples' tokens in sequences
+                                          that are as short */
+    double tokens_frac;                /* of a full sample, there */
+    struct mist_err *err;
+};
+
+/* Attention's share of the price of a part of a program, with what only it is launched,
+ * skewed and waited for. */
+static enum mist_status find_attention(const struct growing *at,
+                                       const struct mist_layer_layout *layouts,
+                                       const struct mist_task *task,
+                                       const struct mist_cost *cost, double *out_s)
 {
-    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
     const struct mist_layer_layout *layout =
-        &schedule->layouts[mist_schedule_layer_kind(&plan->model, task->layer)];
+        &layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
     const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
-    double skew_frac = mist_cost_skew_frac(model, plan, schedule->i_stage);
-    double launch_s = mist_cost_model_launch_s(model);
-    double tokens_s = 0, squares_s = 0, host_s = 0;
+    bool repeats_attention =
+        mist_framework_get(at->plan->job.framework)->selective_frac == 0;
+    double attention_s = 0, other_s = 0;
     struct mist_cost_split split;
     enum mist_status status =
-        mist_cost_split(model, plan, schedule->layouts, task, cost, &split, err);
+        mist_cost_split(at->model, at->plan, at->layouts, task, cost, &split, at->err);
 
-    if (status == MIST_OK && plan->job.framework != MIST_FRAMEWORK_OURS)
-        status = mist_cost_framework_host_s(model, &plan->job, layout, task->program,
-                                            task->part, &host_s, err);
     if (status != MIST_OK)
         return status;
     for (int i = 0; i < MIST_MAX_STEPS; i++)
         if (split.step_s[i] > 0)
-            *(steps[i].op == MIST_OP_ATTENTION ? &squares_s : &tokens_s) +=
+            *(steps[i].op == MIST_OP_ATTENTION ? &attention_s : &other_s) +=
                 split.step_s[i];
-    *(framework->selective_frac > 0 ? &tokens_s : &squares_s) += split.repeated_s;
-    double worked_s = tokens_s + squares_s + split.gradients_s;
-    double factor = (cost->time_s - launch_s) / worked_s;
-    if (worked_s > 0 && factor <= (1 + skew_frac) * (1 + 1e-9))
-        *out = (struct mist_cost_growth){
-            factor * tokens_s, factor * squares_s,
-            host_s > 0 ? fmin(factor * host_s + launch_s, cost->time_s) : 0};
+    *(repeats_attention ? &attention_s : &other_s) += split.repeated_s;
+    double worked_s = attention_s + other_s + split.gradients_s;
+    double launch_s = mist_cost_model_launch_s(at->model);
+    *out_s = worked_s > 0 ? fmax(0, cost->time_s - launch_s) * attention_s / worked_s : 0;
     return MIST_OK;
-}
-
-/* A message or copy, by what half of it costs. */
-static enum mist_status
-grow_bytes(const struct mist_cost_model *model, const struct mist_plan *plan,
-           const struct mist_schedule *schedule, struct mist_group_shape shape,
-           const struct mist_task *task, const struct mist_cost *cost,
-           struct mist_cost_growth *out, struct mist_err *err)
-{
-    struct mist_task half = *task;
-    struct mist_cost half_cost;
-
-    half.bytes = task->bytes / 2;
-    enum mist_status status = mist_cost_task(
-        model, plan, schedule->i_stage, schedule->layouts, shape, &half, &half_cost, err);
-    if (status == MIST_OK)
-        out->tokens_s =
-            fmin(fmax(0, 2 * (cost->time_s - half_cost.time_s)), cost->time_s);
-    return status;
 }
 
 static bool moves_activations(enum mist_task_kind kind)
@@ -69,27 +60,162 @@ static bool moves_activations(enum mist_task_kind kind)
            kind == MIST_TASK_SWAP_OUT_ACTIVATION;
 }
 
+/* The price of a task in some layouts, attention apart. full: with full samples. */
+static enum mist_status price(const struct growing *at,
+                              const struct mist_layer_layout *layouts,
+                              const struct mist_task *task, const struct mist_cost *full,
+                              double *other_s, double *attention_s)
+{
+    struct mist_cost cost = *full;
+    enum mist_status status = MIST_OK;
+
+    *attention_s = 0;
+    if (at->tokens_frac < 1)
+        status = mist_cost_task(at->model, at->plan, at->schedule->i_stage, layouts,
+                                at->shapes[task->cost], task, &cost, at->err);
+    if (status == MIST_OK && mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM)
+        status = find_attention(at, layouts, task, &cost, attention_s);
+    *other_s = cost.time_s - *attention_s;
+    return status;
+}
+
+/* Adds a point to the growth of a task. */
+static enum mist_status add_point(const struct growing *at, const struct mist_task *task,
+                                  const struct mist_cost *full,
+                                  struct mist_cost_growth *out)
+{
+    bool is_program =
+        mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM && task->part >= 0;
+    double frac = at->tokens_frac, other_s, single_s, packed_s = 0, unused_s;
+    struct mist_task part = *task;
+
+    if (!is_program && !moves_activations(task->kind))
+        return MIST_OK;
+    part.bytes = (int64_t)ceil((double)task->bytes * frac);
+    enum mist_status status = price(at, at->layouts, &part, full, &other_s, &single_s);
+    if (status == MIST_OK && single_s > 0)
+        status = price(at, at->packed, &part, full, &unused_s, &packed_s);
+    if (status != MIST_OK)
+        return status;
+    out->tokens_frac[out->n_points] = frac;
+    out->other_s[out->n_points] = other_s;
+    out->single_s[out->n_points] = single_s;
+    out->packed_s[out->n_points++] = packed_s;
+    return MIST_OK;
+}
+
+/* All tasks at one point; costs are numbered in the order in which they first occur. */
+static enum mist_status add_points(const struct growing *at,
+                                   const struct mist_cost *costs,
+                                   struct mist_cost_growth *growths)
+{
+    int32_t n_known = 0;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < at->schedule->n_tasks && status == MIST_OK; i++) {
+        const struct mist_task *task = &at->schedule->tasks[i];
+        if (task->cost < n_known)
+            continue;
+        status = add_point(at, task, &costs[n_known], &growths[n_known]);
+        n_known++;
+    }
+    return status;
+}
+
+/* Layouts of samples of so many tokens. */
+static enum mist_status make_layouts(const struct growing *at, int32_t seq)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int k = 0; k < MIST_N_LAYER_KINDS && status == MIST_OK; k++) {
+        struct mist_layer_shape shape = at->schedule->layouts[k].shape;
+        double n_tokens = (double)shape.micro_batch * shape.seq;
+        shape.seq = seq;
+        status = mist_layer_layout_make(&at->plan->model, (enum mist_layer_kind)k, shape,
+                                        &at->layouts[k], at->err);
+        shape.micro_batch = (int32_t)ceil(n_tokens / seq);
+        if (status == MIST_OK)
+            status = mist_layer_layout_make(&at->plan->model, (enum mist_layer_kind)k,
+                                            shape, &at->packed[k], at->err);
+    }
+    return status;
+}
+
 enum mist_status mist_cost_find_growth(
     const struct mist_cost_model *model, const struct mist_plan *plan,
     const struct mist_schedule *schedule, const struct mist_group_shape *shapes,
     const struct mist_cost *costs, struct mist_cost_growth *growths, struct mist_err *err)
 {
-    int32_t n_known = 0;
-    enum mist_status status = MIST_OK;
+    int32_t full = plan->job.seq_len, last = full + 1;
+    int32_t tp = plan->stages[schedule->i_stage].tp; /* cuts samples evenly */
+    struct growing at = {
+        .model = model,
+        .plan = plan,
+        .schedule = schedule,
+        .shapes = shapes,
+        .layouts = malloc(2 * MIST_N_LAYER_KINDS * sizeof *at.layouts),
+        .err = err,
+    };
+    enum mist_status status =
+        at.layouts ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
-    /* costs are numbered in the order in which they first occur */
-    for (int32_t i = 0; i < schedule->n_tasks && status == MIST_OK; i++) {
-        const struct mist_task *task = &schedule->tasks[i];
-        if (task->cost < n_known)
-            continue;
-        growths[n_known] = (struct mist_cost_growth){0};
-        if (mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM && task->part >= 0)
-            status = grow_computation(model, plan, schedule, task, &costs[n_known],
-                                      &growths[n_known], err);
-        else if (moves_activations(task->kind))
-            status = grow_bytes(model, plan, schedule, shapes[n_known], task,
-                                &costs[n_known], &growths[n_known], err);
-        n_known++;
+    at.packed = at.layouts + MIST_N_LAYER_KINDS;
+    for (int32_t c = 0; c < schedule->n_costs; c++)
+        growths[c].n_points = 0;
+    for (int j = 0; j < MIST_GROWTH_POINTS && status == MIST_OK; j++) {
+        int32_t seq = j == 0 ? full : ((full >> j) + tp - 1) / tp * tp;
+        if (seq >= last || seq == 0)
+            break;
+        last = seq;
+        at.tokens_frac = (double)seq / full;
+        status = make_layouts(&at, seq);
+        if (status == MIST_OK)
+            status = add_points(&at, costs, growths);
     }
+    free(at.layouts);
     return status;
+}
+
+/* On straight lines between points, and on beyond the last: in tokens, or their square. */
+static double between(const struct mist_cost_growth *growth, const double *value,
+                      double tokens_frac, bool is_square)
+{
+    const double *at = growth->tokens_frac;
+    int k = 1;
+
+    if (growth->n_points < 2)
+        return value[0];
+    while (k < growth->n_points - 1 && at[k] > tokens_frac)
+        k++;
+    double high = at[k - 1], low = at[k], x = tokens_frac;
+    if (is_square) {
+        high *= high;
+        low *= low;
+        x *= x;
+    }
+    return value[k - 1] + (value[k] - value[k - 1]) * (high - x) / (high - low);
+}
+
+/* Samples with n sequences of a length (of a full sample's tokens) each, in the mean. */
+static double attention_s(const struct mist_cost_growth *growth, double length, double n)
+{
+    double single_s = between(growth, growth->single_s, length, true);
+
+    if (n <= 1)
+        return n * single_s;
+    double packed_s = between(growth, growth->packed_s, length, false);
+    return single_s + (packed_s - single_s) * (n - 1) / (1 / length - 1);
+}
+
+double mist_cost_grow_s(const struct mist_cost_growth *growth, double tokens_frac,
+                        double squares_frac)
+{
+    if (growth->n_points == 0)
+        return 0;
+    double length = growth->tokens_frac[growth->n_points - 1]; /* at least */
+    if (tokens_frac > 0)
+        length = fmax(length, squares_frac / tokens_frac);
+    double other_s = fmax(0, between(growth, growth->other_s, tokens_frac, false));
+    return (other_s - growth->other_s[0]) +
+           (attention_s(growth, length, tokens_frac / length) - growth->single_s[0]);
 }

@@ -187,18 +187,22 @@ mist_cost_split(const struct mist_cost_model *model, const struct mist_plan *pla
                 const struct mist_cost *cost, struct mist_cost_split *out,
                 struct mist_err *err);
 
-/* What of a task's price goes with the micro-batch that it works on: with its tokens, and
- * with the sum of the squares of its sequences' lengths. The rest stays. */
+enum { MIST_GROWTH_POINTS = 8 };
+
+/* What a task costs when the samples of its micro-batch hold fewer tokens. */
 struct mist_cost_growth {
-    double tokens_s, squares_s;
-    double least_s; /* the host takes so long, however little there is */
+    int n_points;                           /* 0: the same */
+    double tokens_frac[MIST_GROWTH_POINTS]; /* of a full sample: 1, then fewer */
+    double other_s[MIST_GROWTH_POINTS];     /* all but attention there */
+    /* Attention in sequences as long as that: one in each sample, and as many as full samples
+     * have tokens for. */
+    double single_s[MIST_GROWTH_POINTS], packed_s[MIST_GROWTH_POINTS];
 };
 
 /*
- * Of every task of a schedule, growths[n_costs]. Attention goes with squares, the rest of
- * forward and backward with tokens, and so do messages and copies of activations, as far as
- * one of half the bytes is faster. What waits for the host of another framework even with
- * full samples stays as it is. shapes: as below; costs: what the tasks cost.
+ * Of every task of a schedule, growths[n_costs]: forward and backward as priced in samples
+ * of 1, 1/2, .. 1/128 of their tokens, messages and copies of activations with as many bytes
+ * less; the rest stays. shapes: as below; costs: what the tasks cost.
  */
 MIST_MUST_CHECK enum mist_status
 mist_cost_find_growth(const struct mist_cost_model *model, const struct mist_plan *plan,
@@ -206,6 +210,12 @@ mist_cost_find_growth(const struct mist_cost_model *model, const struct mist_pla
                       const struct mist_group_shape *shapes,
                       const struct mist_cost *costs, struct mist_cost_growth *growths,
                       struct mist_err *err);
+
+/* How much longer than with full samples a task takes with parts of their tokens, and of the
+ * squares of the lengths of their sequences: usually less than 0; exactly 0 for 1 and 1.
+ * Attention is that of sequences of the length that the two mean. */
+double mist_cost_grow_s(const struct mist_cost_growth *growth, double tokens_frac,
+                        double squares_frac);
 
 /* mist_cost_schedule() for a rank that has the schedule of another one of its stage, with
  * the shapes[n_costs] of its groups; NULL: for the rank of the schedule. */

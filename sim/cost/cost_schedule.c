@@ -167,14 +167,14 @@ static enum mist_status price_host(const struct place *at, const struct mist_tas
 }
 
 /* What rows don't say: that ranks wait for the slowest, and unusual runs. */
-double mist_cost_skew_frac(const struct mist_cost_model *model,
-                           const struct mist_plan *plan, int32_t i_stage)
+static void add_skew(const struct place *at, struct mist_cost *cost)
 {
-    const struct mist_trace_skew *skew = &model->traces->cluster.skew;
+    const struct mist_trace_skew *skew = &at->model->traces->cluster.skew;
+    double frac = at->stage->tp > 1                 ? skew->step_frac
+                  : mist_plan_n_ranks(at->plan) > 1 ? skew->pass_frac
+                                                    : skew->alone_frac;
 
-    return plan->stages[i_stage].tp > 1  ? skew->step_frac
-           : mist_plan_n_ranks(plan) > 1 ? skew->pass_frac
-                                         : skew->alone_frac;
+    mist_cost_scale(cost, 1 + frac);
 }
 
 static void add_launch(const struct place *at, struct mist_cost *cost)
@@ -214,9 +214,7 @@ static enum mist_status price_task(const struct place *at, const struct mist_tas
     if (status != MIST_OK)
         return status;
     if (task->stream == MIST_STREAM_COMPUTE)
-        mist_cost_scale(out,
-                        1 + mist_cost_skew_frac(at->model, at->plan,
-                                                (int32_t)(at->stage - at->plan->stages)));
+        add_skew(at, out);
     if (task->stream != MIST_STREAM_HOST)
         add_launch(at, out);
     return MIST_OK;

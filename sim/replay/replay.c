@@ -181,22 +181,20 @@ static double load_factor(const struct run *at, const struct work *work,
 {
     const struct mist_loads *loads = at->options->loads;
     double time_s = work->costs[task->cost].time_s;
-    bool is_program = mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM;
-    struct mist_cost_growth growth = {.tokens_s = is_program ? time_s : 0};
 
     if (!loads || task->micro_batch < 0 || time_s <= 0)
         return 1;
-    if (work->growths)
-        growth = work->growths[task->cost];
     int32_t i_stage = at->set->programs[work->program].schedule->i_stage;
     int32_t n = at->plan->stages[i_stage].micro_batch;
     struct mist_load load =
         is_even(at, work, task, MIST_CAUSE_LENGTHS)
             ? loads->mean
             : mist_loads_of(loads, iteration, task->micro_batch, work->i_dp * n, n);
-    double more_s =
-        growth.tokens_s * (load.tokens - 1) + growth.squares_s * (load.squares - 1);
-    return fmax(growth.least_s / time_s, 1 + more_s / time_s);
+    if (!work->growths)
+        return mist_task_kind_sort(task->kind) == MIST_SORT_PROGRAM ? load.tokens : 1;
+    return fmax(
+        0, 1 + mist_cost_grow_s(&work->growths[task->cost], load.tokens, load.squares) /
+                   time_s);
 }
 
 /* One factor for all who meet, drawn anew in every iteration. */
