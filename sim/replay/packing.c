@@ -154,7 +154,7 @@ static bool pack(struct packing *at, enum mist_packing packing)
     }
     if (!fill_pool(at))
         return false;
-    if (packing == MIST_PACKING_SORTED)
+    if (packing == MIST_PACKING_SORTED && at->pool)
         qsort(at->pool, at->n_pool, sizeof *at->pool, compare_falling);
     pack_pool(at);
     return true;
@@ -192,9 +192,9 @@ static void find_mean(struct mist_loads *out)
  * ranks in every stage. */
 static int32_t count_alike(const struct mist_plan *plan, int32_t n_samples)
 {
-    int32_t common = 0; /* greatest divisor of all dp */
+    int32_t common = plan->stages[0].dp; /* greatest divisor of all dp */
 
-    for (int32_t i = 0; i < plan->n_stages; i++) {
+    for (int32_t i = 1; i < plan->n_stages; i++) {
         int32_t a = plan->stages[i].dp, b = common;
         while (b > 0) {
             int32_t rest = a % b;

@@ -6,7 +6,8 @@ echo 128 > full.txt
 printf 'length,count\n100,3\n20,5\n' > some.txt
 printf '100\nmany\n' > wrong.txt
 
-refuse 'lengths: a word in a file' 3 "^mist-sim: wrong\\.txt:2: 'many' is no length in tokens" mist-sim plan.json --lengths wrong.txt
+refuse 'lengths: a word in a file' 3 \
+    "^mist-sim: wrong\\.txt:2: 'many' is no length in tokens" mist-sim plan.json --lengths wrong.txt
 refuse 'lengths: no file' 5 '^mist-sim: .*nowhere\.txt' mist-sim plan.json --lengths nowhere.txt
 refuse 'lengths: half a distribution' 2 '^mist-sim: lengths lognormal:median=5: expected a file or lognormal' \
     mist-sim plan.json --lengths lognormal:median=5
@@ -84,7 +85,8 @@ job='--model gpt3-1.3b --seq-len 2048 --global-batch 32 --dtype bf16 --cluster a
 drawn='--lengths lognormal:median=500,sigma=1 --packing pad'
 # drawn_s PLAN: an iteration of it, as mist-tune draws them
 drawn_s() {
-    "$MIST_BUILD/mist-sim" "$1" $drawn --iterations 33 --json 2> "$scratch/io/err" > "$scratch/io/drawn" || fail "$1: $(cat "$scratch/io/err")"
+    "$MIST_BUILD/mist-sim" "$1" $drawn --iterations 33 --json 2> "$scratch/io/err" > "$scratch/io/drawn" ||
+        fail "$1: $(cat "$scratch/io/err")"
     sed -n 's/^ *"iteration_s": \([-0-9.e+]*\),*$/\1/p' "$scratch/io/drawn" | head -n 1
 }
 
@@ -111,8 +113,10 @@ for plan in drawn/*.json; do
     awk -v a="$chosen" -v b="$(drawn_s "$plan")" 'BEGIN { exit !(a <= b) }' || fail "$plan is faster"
 done
 
-refuse 'mist-tune: lengths of a run' 2 '^mist-tune: --lengths is for a best plan by replay' mist-tune $job $drawn --verify 2
+refuse 'mist-tune: lengths of a run' 2 \
+    '^mist-tune: --lengths is for a best plan by replay' mist-tune $job $drawn --verify 2
 refuse 'mist-tune: a rule for nothing' 2 '^mist-tune: --packing needs --lengths$' mist-tune $job --packing pad
-refuse 'mist-tune: a word in a file' 3 "^mist-tune: wrong\\.txt:2: 'many' is no length" mist-tune $job --lengths wrong.txt
+refuse 'mist-tune: a word in a file' 3 \
+    "^mist-tune: wrong\\.txt:2: 'many' is no length" mist-tune $job --lengths wrong.txt
 
 finish
