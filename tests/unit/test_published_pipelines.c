@@ -2,9 +2,16 @@
  * Bubbles of pipelines as published: Qi et al. 2023 (arXiv 2401.10241) profiled forward,
  * input gradient, weight gradient and transfer of a stage, and computed how much of an
  * iteration every schedule is idle. Ours, replayed pass by pass from the same four times,
- * are the same to the four digits that are printed. Of interleaved pipelines theirs have as
- * many transfers less as there are stages; a micro-batch's way down p stages of v chunks and
- * back has 2 p v - 2 of them, as ours has.
+ * are the same to the four digits that are printed; so is ZB-1p, which has the memory of
+ * ZB-H1 and no better order.
+ *
+ * The published interleaved pipelines are faster than any can be: in their calculation
+ * (interleave.py of the authors' repository), where a micro-batch goes on from the last
+ * stage to the next chunk on the first one, or back, only the first of every p waits for
+ * it. A second, naive calculation here does both: without that it is ours, with it theirs.
+ *
+ * Left out: ZB-H2 and ZB-2p, which update parameters before the norm of all gradients is
+ * known; we have no such schedule.
  */
 #include "tests/unit/test.h"
 
@@ -98,12 +105,106 @@ static struct published read_row(const struct mist_csv *csv, size_t i)
     };
 }
 
-/* How much longer than without any bubble, of an iteration with this bubble. */
-static double idle_s(const struct published *row, double bubble_frac)
-{
-    double compute_s = row->n_micro * (row->forward_s + row->input_s + row->weight_s);
+/* ----------------------------------------------------------------- naive interleaving */
 
-    return compute_s / (1 - bubble_frac) - compute_s;
+struct naive {
+    const struct published *row;
+    int32_t n_chunks;
+    bool is_strict; /* whoever goes on to the next chunk waits for it */
+    /* [virtual stage][micro-batch] when it has ended, 0: not yet */
+    double *forward_s, *backward_s;
+};
+
+static double *cell_of(const struct naive *at, double *ends_s, int32_t i_virtual,
+                       int32_t micro_batch)
+{
+    return &ends_s[i_virtual * at->row->n_micro + micro_batch];
+}
+
+/* Whether turn k of a stage is a forward, and which of its kind: 2 (p - 1 - i) + (v - 1) p
+ * forwards, then one backward after each. */
+static bool is_forward_turn(const struct naive *at, int32_t i_stage, int32_t k,
+                            int32_t *i_turn)
+{
+    int32_t p = at->row->n_stages, n = at->row->n_micro * at->n_chunks;
+    int32_t n_front = 2 * (p - 1 - i_stage) + (at->n_chunks - 1) * p;
+
+    n_front = n_front < n ? n_front : n;
+    if (k < n_front || k >= 2 * n - n_front) {
+        *i_turn = k < n_front ? k : k - n;
+        return k < n_front;
+    }
+    *i_turn = (k - n_front) / 2 + ((k - n_front) % 2 == 0 ? n_front : 0);
+    return (k - n_front) % 2 == 0;
+}
+
+/* Runs turn k of a stage; false: what it waits for is not there. */
+static bool run_turn(struct naive *at, int32_t i_stage, int32_t k, double *clock_s)
+{
+    const struct published *row = at->row;
+    int32_t p = row->n_stages, v = at->n_chunks, i_turn;
+    bool is_forward = is_forward_turn(at, i_stage, k, &i_turn);
+    int32_t micro_batch = i_turn / (p * v) * p + i_turn % p;
+    int32_t chunk = is_forward ? i_turn / p % v : v - 1 - i_turn / p % v;
+    int32_t i_virtual = chunk * p + i_stage, end = is_forward ? 0 : p * v - 1;
+    int32_t i_before = is_forward ? i_virtual - 1 : i_virtual + 1;
+    bool goes_on = i_stage == (is_forward ? 0 : p - 1) && i_virtual != end;
+    double *ends_s = is_forward ? at->forward_s : at->backward_s, ready_s = 0;
+
+    if (i_virtual != end) {
+        double before_s = *cell_of(at, ends_s, i_before, micro_batch);
+        if (before_s == 0)
+            return false;
+        if (!goes_on || at->is_strict || micro_batch % p == 0)
+            ready_s = before_s + row->transfer_s;
+    }
+    *clock_s = fmax(*clock_s, ready_s) +
+               (is_forward ? row->forward_s : row->input_s + row->weight_s) / v;
+    *cell_of(at, ends_s, i_virtual, micro_batch) = *clock_s;
+    return true;
+}
+
+/* Idle share of an interleaved iteration. */
+static double naive_bubble(const struct published *row, int32_t n_chunks, bool is_strict)
+{
+    size_t n = (size_t)(row->n_stages * n_chunks * row->n_micro);
+    struct naive at = {.row = row,
+                       .n_chunks = n_chunks,
+                       .is_strict = is_strict,
+                       .forward_s = calloc(n, sizeof(double)),
+                       .backward_s = calloc(n, sizeof(double))};
+    int32_t *next = calloc((size_t)row->n_stages, sizeof *next), n_turns, n_done;
+    double *clock_s = calloc((size_t)row->n_stages, sizeof *clock_s), end_s = 0;
+
+    assert_true(at.forward_s && at.backward_s && next && clock_s);
+    n_turns = 2 * row->n_micro * n_chunks;
+    do {
+        n_done = 0;
+        for (int32_t i = 0; i < row->n_stages; i++)
+            while (next[i] < n_turns && run_turn(&at, i, next[i], &clock_s[i])) {
+                next[i]++;
+                n_done++;
+            }
+    } while (n_done > 0);
+    for (int32_t i = 0; i < row->n_stages; i++) {
+        assert_int_equal(next[i], n_turns);
+        end_s = fmax(end_s, clock_s[i]);
+    }
+    free(at.forward_s);
+    free(at.backward_s);
+    free(next);
+    free(clock_s);
+    return 1 - row->n_micro * (row->forward_s + row->input_s + row->weight_s) / end_s;
+}
+
+/* --------------------------------------------------------------------------- the table */
+
+static void check(const char *name, const struct published *row, double bubble_frac)
+{
+    if (fabs(bubble_frac - row->bubble_frac) >
+        0.6e-4) /* half a digit, and rounded times */
+        fail_msg("%s: p %d, m %d: %.5f, published %.4f", name, row->n_stages,
+                 row->n_micro, bubble_frac, row->bubble_frac);
 }
 
 /* false: a schedule that we don't have. */
@@ -112,21 +213,15 @@ static bool check_row(const char *name, const struct published *row)
     if (strcmp(name, "1F1B-I") == 0) { /* a layer a chunk; the ends have one less */
         int32_t n_chunks = (row->n_layers + 2) / row->n_stages;
         double ours = replay_bubble(MIST_PIPELINE_INTERLEAVED, n_chunks, row);
-        double more_s = idle_s(row, ours) - idle_s(row, row->bubble_frac);
-        double expected_s = row->n_stages * row->transfer_s;
-        if (fabs(more_s - expected_s) > 0.02 * expected_s + idle_s(row, 1.5e-4))
-            fail_msg("%s: p %d, m %d: %.4f, published %.4f", name, row->n_stages,
-                     row->n_micro, ours, row->bubble_frac);
+        assert_true(fabs(ours - naive_bubble(row, n_chunks, true)) < 1e-9);
+        check(name, row, naive_bubble(row, n_chunks, false));
         return true;
     }
-    bool is_split = strcmp(name, "ZB-H1") == 0;
+    bool is_split = strcmp(name, "ZB-H1") == 0 || strcmp(name, "ZB-1p") == 0;
     if (!is_split && strcmp(name, "1F1B") != 0)
         return false;
-    double ours =
-        replay_bubble(is_split ? MIST_PIPELINE_ZB_H1 : MIST_PIPELINE_1F1B, 1, row);
-    if (fabs(ours - row->bubble_frac) > 1e-4)
-        fail_msg("%s: p %d, m %d: %.5f, published %.4f", name, row->n_stages,
-                 row->n_micro, ours, row->bubble_frac);
+    check(name, row,
+          replay_bubble(is_split ? MIST_PIPELINE_ZB_H1 : MIST_PIPELINE_1F1B, 1, row));
     return true;
 }
 
@@ -165,8 +260,8 @@ static void test_bubbles(void **state)
         struct published row = read_row(csv, i);
         n_checked += check_row(mist_csv_text(csv, i, SCHEDULE), &row);
     }
-    print_message("%d rates of three schedules\n", n_checked);
-    assert_int_equal(n_checked, 36);
+    print_message("%d rates of four schedules\n", n_checked);
+    assert_int_equal(n_checked, 48);
     mist_csv_free(csv);
     free(text);
 }
