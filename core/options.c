@@ -312,11 +312,17 @@ static enum mist_status read_short(struct reader *reader, const char *argument)
     return MIST_OK;
 }
 
-static bool is_given(const struct reader *reader, const char *name)
+/* One of the names, which blanks part; NULL: none. */
+static bool is_given(const struct reader *reader, const char *names)
 {
-    size_t i = name ? find_name(reader->tool, name, strlen(name)) : 0;
+    bool is_found = false;
 
-    return name && i < reader->tool->n_options && reader->is_given[i];
+    while (names && *names) {
+        size_t n = strcspn(names, " "), i = find_name(reader->tool, names, n);
+        is_found = is_found || (i < reader->tool->n_options && reader->is_given[i]);
+        names += n + (names[n] == ' ');
+    }
+    return is_found;
 }
 
 static enum mist_status check_given(const struct reader *reader, int n_positionals)
@@ -454,6 +460,15 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
     if (status || *is_done)
         return status;
     return check_given(&reader, positionals->n);
+}
+
+bool mist_options_is_given(const struct mist_tool *tool,
+                           const struct mist_positionals *positionals, const char *name)
+{
+    size_t i = find_name(tool, name, strlen(name));
+
+    assert(i < tool->n_options);
+    return positionals->is_given[i];
 }
 
 enum mist_status mist_options_set(const struct mist_tool *tool, const char *name,

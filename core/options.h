@@ -62,7 +62,7 @@ struct mist_option {
     double min, max;          /* allowed range, ends included; both 0: any */
     const char *const *choices; /* NULL-terminated; for MIST_OPTION_CHOICE */
     bool is_required;           /* must be given */
-    const char *unless;         /* or this option in its place; NULL: none */
+    const char *unless;         /* or one of these in its place, "a b"; NULL: none */
     const char *excludes;       /* name of an option that excludes this one, or NULL */
     size_t offset;              /* in the tool's options struct */
 };
@@ -192,6 +192,10 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
                                     void *out, struct mist_positionals *positionals,
                                     FILE *stream, bool *is_done,
                                     struct mist_err *err) MIST_MUST_CHECK;
+
+/* Whether an option of the tool was given. */
+bool mist_options_is_given(const struct mist_tool *tool,
+                           const struct mist_positionals *positionals, const char *name);
 
 /* Stores the value of an option of the tool as if it stood behind all others. MIST_ERR_USAGE
  * as above. */

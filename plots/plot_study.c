@@ -254,18 +254,29 @@ enum mist_status mist_plot_write_sweep(FILE *stream, const char *path,
 
 struct lever {
     char name[MIST_ESCAPED_BYTES(MAX_TEXT)];
-    double more, less; /* change of the time when it is faster and slower, percent */
+    /* change of the time when it is faster and slower, and of the best plan's when it is
+     * faster, percent */
+    double more, less, best; /* best NAN: not known */
 };
 
 static enum mist_status read_levers(const char *path, struct lever levers[MAX_LEVERS],
                                     size_t *n, struct mist_err *err)
 {
     static const struct mist_csv_column columns[] = {
-        {"change", MIST_CSV_REQUIRED},           {"more_change_frac", MIST_CSV_REQUIRED},
-        {"less_change_frac", MIST_CSV_REQUIRED}, {"iteration_s", MIST_CSV_OPTIONAL},
-        {"error_s", MIST_CSV_OPTIONAL},          {"tokens_per_s", MIST_CSV_OPTIONAL},
-        {"more_iteration_s", MIST_CSV_OPTIONAL}, {"more_change_s", MIST_CSV_OPTIONAL},
-        {"less_iteration_s", MIST_CSV_OPTIONAL}, {"less_change_s", MIST_CSV_OPTIONAL},
+        {"change", MIST_CSV_REQUIRED},
+        {"more_change_frac", MIST_CSV_REQUIRED},
+        {"less_change_frac", MIST_CSV_REQUIRED},
+        {"retuned_change_frac", MIST_CSV_OPTIONAL},
+        {"iteration_s", MIST_CSV_OPTIONAL},
+        {"best_iteration_s", MIST_CSV_OPTIONAL},
+        {"retuned_change_s", MIST_CSV_OPTIONAL},
+        {"retuned_iteration_s", MIST_CSV_OPTIONAL},
+        {"error_s", MIST_CSV_OPTIONAL},
+        {"tokens_per_s", MIST_CSV_OPTIONAL},
+        {"more_iteration_s", MIST_CSV_OPTIONAL},
+        {"more_change_s", MIST_CSV_OPTIONAL},
+        {"less_iteration_s", MIST_CSV_OPTIONAL},
+        {"less_change_s", MIST_CSV_OPTIONAL},
     };
     struct mist_csv *csv = NULL;
     enum mist_status status =
@@ -288,21 +299,50 @@ static enum mist_status read_levers(const char *path, struct lever levers[MAX_LE
             status = mist_csv_get_double(csv, i, 1, -1, 1e6, &levers[i].more, err);
         if (status == MIST_OK)
             status = mist_csv_get_double(csv, i, 2, -1, 1e6, &levers[i].less, err);
+        levers[i].best = NAN;
+        if (status == MIST_OK && mist_csv_text(csv, i, 3)[0])
+            status = mist_csv_get_double(csv, i, 3, -1, 1e6, &levers[i].best, err);
         levers[i].more *= 100;
         levers[i].less *= 100;
+        levers[i].best *= 100;
     }
     mist_csv_free(csv);
     return status;
 }
 
 /* Beside the end of a bar, where it points to. */
-static void write_end(FILE *stream, double change, size_t row)
+static void write_end(FILE *stream, double change, double row)
 {
     char text[MIST_FORMAT_BYTES];
 
-    fprintf(stream, "set label '%s' at %.6g, %zu %s offset %s, 0 font ',8'\n",
+    fprintf(stream, "set label '%s' at %.6g, %.6g %s offset %s, 0 font ',8'\n",
             mist_format_percent(text, sizeof text, change, 1, true), change, row,
             change < 0 ? "right" : "left", change < 0 ? "-0.5" : "0.5");
+}
+
+/* up: how far the bars of a row are above the best plan's; 0: that has none. */
+static void write_ends(FILE *stream, const struct lever *lever, size_t row, double up)
+{
+    write_end(stream, lever->more, (double)row - up);
+    if ((lever->less < 0) != (lever->more < 0))
+        write_end(stream, lever->less, (double)row - up);
+    if (up > 0)
+        write_end(stream, lever->best, (double)row + up);
+}
+
+/* What all bars and their labels have room in: levers' names, in em, and percent. */
+static bool measure(const struct lever *levers, size_t n, double *em, double *low,
+                    double *high)
+{
+    bool has_best = n > 0;
+
+    for (size_t i = 0; i < n; i++) {
+        *low = fmin(*low, fmin(fmin(levers[i].more, levers[i].less), levers[i].best));
+        *high = fmax(*high, fmax(fmax(levers[i].more, levers[i].less), levers[i].best));
+        *em = fmax(*em, mist_plot_text_em(levers[i].name));
+        has_best = has_best && !isnan(levers[i].best);
+    }
+    return has_best;
 }
 
 enum mist_status mist_plot_write_sensitivity(FILE *stream, const char *path,
@@ -317,17 +357,16 @@ enum mist_status mist_plot_write_sensitivity(FILE *stream, const char *path,
 
     if (status != MIST_OK)
         return status;
-    for (size_t i = 0; i < n; i++) {
-        low = fmin(low, fmin(levers[i].more, levers[i].less));
-        high = fmax(high, fmax(levers[i].more, levers[i].less));
-        em = fmax(em, mist_plot_text_em(levers[i].name));
-    }
+    bool has_best = measure(levers, n, &em, &low, &high);
+    int height = has_best ? 166 + 36 * (int)n : 130 + 24 * (int)n;
     double left = em * mist_plot_em_pixels(9) + 40, room = 0.15 * (high - low);
     int width = (int)left + 460;
-    mist_plot_write_head(stream, format, options, width, 130 + 24 * (int)n);
+    mist_plot_write_head(stream, format, options, width, height);
     mist_plot_write_title(stream, format, options, "What would help most", width, 10);
-    fprintf(stream, "n_rows = %zu\nlow = %.6g\nhigh = %.6g\nleft_edge = %.5f\n", n,
-            low - room, high + room, format == MIST_PLOT_TEXT ? 0.3 : left / width);
+    fprintf(stream,
+            "n_rows = %zu\nlow = %.6g\nhigh = %.6g\nleft_edge = %.5f\nhas_best = %d\n", n,
+            low - room, high + room, format == MIST_PLOT_TEXT ? 0.3 : left / width,
+            has_best);
     fputs("set ytics (", stream);
     for (size_t i = 0; i < n; i++) {
         fputs(i > 0 ? ", " : "", stream);
@@ -335,16 +374,14 @@ enum mist_status mist_plot_write_sensitivity(FILE *stream, const char *path,
         fprintf(stream, " %zu", i + 1);
     }
     fputs(") font ',9'\n", stream);
-    for (size_t i = 0; i < n && format != MIST_PLOT_TEXT; i++) {
-        write_end(stream, levers[i].more, i + 1);
-        if ((levers[i].less < 0) != (levers[i].more < 0))
-            write_end(stream, levers[i].less, i + 1);
-    }
+    for (size_t i = 0; i < n && format != MIST_PLOT_TEXT; i++)
+        write_ends(stream, &levers[i], i + 1, has_best ? 0.18 : 0);
     fputs("$points << END\n", stream);
     for (size_t i = 0; i < n; i++)
-        fprintf(stream, "%zu %.6g %.6g\n", i + 1, levers[i].more, levers[i].less);
+        fprintf(stream, "%zu %.6g %.6g %.6g\n", i + 1, levers[i].more, levers[i].less,
+                has_best ? levers[i].best : 0);
     fputs("END\n", stream);
-    write_bottom(stream, format, 130 + 24 * (int)n, 1);
+    write_bottom(stream, format, height, has_best ? 3 : 1);
     fputs(mist_script_sensitivity, stream);
     return MIST_OK;
 }

@@ -225,6 +225,11 @@ static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
             "--%s: has no one timeline; leave --output, --chrome, "
             "--compare, --explain, --causes, --save-plan and --export out",
             name);
+    if (options->retunes && mist_sim_job_is_given(&options->job))
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "--retune plans again for the job of a PLAN; --save-plan FILE "
+            "makes one of this job");
     if (options->finds_sensitivity && options->sweep.n > 0)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sensitivity and --sweep are two studies");
@@ -407,6 +412,8 @@ static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "%s names no trace set; give one with --cluster",
                             at->plan_path);
+    if (at->options.retunes && !at->options.finds_sensitivity)
+        return mist_err_set(err, MIST_ERR_USAGE, "--retune stands beside --sensitivity");
     status = check_outputs(&at->options, err);
     if (status != MIST_OK)
         return status;

@@ -57,6 +57,10 @@ static const struct mist_option option_table[] = {
         "rank what would help most: each kind of kernel and link, memory and launches "
         "10 % faster, and slower",
         NULL, 0, 0, finds_sensitivity),
+    ROW("retune", MIST_OPTION_FLAG, "Input", NULL,
+        "beside --sensitivity: and how much more if the plan may change, by mist-tune, "
+        "which searches once for each",
+        NULL, 0, 0, retunes),
     ROW("model", MIST_OPTION_STRING, "Job without a plan", "NAME",
         "preset, or a Hugging Face config.json", NULL, 0, 0, job.model),
     ROW("from-args", MIST_OPTION_STRING, "Job without a plan", "FILE",
@@ -146,7 +150,7 @@ static const char *const examples[] = {
     "mist-sim plan.json --explain",
     "mist-sim plan.json --what-if link.all=2x,kernel.attention=1.5x",
     "mist-sim plan.json --sweep link.node=0.5x:1x:2x --csv",
-    "mist-sim plan.json --sensitivity",
+    "mist-sim plan.json --sensitivity --retune",
     "mist-sim plan.json --lengths lognormal:median=600,sigma=1 --packing first-fit",
     "mist-sim plan.json --what-if rank.1=0.8x --jitter 0.05 --iterations 50 --causes",
     "mist-sim plan.json --compare measured.csv -o predicted.csv",

@@ -15,7 +15,7 @@ struct mist_sim_options {
     const char *cluster, *compare, *chrome, *save_plan, *export, *lengths;
     int64_t n_iterations, n_threads;
     double jitter_frac;
-    bool is_unfolded, lists_presets, lists_words, explains, finds_sensitivity,
+    bool is_unfolded, lists_presets, lists_words, explains, finds_sensitivity, retunes,
         finds_causes;
     int framework, attention, recompute; /* choices; 0: what the plan says */
     int packing;                         /* enum mist_packing */

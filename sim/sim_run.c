@@ -6,7 +6,6 @@
 #include "traces/preset.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Without --lengths, and with it: the first does not count. */
 enum { USUAL_ITERATIONS = 2, DRAWN_ITERATIONS = 101 };
@@ -142,12 +141,6 @@ static struct mist_replay_options replay_options(const struct mist_sim_run *run,
     return out;
 }
 
-/* Other devices come first, so that further edits are of them. */
-static bool is_device(const char *edit)
-{
-    return strncmp(edit, "device=", 7) == 0;
-}
-
 /* Once the trace set is loaded. */
 static enum mist_status
 replay_edited(struct mist_sim_run *run, struct mist_what_if *what_if,
@@ -156,14 +149,8 @@ replay_edited(struct mist_sim_run *run, struct mist_what_if *what_if,
               struct mist_err *err)
 {
     struct mist_cost_model *model = NULL;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_what_if_apply_all(what_if, edits.items, edits.n, err);
 
-    for (int i = 0; i < edits.n && status == MIST_OK; i++)
-        if (is_device(edits.items[i]))
-            status = mist_what_if_apply(what_if, edits.items[i], err);
-    for (int i = 0; i < edits.n && status == MIST_OK; i++)
-        if (!is_device(edits.items[i]))
-            status = mist_what_if_apply(what_if, edits.items[i], err);
     if (status == MIST_OK)
         status = check_devices(run, &what_if->traces->cluster, err);
     if (status == MIST_OK && !run->has_warned_of_links) {

@@ -2,8 +2,10 @@
 #include "sim/sim_study.h"
 
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/sweep.h"
 #include "sim/sim_report.h"
+#include "sim/sim_retune.h"
 #include "sim/what_if.h"
 
 #include <math.h>
@@ -345,13 +347,33 @@ enum { N_LEVERS = sizeof levers / sizeof *levers };
 /* What a lever does, pulled each way. */
 struct pull {
     int i_lever;
+    bool is_there; /* the cluster has it */
     struct point more, less;
+    double retuned_s; /* the best plan's iteration, with more */
 };
+
+struct sensitivity {
+    struct mist_sim_run *run;
+    bool retunes;
+    struct mist_progress progress; /* of retuning, which may take a while */
+    struct point baseline;
+    double retuned_s; /* the best plan's iteration as things are */
+    struct pull pulls[N_LEVERS];
+    int n;
+};
+
+/* What is sought first. */
+static double time_of(const struct pull *pull)
+{
+    return isnan(pull->retuned_s) ? pull->more.iteration_s : pull->retuned_s;
+}
 
 static int compare_pulls(const void *a_, const void *b_)
 {
     const struct pull *a = a_, *b = b_;
 
+    if (time_of(a) != time_of(b))
+        return time_of(a) < time_of(b) ? -1 : 1;
     if (a->more.iteration_s != b->more.iteration_s)
         return a->more.iteration_s < b->more.iteration_s ? -1 : 1;
     if (a->less.iteration_s != b->less.iteration_s)
@@ -359,79 +381,136 @@ static int compare_pulls(const void *a_, const void *b_)
     return a->i_lever - b->i_lever;
 }
 
-/* One way; *is_there: the cluster has such a lever. */
-static enum mist_status pull_lever(struct mist_sim_run *run, int i_lever,
-                                   const char *factor, struct point *out, bool *is_there,
-                                   struct mist_err *err)
+/* The best that can be done where the plan takes kept_s: another plan, or this one. */
+static enum mist_status retune(const struct sensitivity *at, struct mist_sim_edits edits,
+                               double kept_s, double *out, struct mist_err *err)
 {
-    const struct mist_option_list *base = &run->options.what_if;
-    const char *items[MIST_OPTION_LIST_MAX + 1];
-    char edit[64];
+    double tuned_s = NAN;
+    enum mist_status status =
+        at->retunes ? mist_sim_retune(at->run, edits, &tuned_s, err) : MIST_OK;
 
-    snprintf(edit, sizeof edit, "%s=%s", levers[i_lever], factor);
-    memcpy(items, base->items, (size_t)base->n * sizeof *items);
-    items[base->n] = edit;
-    *out = (struct point){.change = levers[i_lever], .edits = {base->n + 1, items}};
-    enum mist_status status = replay_point(run, out, err);
-    out->edits = (struct mist_sim_edits){0};
-    *is_there = status == MIST_OK;
-    return status == MIST_ERR_USAGE ? MIST_OK : status;
+    *out = at->retunes ? fmin(kept_s, tuned_s) : NAN;
+    return status;
 }
 
-static void emit_pull(struct mist_emit *emit, const struct pull *at,
-                      const struct point *baseline)
+/* One way. */
+static enum mist_status pull_way(struct sensitivity *at, struct pull *pull, bool is_more,
+                                 struct mist_err *err)
 {
+    const struct mist_option_list *base = &at->run->options.what_if;
+    struct point *out = is_more ? &pull->more : &pull->less;
+    const char *items[MIST_OPTION_LIST_MAX + 1], *lever = levers[pull->i_lever];
+    char edit[64];
+
+    snprintf(edit, sizeof edit, "%s=%s", lever, is_more ? "1.1x" : "0.9x");
+    memcpy(items, base->items, (size_t)base->n * sizeof *items);
+    items[base->n] = edit;
+    *out = (struct point){.change = lever, .edits = {base->n + 1, items}};
+    enum mist_status status = replay_point(at->run, out, err);
+    pull->is_there = status == MIST_OK;
+    if (status == MIST_OK && is_more)
+        status = retune(at, out->edits, out->iteration_s, &pull->retuned_s, err);
+    out->edits = (struct mist_sim_edits){0};
+    return pull->is_there || status != MIST_ERR_USAGE ? status : MIST_OK;
+}
+
+/* Both ways; a lever without effect is not kept. */
+static enum mist_status pull_lever(struct sensitivity *at, int i_lever,
+                                   struct mist_err *err)
+{
+    struct pull *pull = &at->pulls[at->n];
+
+    *pull = (struct pull){.i_lever = i_lever};
+    enum mist_status status = pull_way(at, pull, true, err);
+    if (status == MIST_OK && pull->is_there)
+        status = pull_way(at, pull, false, err);
+    if (status == MIST_OK && pull->is_there)
+        at->n += differ(&pull->more, &at->baseline) ||
+                 differ(&pull->less, &at->baseline) ||
+                 (at->retunes && pull->retuned_s != at->retuned_s);
+    return status;
+}
+
+static enum mist_status pull_levers(struct sensitivity *at, struct mist_err *err)
+{
+    enum mist_status status = replay_point(at->run, &at->baseline, err);
+
+    if (status == MIST_OK)
+        status =
+            retune(at, at->baseline.edits, at->baseline.iteration_s, &at->retuned_s, err);
+    for (int i = 0; i < N_LEVERS && status == MIST_OK; i++) {
+        if (at->retunes)
+            mist_progress_update(&at->progress, 1 + i, 1 + N_LEVERS);
+        status = pull_lever(at, i, err);
+    }
+    if (status == MIST_OK)
+        qsort(at->pulls, (size_t)at->n, sizeof *at->pulls, compare_pulls);
+    return status;
+}
+
+/* An iteration, and how far it is from what it was. */
+static void emit_time(struct mist_emit *emit, const char *of, const char *label,
+                      double iteration_s, double base_s)
+{
+    const struct {
+        const char *key, *label;
+        double value;
+        enum mist_human_format human;
+    } columns[] = {
+        {"iteration_s", label, iteration_s, MIST_HUMAN_TIME_S},
+        {"change_s", "difference", iteration_s - base_s, MIST_HUMAN_TIME_S},
+        {"change_frac", "of it", change_frac(iteration_s, base_s), MIST_HUMAN_FRAC},
+    };
+    char key[64];
+
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        snprintf(key, sizeof key, "%s_%s", of, columns[i].key);
+        mist_emit_double(emit, key, columns[i].label, columns[i].value, columns[i].human);
+    }
+}
+
+static void emit_sensitivity(struct mist_emit *emit, const struct sensitivity *at)
+{
+    const struct point *baseline = &at->baseline;
     double base_s = baseline->iteration_s;
 
-    mist_emit_object_begin(emit, NULL, NULL);
-    mist_emit_text(emit, "change", "10 % faster, or more", at->more.change);
-    mist_emit_double(emit, "more_iteration_s", "iteration", at->more.iteration_s,
+    mist_emit_double(emit, "iteration_s", "iteration", base_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "error_s", "error bar, +-", baseline->error_s,
                      MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "more_change_s", "difference", at->more.iteration_s - base_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "more_change_frac", "of it",
-                     change_frac(at->more.iteration_s, base_s), MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "less_iteration_s", "10 % slower, or less",
-                     at->less.iteration_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "less_change_s", "difference", at->less.iteration_s - base_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "less_change_frac", "of it",
-                     change_frac(at->less.iteration_s, base_s), MIST_HUMAN_FRAC);
-    mist_emit_object_end(emit);
+    mist_emit_double(emit, "tokens_per_s", "tokens/s", baseline->tokens_per_s,
+                     MIST_HUMAN_COUNT);
+    if (at->retunes)
+        mist_emit_double(emit, "best_iteration_s", "iteration of the best plan",
+                         at->retuned_s, MIST_HUMAN_TIME_S);
+    mist_emit_list_begin(emit, "sensitivity", "What would help most");
+    for (int i = 0; i < at->n; i++) {
+        const struct pull *pull = &at->pulls[i];
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "change", "10 % faster, or more", pull->more.change);
+        emit_time(emit, "more", "iteration", pull->more.iteration_s, base_s);
+        if (at->retunes)
+            emit_time(emit, "retuned", "best plan", pull->retuned_s, at->retuned_s);
+        emit_time(emit, "less", "10 % slower, or less", pull->less.iteration_s, base_s);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
 }
 
 enum mist_status mist_sim_study_sensitivity(struct mist_sim_run *run,
                                             struct mist_emit *emit, struct mist_err *err)
 {
-    struct point baseline = {
-        .change = "baseline",
-        .edits = {run->options.what_if.n, run->options.what_if.items}};
-    struct pull pulls[N_LEVERS];
-    int n = 0;
-    enum mist_status status = replay_point(run, &baseline, err);
+    const struct mist_sim_options *options = &run->options;
+    struct sensitivity at = {
+        .run = run,
+        .retunes = options->retunes,
+        .baseline = {.change = "baseline",
+                     .edits = {options->what_if.n, options->what_if.items}}};
 
-    for (int i = 0; i < N_LEVERS && status == MIST_OK; i++) {
-        struct pull *pull = &pulls[n];
-        bool is_there = false;
-        pull->i_lever = i;
-        status = pull_lever(run, i, "1.1x", &pull->more, &is_there, err);
-        if (status == MIST_OK && is_there)
-            status = pull_lever(run, i, "0.9x", &pull->less, &is_there, err);
-        n += is_there &&
-             (differ(&pull->more, &baseline) || differ(&pull->less, &baseline));
-    }
-    if (status != MIST_OK)
-        return status;
-    qsort(pulls, (size_t)n, sizeof *pulls, compare_pulls);
-    mist_emit_double(emit, "iteration_s", "iteration", baseline.iteration_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "error bar, +-", baseline.error_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "tokens_per_s", "tokens/s", baseline.tokens_per_s,
-                     MIST_HUMAN_COUNT);
-    mist_emit_list_begin(emit, "sensitivity", "What would help most");
-    for (int i = 0; i < n; i++)
-        emit_pull(emit, &pulls[i], &baseline);
-    mist_emit_list_end(emit);
-    return MIST_OK;
+    mist_progress_init(&at.progress, (enum mist_progress_mode)options->common.progress,
+                       false, run->messages.stream, "tuning");
+    enum mist_status status = pull_levers(&at, err);
+    mist_progress_fini(&at.progress);
+    if (status == MIST_OK)
+        emit_sensitivity(emit, &at);
+    return status;
 }

@@ -5,7 +5,8 @@
  *   --what-if      each edit alone, and all of them together
  *   --sweep        every combination of the values of one edit or several; --what-if
  *                  holds for all of them, and for the baseline
- *   --sensitivity  whatever could be 10 % faster, or more, and 10 % slower; likewise
+ *   --sensitivity  whatever could be 10 % faster, or more, and 10 % slower; likewise; with
+ *                  --retune the best plan for each that is faster, too
  *
  * An edit that changes no price, time or size of the plan is refused with the reason; one
  * that only makes faster what is hidden beside something else is not.
@@ -31,7 +32,8 @@ MIST_MUST_CHECK enum mist_status mist_sim_study_sweep(struct mist_sim_run *run,
                                                       struct mist_emit *emit,
                                                       struct mist_err *err);
 
-/* Adds a list of what would help, the most first. */
+/* Adds a list of what would help, the most first. Errors of mist_sim_replay() and
+ * mist_sim_retune(). */
 MIST_MUST_CHECK enum mist_status mist_sim_study_sensitivity(struct mist_sim_run *run,
                                                             struct mist_emit *emit,
                                                             struct mist_err *err);

@@ -493,6 +493,11 @@ static enum mist_status edit_rank(const struct edit *at, const char *rank,
 
     if (rank[n] && !is_link)
         return refuse_name(at);
+    if (what_if->n_ranks == 0)
+        return mist_err_set(at->err, MIST_ERR_USAGE,
+                            "what-if %s: what a rank does is a plan's to say; mist-sim "
+                            "replays one with it",
+                            at->name);
     snprintf(number, sizeof number, "%.*s", (int)n, rank);
     if (n >= sizeof number || mist_parse_int64(number, &i, NULL) != MIST_OK || i < 0 ||
         i >= what_if->n_ranks)
@@ -581,6 +586,20 @@ enum mist_status mist_what_if_apply(struct mist_what_if *what_if, const char *ed
     memcpy(at.name, edit, (size_t)(equals - edit));
     at.value = equals + 1;
     return apply(&at, what_if);
+}
+
+enum mist_status mist_what_if_apply_all(struct mist_what_if *what_if,
+                                        const char *const *edits, int n,
+                                        struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    const char *rest;
+
+    for (int is_first = 1; is_first >= 0; is_first--)
+        for (int i = 0; i < n && status == MIST_OK; i++)
+            if (begins(edits[i], "device=", &rest) == (is_first == 1))
+                status = mist_what_if_apply(what_if, edits[i], err);
+    return status;
 }
 
 const char *mist_what_if_why_nothing(const char *edit)

@@ -23,9 +23,9 @@ struct mist_what_if {
     struct mist_trace_set *traces; /* borrowed */
     struct mist_framework framework;
     struct mist_cost_speeds speeds; /* points to it: don't copy or move */
-    double *rank_factor;            /* [n_ranks] of the time of computation */
-    double *link_factor;            /* [n_ranks] of that of a rank's messages */
-    int n_ranks;
+    double *rank_factor;            /* [n_ranks] of the time of computation; borrowed */
+    double *link_factor;            /* [n_ranks] of that of a rank's messages; borrowed */
+    int n_ranks;                    /* 0: no plan says where ranks are */
 };
 
 /* Without edits; sets factors [2 * n_ranks], borrowed, to 1. */
@@ -38,6 +38,11 @@ void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *trac
  */
 MIST_MUST_CHECK enum mist_status
 mist_what_if_apply(struct mist_what_if *what_if, const char *edit, struct mist_err *err);
+
+/* Applies edits one after the other, but device= first: further edits are of these. */
+MIST_MUST_CHECK enum mist_status mist_what_if_apply_all(struct mist_what_if *what_if,
+                                                        const char *const *edits, int n,
+                                                        struct mist_err *err);
 
 /* Number i = 0, 1, .. of the names, what they take and mean; false: there are no more. */
 bool mist_what_if_name(int i, const char **name, const char **takes,

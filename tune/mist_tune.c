@@ -31,6 +31,7 @@
 
 struct tuning {
     struct mist_tune_options options;
+    struct mist_plan retuned; /* of --retune */
     struct mist_messages messages;
     enum mist_emit_kind kind;
     struct mist_tune_session session;
@@ -162,6 +163,8 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
     struct mist_tune_report report = {
         .space = &session->space,
         .traces = &session->traces,
+        .cluster = mist_cost_model_cluster(session->cost_model),
+        .what_if = &options->what_if,
         .result = result,
         .n_alike = n_alike,
         .slower_frac = session->config.slower_frac,
@@ -260,16 +263,30 @@ static enum mist_status sample(struct tuning *at, struct mist_err *err)
 
 /* ------------------------------------------------------------------------------ main */
 
+/* --retune */
+static enum mist_status take_plan(struct tuning *at, const struct mist_positionals *given,
+                                  struct mist_err *err)
+{
+    if (!at->options.retune)
+        return MIST_OK;
+    enum mist_status status = mist_plan_load(at->options.retune, &at->retuned, err);
+    return status == MIST_OK
+               ? mist_tune_options_take_plan(&at->options, given, &at->retuned, err)
+               : status;
+}
+
 static enum mist_status run(struct tuning *at, const struct mist_positionals *given,
                             struct mist_err *err)
 {
     const struct mist_tune_options *options = &at->options;
     struct mist_tune_session *session = &at->session;
 
-    if (options->sweep.n > 0)
-        return sweep(at, given, err);
-    enum mist_status status = mist_tune_options_check(options, err);
+    enum mist_status status = take_plan(at, given, err);
 
+    if (status == MIST_OK && options->sweep.n > 0)
+        return sweep(at, given, err);
+    if (status == MIST_OK)
+        status = mist_tune_options_check(options, err);
     if (status == MIST_OK)
         status = mist_tune_files_check(options, err);
     if (status == MIST_OK)

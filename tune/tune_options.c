@@ -9,6 +9,7 @@
 #include "tune/verify.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* In the order of enum mist_search_solver. */
 static const char *const solvers[] = {"exact", "glpk", "both", NULL};
@@ -27,16 +28,24 @@ static const char *const objectives[] = {"time", "cost", NULL};
     }
 
 static const struct mist_option option_table[] = {
+    ROW("retune", MIST_OPTION_STRING, "Job", "PLAN",
+        "the job, devices and cluster of a plan, as far as options don't say them", NULL,
+        0, 0, retune),
     REQUIRED("model", MIST_OPTION_STRING, "Job", "NAME",
-             "preset, or a Hugging Face config.json or folder", 0, 0, "sweep", model),
+             "preset, or a Hugging Face config.json or folder", 0, 0, "sweep retune",
+             model),
     REQUIRED("global-batch", MIST_OPTION_INT64, "Job", "N", "samples per optimizer step",
-             1, 1 << 24, "sweep", global_batch),
+             1, 1 << 24, "sweep retune", global_batch),
     REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
-             MIST_MODEL_MAX_SEQ, "sweep", seq_len),
+             MIST_MODEL_MAX_SEQ, "sweep retune", seq_len),
     REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "CLUSTER",
              "trace set from mist-profile, or a preset such as "
              "h100-sxm:8x8,nic=8x400Gb/s (mist-sim --presets lists them)",
-             0, 0, NULL, cluster),
+             0, 0, "retune", cluster),
+    ROW("what-if", MIST_OPTION_LIST, "Cluster", "NAME=VALUE",
+        "plan for another cluster, as mist-sim --what-if has it: link.nic=400Gb/s, "
+        "kernel.attention=2x, device=h200; mist-sim --list has all names",
+        NULL, 0, 0, what_if),
     ROW("ranks", MIST_OPTION_INT64, "Cluster", "N",
         "devices to use; 0: all of the cluster", "0", 0, 1 << 20, n_ranks),
     ROW("nodes", MIST_OPTION_INT64, "Cluster", "N",
@@ -185,6 +194,7 @@ static const char *const examples[] = {
     "--dtype bf16 --global-batch 512 --seq-len 8192 --export run.sh",
     "mist-tune --model llama3-8b --cluster h100-sxm:8,nic=8x400Gb/s --dtype bf16 "
     "--global-batch 512 --seq-len 8192 --sweep nodes=1:2:4:8 --price-per-device-hour 2.5",
+    "mist-tune --retune plan.json --what-if link.node=2x",
     NULL};
 
 extern const char mist_tune_manual[];
@@ -203,14 +213,77 @@ const struct mist_tool mist_tune_tool = {
         "the search at once\n",
 };
 
+/* Whether options or edits say which devices there are, not the plan. */
+static bool says_devices(const struct mist_tune_options *options)
+{
+    static const char *const axes[] = {"nodes=", "devices-per-node=", "ranks="};
+    bool is_found =
+        options->n_ranks > 0 || options->n_nodes > 0 || options->n_devices_per_node > 0;
+
+    for (int i = 0; i < options->what_if.n; i++)
+        is_found = is_found || strncmp(options->what_if.items[i], "cluster.", 8) == 0;
+    for (int i = 0; i < options->sweep.n; i++)
+        for (size_t k = 0; k < sizeof axes / sizeof *axes; k++)
+            is_found = is_found ||
+                       strncmp(options->sweep.items[i], axes[k], strlen(axes[k])) == 0;
+    return is_found;
+}
+
+/* The limit that a plan was made for is of the devices that it was made for. */
+static bool keeps_memory(const struct mist_tune_options *options)
+{
+    bool is_kept = !options->cluster && options->device_memory_bytes == 0;
+
+    for (int i = 0; i < options->what_if.n; i++)
+        is_kept = is_kept && strncmp(options->what_if.items[i], "device=", 7) != 0;
+    return is_kept;
+}
+
+enum mist_status mist_tune_options_take_plan(struct mist_tune_options *options,
+                                             const struct mist_positionals *given,
+                                             const struct mist_plan *plan,
+                                             struct mist_err *err)
+{
+    const struct {
+        const char *name;
+        int *choice, of_plan;
+    } choices[] = {
+        {"dtype", &options->dtype, (int)plan->job.dtype},
+        {"gradient-dtype", &options->gradient_dtype, (int)plan->job.gradient_dtype},
+        {"target", &options->target, (int)plan->job.framework},
+    };
+
+    options->plan = plan;
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (!mist_options_is_given(&mist_tune_tool, given, choices[i].name))
+            *choices[i].choice = choices[i].of_plan;
+    if (options->global_batch == 0)
+        options->global_batch = plan->job.global_batch;
+    if (options->seq_len == 0)
+        options->seq_len = plan->job.seq_len;
+    if (options->n_threads == 0)
+        options->n_threads = mist_plan_n_threads(plan);
+    if (!says_devices(options))
+        options->n_ranks = mist_plan_n_ranks(plan);
+    if (keeps_memory(options))
+        options->device_memory_bytes = plan->device_memory_bytes;
+    if (!options->cluster)
+        options->cluster = plan->trace_set;
+    return options->cluster[0] ? MIST_OK
+                               : mist_err_set(err, MIST_ERR_USAGE,
+                                              "%s names no trace set; give one with "
+                                              "--cluster",
+                                              options->retune);
+}
+
 /* What --sweep or something else gives at last. */
 static enum mist_status check_required(const struct mist_tune_options *options,
                                        struct mist_err *err)
 {
-    const char *missing = !options->model             ? "model NAME"
-                          : options->global_batch < 1 ? "global-batch N"
-                          : options->seq_len < 1      ? "seq-len N"
-                                                      : NULL;
+    const char *missing = !options->model && !options->plan ? "model NAME"
+                          : options->global_batch < 1       ? "global-batch N"
+                          : options->seq_len < 1            ? "seq-len N"
+                                                            : NULL;
 
     return missing ? mist_err_set(err, MIST_ERR_USAGE, "--%s is required, or in --sweep",
                                   missing)
@@ -306,6 +379,10 @@ static enum mist_status check_verify(const struct mist_tune_options *options,
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sample-plans searches for no best plan, so there is "
                             "nothing to --verify");
+    if (options->what_if.n > 0)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--verify runs plans on the cluster that there is; leave "
+                            "--what-if out");
     return MIST_OK;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/options.h"
 #include "core/status.h"
+#include "sim/plan/plan.h"
 
 /* Which point of --sweep is the best. */
 enum mist_tune_objective { MIST_OBJECTIVE_TIME, MIST_OBJECTIVE_COST };
@@ -13,8 +14,9 @@ enum mist_tune_objective { MIST_OBJECTIVE_TIME, MIST_OBJECTIVE_COST };
 struct mist_tune_options {
     struct mist_common_options common;
     const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower,
-        *lengths;
-    struct mist_option_list space, fixed, limited, sweep, prices, constraints;
+        *lengths, *retune;
+    const struct mist_plan *plan; /* of retune, loaded; NULL: none */
+    struct mist_option_list what_if, space, fixed, limited, sweep, prices, constraints;
     bool is_uniform, is_thorough;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
@@ -27,6 +29,15 @@ struct mist_tune_options {
 };
 
 extern const struct mist_tool mist_tune_tool;
+
+/*
+ * Lets a plan's job, devices and cluster be those of the options, as far as none was given.
+ * plan: that of --retune; borrowed. MIST_ERR_USAGE: it names no trace set.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_tune_options_take_plan(struct mist_tune_options *options,
+                            const struct mist_positionals *given,
+                            const struct mist_plan *plan, struct mist_err *err);
 
 /* MIST_ERR_USAGE: options that do not go together. */
 MIST_MUST_CHECK enum mist_status

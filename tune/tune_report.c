@@ -260,6 +260,16 @@ static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *r
                     MIST_HUMAN_BYTES);
 }
 
+static const char *list_edits(const struct mist_option_list *edits, char text[TEXT_BYTES])
+{
+    size_t n = 0;
+
+    for (int i = 0; i < edits->n && n < TEXT_BYTES; i++)
+        n += (size_t)snprintf(text + n, TEXT_BYTES - n, "%s%s", i > 0 ? "," : "",
+                              edits->items[i]);
+    return text;
+}
+
 static void emit_best(struct mist_emit *emit, const struct mist_tune_report *report,
                       bool has_all)
 {
@@ -267,6 +277,8 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
     const struct mist_prediction *predicted = &plan->predicted;
     char text[TEXT_BYTES];
 
+    if (report->what_if->n > 0)
+        mist_emit_text(emit, "what_if", "what if", list_edits(report->what_if, text));
     mist_emit_text(emit, "model", "model", plan->model.name);
     mist_emit_text(emit, "dtype", "weights and activations",
                    mist_dtype_name(plan->job.dtype));
@@ -456,7 +468,7 @@ static void emit_lists(struct mist_emit *emit, const struct mist_tune_report *re
 
     if (report->explains && report->runners_up->n > 0)
         mist_explanation_emit(emit, report->kind, &report->runners_up->of[0],
-                              &report->traces->cluster);
+                              report->cluster);
     if (report->kind == MIST_EMIT_CSV) {
         emit_details(emit, report);
         return;

@@ -7,6 +7,7 @@
 #define MIST_TUNE_TUNE_REPORT_H
 
 #include "core/emit.h"
+#include "core/options.h"
 #include "tune/bill.h"
 #include "tune/runners_up.h"
 #include "tune/validate.h"
@@ -17,6 +18,8 @@
 struct mist_tune_report {
     const struct mist_space *space;
     const struct mist_trace_set *traces;
+    const struct mist_cluster *cluster;        /* of them, as edited */
+    const struct mist_option_list *what_if;    /* the edits */
     const struct mist_validate_result *result; /* its first plan is the best */
     const struct mist_verify_result *verified; /* the plans that were run; NULL: none were
                                                   to be */

@@ -21,10 +21,13 @@ static enum mist_framework_name target_of(const struct mist_tune_options *option
 static enum mist_status load_job(struct mist_tune_session *at, struct mist_err *err)
 {
     const struct mist_tune_options *options = at->options;
-    enum mist_status status = mist_model_load(options->model, &at->model, err);
+    enum mist_status status =
+        options->model ? mist_model_load(options->model, &at->model, err) : MIST_OK;
 
     if (status != MIST_OK)
         return status;
+    if (!options->model)
+        at->model = options->plan->model;
     at->job =
         (struct mist_job){.global_batch = options->global_batch,
                           .seq_len = (int32_t)options->seq_len,
@@ -104,7 +107,13 @@ static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_e
         return status;
     mist_trace_use_warn(&at->traces, at->job.dtype, &at->messages);
     at->config.fingerprint = mist_trace_set_fingerprint(&at->traces);
-    status = check_ranks(options, cluster, err);
+    if (options->device_memory_bytes > 0)
+        cluster->device_memory_bytes = options->device_memory_bytes;
+    mist_what_if_init(&at->what_if, &at->traces, at->job.framework, NULL, 0);
+    status = mist_what_if_apply_all(&at->what_if, options->what_if.items,
+                                    options->what_if.n, err);
+    if (status == MIST_OK)
+        status = check_ranks(options, cluster, err);
     if (status != MIST_OK)
         return status;
     at->job.computes_on_gpu = cluster->backend != MIST_TRACE_CPU;
@@ -113,9 +122,7 @@ static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_e
                           : cluster->device_threads > 1024 ? 1024
                           : cluster->device_threads > 0 ? (int32_t)cluster->device_threads
                                                         : 1;
-    at->config.device_memory_bytes = options->device_memory_bytes > 0
-                                         ? options->device_memory_bytes
-                                         : cluster->device_memory_bytes;
+    at->config.device_memory_bytes = cluster->device_memory_bytes;
     at->config.host_limit_bytes = cluster->host_memory_bytes_per_node;
     return mist_validate_limit(cluster, at->config.device_memory_bytes,
                                &at->config.limit_bytes, err);
@@ -291,8 +298,10 @@ enum mist_status mist_tune_session_open(struct mist_tune_session *at,
             mist_bill_price(&options->prices, options->cluster, &at->hour_price, err);
     if (status == MIST_OK)
         status = mist_cost_model_new(&at->traces, &at->cost_model, err);
-    if (status == MIST_OK)
-        status = read_constraints(at, err);
+    if (status != MIST_OK)
+        return status;
+    mist_cost_model_set_speeds(at->cost_model, &at->what_if.speeds);
+    status = read_constraints(at, err);
     if (status == MIST_OK)
         status = read_lengths(at, err);
     return status == MIST_OK ? make_space(at, err) : status;
@@ -383,8 +392,9 @@ enum mist_status mist_tune_session_bill(const struct mist_tune_session *at,
         has_loads ? mist_tune_lengths_draw(&at->lengths, plan, &loads, err) : MIST_OK;
 
     if (status == MIST_OK)
-        status = mist_speed_find(plan, &at->traces.cluster, has_loads ? &loads : NULL,
-                                 plan->predicted.iteration_s, speed, err);
+        status = mist_speed_find(plan, mist_cost_model_cluster(at->cost_model),
+                                 has_loads ? &loads : NULL, plan->predicted.iteration_s,
+                                 speed, err);
     mist_loads_fini(&loads);
     if (status == MIST_OK)
         *bill = mist_bill_make(at->options->n_tokens, speed->tokens_per_s,

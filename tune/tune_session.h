@@ -7,6 +7,7 @@
 
 #include "core/message.h"
 #include "sim/explain/explain.h"
+#include "sim/what_if.h"
 #include "tune/bill.h"
 #include "tune/tune_lengths.h"
 #include "tune/tune_options.h"
@@ -17,8 +18,9 @@ struct mist_tune_session {
     struct mist_messages messages;
     struct mist_model model;
     struct mist_job job;
-    struct mist_trace_set traces;
-    char cluster[256]; /* what traces were opened by; "": more than a plan can name */
+    struct mist_trace_set traces; /* as edited */
+    char cluster[256]; /* what they were opened by; "": more than a plan can name */
+    struct mist_what_if what_if;
     struct mist_bounds bounds;
     struct mist_constraints constraints;
     struct mist_tune_lengths lengths;

@@ -39,14 +39,6 @@ static int find_name(const char *name)
 
 /* --------------------------------------------------------------------------- options */
 
-static bool is_given(const struct mist_positionals *positionals, const char *option)
-{
-    for (size_t i = 0; i < mist_tune_tool.n_options; i++)
-        if (strcmp(mist_tune_tool.options[i].name, option) == 0)
-            return positionals->is_given[i];
-    return false;
-}
-
 static enum mist_status check_name(const struct mist_tune_sweep *sweep, int32_t i_axis,
                                    const struct mist_positionals *positionals,
                                    struct mist_err *err)
@@ -60,7 +52,8 @@ static enum mist_status check_name(const struct mist_tune_sweep *sweep, int32_t 
                             "devices-per-node, ranks, memory, batch, seq-len, model and "
                             "device",
                             name);
-    if (names[i].option && is_given(positionals, names[i].option))
+    if (names[i].option &&
+        mist_options_is_given(&mist_tune_tool, positionals, names[i].option))
         return mist_err_set(err, MIST_ERR_USAGE, "--%s contradicts --sweep %s",
                             names[i].option, name);
     for (int32_t k = 0; k < i_axis; k++) {

@@ -1,14 +1,9 @@
 /* One run of one plan. See verify_run.h. */
 #include "tune/verify_run.h"
 
+#include "core/capture.h"
 #include "core/command.h"
-#include "core/json.h"
-#include "core/parse.h"
-#include "core/process.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +12,7 @@
 #define LIMIT_START_S 60
 #define LIMIT_FACTOR  20
 
-enum { MAX_RESULT_BYTES = 16 << 20, TAIL_BYTES = 200 };
+enum { TAIL_BYTES = 200 };
 
 /* ----------------------------------------------------------------------- the command */
 
@@ -101,72 +96,40 @@ static void fail(struct mist_verified *plan, const char *program, const char *ho
 static void explain(const struct mist_process_result *result, const char *program,
                     double limit_s, FILE *errors, struct mist_verified *plan)
 {
-    char how[128], time[MIST_FORMAT_BYTES];
+    char how[160];
 
-    if (result->end == MIST_PROCESS_NOT_STARTED)
-        snprintf(how, sizeof how, "can't be started (%s)", strerror(result->number));
-    else if (result->end == MIST_PROCESS_LOST)
-        snprintf(how, sizeof how, "was lost (%s)", strerror(result->number));
-    else if (result->end == MIST_PROCESS_SIGNALED)
-        snprintf(how, sizeof how, "was ended by signal %d", result->number);
-    else if (result->end == MIST_PROCESS_OVER_LIMIT)
-        snprintf(how, sizeof how, "took longer than %s (see --verify-limit)",
-                 mist_format_time_s(time, sizeof time, limit_s));
-    else
-        snprintf(how, sizeof how, "failed with exit code %d", result->number);
+    mist_capture_describe(result, limit_s, how, sizeof how);
+    if (result->end == MIST_PROCESS_OVER_LIMIT)
+        strcat(how, " (see --verify-limit)");
     fail(plan, program, how, errors);
 }
 
-/* All of a file; malloc'd. What is longer than any result is cut. */
-static enum mist_status read_all(FILE *file, char **text, size_t *n, struct mist_err *err)
-{
-    long length = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    size_t size = length < MAX_RESULT_BYTES ? (size_t)length : MAX_RESULT_BYTES;
-
-    *text = NULL;
-    if (length >= 0) {
-        rewind(file);
-        *text = malloc(size + 1);
-        if (!*text)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        *n = fread(*text, 1, size, file);
-    }
-    return length < 0 || ferror(file)
-               ? mist_err_set(err, MIST_ERR_IO, "a temporary file can't be read: %s",
-                              strerror(errno))
-               : MIST_OK;
-}
-
 /* iteration_s of what mist-exec printed. */
-static enum mist_status read_time(FILE *output, double *time_s, struct mist_err *err)
+static enum mist_status read_time(const struct mist_capture *capture, double *time_s,
+                                  struct mist_err *err)
 {
-    struct mist_json_doc doc = {0};
-    char *text;
-    size_t n = 0;
-    enum mist_status status = read_all(output, &text, &n, err);
+    struct mist_json_doc doc;
+    enum mist_status status = mist_capture_read(capture, &doc, err);
 
-    if (status == MIST_OK)
-        status = mist_json_load_text(&doc, "", text, n, MIST_JSON_FOREIGN, err);
     if (status == MIST_OK) {
         const struct mist_json root = mist_json_root(&doc);
         status = mist_json_get_double(&root, "iteration_s", MIST_JSON_REQUIRED, 1e-9, 1e9,
                                       time_s, err);
     }
     mist_json_fini(&doc);
-    free(text);
     return status;
 }
 
 /* ---------------------------------------------------------------------------- the run */
 
 /* Starts the command and reads its result. */
-static enum mist_status run(const struct mist_process *process,
-                            struct mist_verified *plan, FILE *output, FILE *errors,
-                            double *time_s, enum mist_verify_outcome *outcome,
-                            struct mist_err *err)
+static enum mist_status run(const struct mist_capture *capture, char *const *words,
+                            double limit_s, const atomic_int *stop,
+                            struct mist_verified *plan, double *time_s,
+                            enum mist_verify_outcome *outcome, struct mist_err *err)
 {
-    const char *program = process->words[0];
-    const struct mist_process_result result = mist_process_run(process);
+    const struct mist_process_result result =
+        mist_capture_run(capture, words, limit_s, stop);
     struct mist_err wrong = {0};
     char how[160];
 
@@ -176,16 +139,16 @@ static enum mist_status run(const struct mist_process *process,
         return MIST_OK;
     }
     if (result.end != MIST_PROCESS_EXITED || result.number != 0) {
-        explain(&result, program, process->limit_s, errors, plan);
+        explain(&result, words[0], limit_s, capture->errors, plan);
         return MIST_OK;
     }
-    enum mist_status status = read_time(output, time_s, &wrong);
+    enum mist_status status = read_time(capture, time_s, &wrong);
     if (status == MIST_OK) {
         *outcome = MIST_VERIFY_RAN;
     } else if (status == MIST_ERR_INPUT || status == MIST_ERR_RANGE) {
         snprintf(how, sizeof how, "printed no result of mist-exec (%.100s)",
                  wrong.message);
-        fail(plan, program, how, errors);
+        fail(plan, words[0], how, capture->errors);
     } else {
         return mist_err_set(err, status, "%s", wrong.message);
     }
@@ -199,33 +162,19 @@ enum mist_status mist_verify_run_plan(const struct mist_verify_place *place,
 {
     const struct mist_verify_config *config = place->config;
     double predicted_s = (double)config->n_iterations * plan->plan->predicted.iteration_s;
-    FILE *output = tmpfile(), *errors = tmpfile();
-    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    double limit_s = config->limit_s > 0 ? config->limit_s
+                                         : LIMIT_START_S + LIMIT_FACTOR * predicted_s;
+    struct mist_capture capture;
     struct mist_command command;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_capture_open(&capture, err);
 
     mist_command_init(&command);
-    if (!output || !errors || nothing < 0)
-        status = mist_err_set(err, MIST_ERR_IO, "no temporary file: %s", strerror(errno));
     if (status == MIST_OK)
         status = make_command(place, path, plan->plan, &command, err);
-    if (status == MIST_OK) {
-        const struct mist_process process = {
-            .words = command.words,
-            .input = nothing,
-            .output = fileno(output),
-            .errors = fileno(errors),
-            .limit_s = config->limit_s > 0 ? config->limit_s
-                                           : LIMIT_START_S + LIMIT_FACTOR * predicted_s,
-            .stop = config->stop};
-        status = run(&process, plan, output, errors, time_s, outcome, err);
-    }
+    if (status == MIST_OK)
+        status = run(&capture, command.words, limit_s, config->stop, plan, time_s,
+                     outcome, err);
     mist_command_fini(&command);
-    if (nothing >= 0)
-        close(nothing);
-    if (output)
-        fclose(output);
-    if (errors)
-        fclose(errors);
+    mist_capture_close(&capture);
     return status;
 }

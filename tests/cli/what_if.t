@@ -259,7 +259,46 @@ begin 'it is drawn'
 run mist-plot sensitivity sensitivity.csv
 expect_exit 0
 expect_stdout 'kernel.products'
-rm sensitivity.csv
+
+begin 'and the best plan for each change: never slower than this one, and as mist-tune says'
+run mist-sim plan2.json --csv --sensitivity --retune
+expect_exit 0
+expect_stderr_empty
+awk -F, -v m="$(column more_iteration_s)" -v r="$(column retuned_iteration_s)" -v b="$(column best_iteration_s)" \
+    -v d="$(column retuned_change_s)" -v f="$(column retuned_change_frac)" '
+    function same(x, y) { return x - y < 1e-9 && y - x < 1e-9 }
+    NR > 1 { if ($r > $m || $r < before || !same($d, $r - $b) || !same($f, $r / $b - 1)) bad = 1; before = $r }
+    END { exit bad || NR < 6 }' "$out" || fail "$(cat "$out")"
+awk -F, -v OFS=, -v c="$(column change)" -v m="$(column more_iteration_s)" -v l="$(column less_iteration_s)" \
+    'NR > 1 { print $c, $m, $l }' "$out" | sort > kept
+awk -F, -v OFS=, -v c="$(awk -F, '{ for (i = 1; i <= NF; i++) if ($i == "change") print i; exit }' sensitivity.csv)" \
+    'NR > 1 { print $c }' sensitivity.csv | sort > levers
+cut -d, -f1 kept | diff levers - || fail 'other levers'
+for lever in kernel.products device.memory; do
+    best=$(awk -F, -v c="$(column change)" -v r="$(column retuned_iteration_s)" -v l=$lever '$c == l { print $r }' "$out")
+    cp "$out" retuned.csv
+    run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --threads 1 --ranks 2 --json --what-if $lever=1.1x
+    expect_exit 0
+    [ "$(value iteration_s)" = "$best" ] || fail "$lever: $(value iteration_s) s, not $best s"
+    cp retuned.csv "$out"
+done
+cp "$out" sensitivity.csv
+run mist-plot sensitivity sensitivity.csv
+expect_exit 0
+expect_stdout 'best plan'
+rm sensitivity.csv retuned.csv kept levers
+refuse 'no sensitivity' 2 '^mist-sim: --retune stands beside --sensitivity' mist-sim plan2.json --retune
+refuse 'a job without a plan' 2 '^mist-sim: --retune plans again for the job of a PLAN; --save-plan' \
+    mist-sim --model gpt3-1.3b --seq-len 512 --micro-batch 1 --cluster l4:1x2 --sensitivity --retune
+mkdir alone
+cp "$MIST_BUILD/mist-sim" alone/
+refuse 'no mist-tune beside mist-sim' 5 '^mist-sim: .*/alone/mist-tune: is not there' \
+    alone/mist-sim plan2.json --sensitivity --retune
+printf '%s\n' '#!/bin/sh' 'echo "mist-tune: out of luck" >&2' 'exit 1' > alone/mist-tune
+chmod +x alone/mist-tune
+refuse 'a mist-tune that fails' 1 '^mist-sim: --retune: mist-tune failed with exit code 1: mist-tune: out of luck' \
+    alone/mist-sim plan2.json --sensitivity --retune
+rm -r alone
 
 begin 'a class of operators is its operators'
 run mist-sim plan.json --json --what-if kernel.products=2x

@@ -146,7 +146,19 @@ static void test_tables(void **state)
     assert_non_null(strstr(text, "set ytics ('a' 1, 'b' 2)"));
     assert_non_null(strstr(text, "set label '-25.0 %' at -25, 1 right"));
     assert_non_null(strstr(text, "set label '+50.0 %' at 50, 1 left"));
-    assert_non_null(strstr(text, "$points << END\n1 -25 50\n2 0 0\nEND\n"));
+    assert_non_null(strstr(text, "has_best = 0\n"));
+    assert_non_null(strstr(text, "$points << END\n1 -25 50 0\n2 0 0 0\nEND\n"));
+    free(text);
+
+    text = table_program(mist_plot_write_sensitivity,
+                         "change,more_change_frac,less_change_frac,retuned_change_frac\n"
+                         "a,-0.25,0.5,-0.375\nb,0,0,-0.0001\n",
+                         &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "has_best = 1\n"));
+    assert_non_null(strstr(text, "set label '-37.5 %' at -37.5, 1.18 right"));
+    assert_non_null(strstr(text, "set label '0.0 %' at -0.01, 2.18 right"));
+    assert_non_null(strstr(text, "$points << END\n1 -25 50 -37.5\n2 0 0 -0.01\nEND\n"));
     free(text);
 
     text = table_program(mist_plot_write_rent,
