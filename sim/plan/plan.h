@@ -82,7 +82,7 @@ struct mist_prediction {
 struct mist_plan {
     struct mist_model model;
     struct mist_job job;
-    char trace_set[256];         /* folder the plan was tuned for; "" when unknown */
+    char trace_set[256];         /* what it was tuned for; "" when unknown */
     uint64_t fingerprint;        /* of model, job and trace set; 0 when unknown */
     int64_t device_memory_bytes; /* limit the plan was made for; 0 = none */
     enum mist_pipeline_schedule pipeline;
@@ -211,7 +211,9 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  * "recompute_attention", "no_dropout", "overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
- * loads as 0; entries of arrays beyond n_stages load as 0.
+ * loads as 0; entries of arrays beyond n_stages load as 0. A relative trace_set is a path
+ * from the file's folder; load makes it one from the current folder, save the reverse
+ * (a preset, or what is not there, stays as it is).
  *
  * load   calls check; out is filled on MIST_OK, untouched otherwise. MIST_ERR_IO,
  *        MIST_ERR_MEMORY, MIST_ERR_INPUT or MIST_ERR_RANGE; err has path and, for the

@@ -9,6 +9,7 @@
 
 #include "core/json.h"
 #include "sim/plan/plan_fields.h"
+#include "sim/plan/plan_place.h"
 
 #include <math.h>   /* INFINITY */
 #include <stdio.h>  /* snprintf */
@@ -327,6 +328,8 @@ enum mist_status mist_plan_load(const char *path, struct mist_plan *out,
         status = locate_fault(&root, &fault, status, err);
     else
         *out = *plan;
+    if (status == MIST_OK)
+        mist_plan_place_read(path, out->trace_set);
 out:
     free(plan);
     mist_json_fini(&doc);

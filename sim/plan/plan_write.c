@@ -3,6 +3,7 @@
 
 #include "core/json.h"
 #include "sim/plan/plan_fields.h"
+#include "sim/plan/plan_place.h"
 
 #include <inttypes.h>
 #include <stdio.h> /* snprintf */
@@ -178,6 +179,7 @@ static json_t *write_plan(const struct mist_plan *plan)
 enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
                                 bool overwrites, struct mist_err *err)
 {
+    char trace_set[MIST_PLAN_TRACE_SET_BYTES];
     enum mist_status status;
     json_t *root;
 
@@ -189,9 +191,13 @@ enum mist_status mist_plan_save(const struct mist_plan *plan, const char *path,
         mist_err_locate(err, path, 0);
         return status;
     }
+    mist_plan_place_write(path, plan->trace_set, trace_set);
     root = write_plan(plan);
-    if (!root)
+    if (!root || json_object_set_new(json_object_get(root, "cluster"), "trace_set",
+                                     json_string(trace_set)) != 0) {
+        json_decref(root);
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
+    }
     status = mist_json_write_file(root, path, overwrites, err);
     json_decref(root);
     return status;
