@@ -117,6 +117,17 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIBS)
 
 $(BUILD)/tests/unit/test_comm_window: WRAP := -Wl,--wrap=memfd_create,--wrap=ftruncate,--wrap=open,--wrap=mmap
 
+# SimGrid is no dependency: one benchmark is linked with it where it is installed.
+ifneq ($(wildcard /usr/include/simgrid/s4u.hpp),)
+$(BUILD)/tests/bench/simgrid_job.o: tests/bench/simgrid_job.cpp tests/bench/simgrid_job.h
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -std=c++17 -Wall -Wextra $(CFLAGS) -I. -c $< -o $@
+$(BUILD)/tests/bench/bench_simgrid.o: ALL_CFLAGS += -DMIST_HAS_SIMGRID
+$(BUILD)/tests/bench/bench_simgrid: WRAP := $(BUILD)/tests/bench/simgrid_job.o -lsimgrid -lstdc++
+$(BUILD)/tests/bench/bench_simgrid: $(BUILD)/tests/bench/simgrid_job.o
+endif
+
 # Work that must not grow faster than the input: every branch of these calls a counter of the test.
 COUNTED := $(patsubst %.c,$(BUILD)/counted/%.o,core/csv.c core/memory.c core/parse.c $(wildcard traces/*.c) \
              $(wildcard sim/cost/*.c) plots/plot_tables.c)

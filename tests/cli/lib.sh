@@ -137,6 +137,12 @@ expect_json() {
         fail "${1:-stdout} is not one JSON document: $(head -n 2 "$scratch/io/perl")"
 }
 
+# Of plans in different folders, which name their trace set from there.
+expect_same_plan() {
+    grep -v '"trace_set"' "$1" > "$scratch/io/plan"
+    grep -v '"trace_set"' "$2" | cmp -s - "$scratch/io/plan" || fail "$(basename "$1") and $(basename "$2") differ"
+}
+
 expect_same() { cmp -s "$1" "$2" || fail "$(basename "$1") and $(basename "$2") differ"; }
 expect_file() { [ -s "$1" ] || fail "$1 is missing or empty"; }
 

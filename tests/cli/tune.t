@@ -193,7 +193,7 @@ done
 diff -r j1 j2 > "$scratch/io/diff" || fail "$(head -n 5 "$scratch/io/diff")"
 rm -r j2
 begin 'the best plan is the first of the best plans'
-expect_same j1/plan.json j1/plans/plan_001.json
+expect_same_plan j1/plan.json j1/plans/plan_001.json
 begin 'mist-sim predicts for the plan what mist-tune wrote into it'
 told=$(sed -n 's/^ *"iteration_s": \(.*\),$/\1/p' j1/plan.json)
 run mist-sim j1/plan.json --json

@@ -138,7 +138,7 @@ begin 'the fastest as predicted stays the best'
 verify
 expect_exit 0
 expect_stderr_empty
-expect_same best.json $first
+expect_same_plan best.json $first
 expect_stdout '^iteration, measured +101 ms$'
 expect_stdout 'the fastest, as predicted$'
 ends
@@ -155,10 +155,10 @@ verify --log log.csv --plans plans
 expect_exit 0
 expect_stdout '^iteration, measured +90.0 ms$'
 expect_stdout 'the fastest as measured, 11.0 ms \+- 0 s ahead of '
-expect_same best.json $second
-expect_same plans/plan_001.json $second
-expect_same plans/plan_002.json $first
-expect_same plans/plan_003.json unverified/plan_003.json
+expect_same_plan best.json $second
+expect_same_plan plans/plan_001.json $second
+expect_same_plan plans/plan_002.json $first
+expect_same_plan plans/plan_003.json unverified/plan_003.json
 expect_file log.csv
 ends
 begin 'predicted beside measured, and the error, as JSON'
@@ -178,7 +178,7 @@ plan 2 'case $round in 1) ms 97 ;; *) ms 105 ;; esac' # 4, -3, -2 ahead
 plan 3 'case $round in 1) ms 96 ;; 2) ms 107 ;; 3) ms 100 ;; esac' # 5, -5, 3 ahead
 verify
 expect_exit 0
-expect_same best.json $first
+expect_same_plan best.json $first
 expect_stdout 'predicted to be faster; that .* ran 3.00 ms \+- 5.00 ms ahead is within the spread$'
 ends
 begin 'fewer plans than asked for'
@@ -209,7 +209,7 @@ verify
 expect_exit 0
 expect_one_line
 expect_stderr '^mist-tune: .*, predicted [0-9.]+ ms, is left out: launch failed with exit code 4: a long story mist-exec: stage 0: no memory$'
-expect_same best.json $second
+expect_same_plan best.json $second
 expect_stdout '^.* - +- +-  failed$'
 [ "$(grep -c plan_001 "$calls")" -eq 1 ] || fail 'it was run again'
 ends
@@ -221,7 +221,7 @@ expect_stderr_empty
 what '$d->{verified}[1]{failure}' 'launch failed with exit code 1'
 what 'scalar @{$d->{verified}[1]{times_s}}' 2
 what 'defined $d->{verified}[1]{measured_s} ? 1 : 0' 0
-expect_same best.json $first
+expect_same_plan best.json $first
 ends
 begin 'what a plan printed is no result'
 plan 1 'echo nonsense'
@@ -231,7 +231,7 @@ verify
 expect_exit 0
 [ "$(grep -c 'is left out: launch printed no result of mist-exec (.*)$' "$err")" -eq 3 ] || fail "$(cat "$err")"
 expect_stderr 'iteration_s'
-expect_same best.json unverified/plan_004.json
+expect_same_plan best.json unverified/plan_004.json
 ends
 begin 'none can be run: nothing is written'
 for i in 1 2 3 4; do plan $i 'kill -SEGV $$'; done
@@ -247,7 +247,7 @@ plan 1 'echo $$ > "$tools/../io/pid"; exec sleep 1000'
 verify --verify-limit 5s
 expect_exit 0
 expect_stderr 'is left out: launch took longer than 5.00 s \(see --verify-limit\)$'
-expect_same best.json $second
+expect_same_plan best.json $second
 kill -0 "$(cat "$scratch/io/pid")" 2> /dev/null && fail 'it still runs'
 ends
 
@@ -289,7 +289,7 @@ for signal in TERM USR1 INT; do
     fi
     case $signal in TERM) ended 143 ;; USR1) ended 138 ;; INT) ended 130 ;; esac
     expect_once '^mist-tune: interrupted: the best of what was predicted is printed and saved: best\.json$'
-    expect_same best.json $first
+    expect_same_plan best.json $first
     expect_stdout 'the fastest by prediction; not all plans were run$'
     ends
 done
@@ -300,7 +300,7 @@ start_verify --launch "$tools/launch {ranks}"
 kill -TERM $pid
 ended 143
 expect_once '^mist-tune: interrupted: the best of what was measured is printed and saved: best\.json$'
-expect_same best.json $second
+expect_same_plan best.json $second
 expect_stdout '^rounds +1$'
 ends
 begin 'SIGTERM while ranks run: mpirun ends them'
@@ -318,7 +318,7 @@ else
     while [ "$(ranks | grep -vc mpirun)" -lt 2 ] && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
     kill -TERM $pid
     ended 143
-    expect_same best.json $first
+    expect_same_plan best.json $first
     ranks > "$scratch/io/ranks" && fail "$(cat "$scratch/io/ranks")"
 fi
 ends
