@@ -35,7 +35,8 @@
  * - What data sheets say of what nobody measured is off by about the residual of their
  *   fit, all of it together: preset_s = sum_c n_c doubt_c / sum_c n_c time_c * iteration_s
  *   (struct mist_cost). Of a cluster that nobody profiled the bar is 0.5 % at least.
- * It does not know what none measured: a wrong extrapolation, a change of the machine
+ * Of uneven iterations the mean itself is known to 2 deviations / sqrt(their number), which
+ * adds as a square. It does not know what none measured: a wrong extrapolation, a change of the machine
  * since it was measured, unless probes take that out. extrapolated_frac is the share of
  * sum_c n_c time_c that rests on extrapolation, prices the same by kind of task.
  *
