@@ -227,7 +227,7 @@ enum mist_status mist_emit_end(struct mist_emit **handle, struct mist_err *err)
     enum mist_status status = MIST_OK;
 
     errno = 0; /* what is long is written piece by piece, and the first may fail */
-    if (!emit->is_out_of_memory) {
+    if (!emit->is_out_of_memory && emit->stream) {
         assert(emit->open == &emit->root);
         if (emit->kind == MIST_EMIT_JSON)
             print_json(emit);
@@ -238,7 +238,7 @@ enum mist_status mist_emit_end(struct mist_emit **handle, struct mist_err *err)
     }
     if (emit->is_out_of_memory)
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    else if (fflush(emit->stream) != 0 || ferror(emit->stream))
+    else if (emit->stream && (fflush(emit->stream) != 0 || ferror(emit->stream)))
         status = mist_err_set(err, MIST_ERR_IO, "can't write the output: %s",
                               strerror(errno ? errno : EIO));
     mist_emit_free(emit);

@@ -37,6 +37,12 @@ static inline enum mist_emit_kind mist_emit_kind_of(bool as_json, bool as_csv)
     return as_json ? MIST_EMIT_JSON : as_csv ? MIST_EMIT_CSV : MIST_EMIT_TABLE;
 }
 
+/* Where results go: NULL, nowhere, for what only people read and --quiet leaves out. */
+static inline FILE *mist_emit_stream(enum mist_emit_kind kind, bool is_quiet)
+{
+    return is_quiet && kind == MIST_EMIT_TABLE ? NULL : stdout;
+}
+
 /* How people see a number, which is in the unit that is named. */
 enum mist_human_format {
     MIST_HUMAN_NUMBER,      /* as it is: four significant digits, whole numbers in full */
@@ -51,7 +57,7 @@ enum mist_human_format {
 
 struct mist_emit;
 
-/* stream is borrowed until the end.
+/* stream is borrowed until the end; NULL: nothing is printed.
  * *out is owned; mist_emit_end or mist_emit_free frees it. */
 enum mist_status mist_emit_begin(struct mist_emit **out, enum mist_emit_kind kind,
                                  FILE *stream, struct mist_err *err) MIST_MUST_CHECK;

@@ -139,7 +139,8 @@ static enum mist_status write_files(const struct mist_sim_run *at,
 static enum mist_status begin(const struct mist_sim_run *at, struct mist_emit **emit,
                               struct mist_err *err)
 {
-    return mist_emit_begin(emit, at->kind, stdout, err);
+    return mist_emit_begin(emit, at->kind,
+                           mist_emit_stream(at->kind, at->options.common.is_quiet), err);
 }
 
 /* ------------------------------------------------------------------------------ runs */

@@ -34,6 +34,7 @@ struct tuning {
     struct mist_plan retuned; /* of --retune */
     struct mist_messages messages;
     enum mist_emit_kind kind;
+    FILE *stream; /* of results; NULL: nowhere */
     struct mist_tune_session session;
     struct mist_search_rows rows; /* for --log and --pareto */
     struct mist_verify_config verify;
@@ -125,7 +126,7 @@ static enum mist_status sweep(struct tuning *at, const struct mist_positionals *
     if (status == MIST_OK && sweep->best && output)
         status = mist_plan_save(sweep->best, output, at->options.common.force, err);
     if (status == MIST_OK)
-        status = mist_tune_sweep_print(sweep, at->kind, stdout, err);
+        status = mist_tune_sweep_print(sweep, at->kind, at->stream, err);
     if (status == MIST_OK && at->was_stopped)
         say_interrupted(at);
     return status == MIST_OK ? mist_tune_sweep_judge(sweep, err) : status;
@@ -144,7 +145,7 @@ static enum mist_status ablate(struct tuning *at, const struct mist_search_confi
     mist_progress_fini(search->progress);
     at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;
     if (status == MIST_OK)
-        status = mist_emit_begin(&emit, at->kind, stdout, err);
+        status = mist_emit_begin(&emit, at->kind, at->stream, err);
     if (status == MIST_OK) {
         mist_ablation_emit(emit, at->kind, &ablation);
         status = mist_emit_end(&emit, err);
@@ -197,7 +198,7 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
     if (status == MIST_OK)
         status = mist_tune_files_save(session, result, &at->rows, err);
     if (status == MIST_OK)
-        status = mist_tune_report_print(&report, stdout, err);
+        status = mist_tune_report_print(&report, at->stream, err);
     at->was_stopped = result->was_stopped || at->verified.was_stopped;
     if (status == MIST_OK && at->was_stopped)
         say_interrupted(at);
@@ -254,7 +255,7 @@ static enum mist_status sample(struct tuning *at, struct mist_err *err)
     if (status == MIST_OK && n < n_wanted)
         mist_message(&at->messages, "%zu of %zu plans were found", n, n_wanted);
     if (status == MIST_OK)
-        status = mist_tune_report_print_sample(plans, n, at->kind, stdout, err);
+        status = mist_tune_report_print_sample(plans, n, at->kind, at->stream, err);
     for (size_t i = 0; i < n; i++)
         free(plans[i].plan);
     free(plans);
@@ -300,7 +301,7 @@ static enum mist_status run(struct tuning *at, const struct mist_positionals *gi
         return MIST_OK; /* its plans are counted by looking at them */
     if (status == MIST_OK && options->common.is_dry_run)
         return mist_tune_report_print_space(&session->space, session->config.limit_bytes,
-                                            at->kind, stdout, err);
+                                            at->kind, at->stream, err);
     if (status == MIST_OK)
         status = mist_tune_session_price(session, err);
     if (status != MIST_OK)
@@ -326,6 +327,7 @@ int main(int argc, char **argv)
     at.messages =
         mist_messages_to_stderr(mist_tune_tool.name, at.options.common.is_quiet);
     at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
+    at.stream = mist_emit_stream(at.kind, at.options.common.is_quiet);
     if (status == MIST_OK)
         status = run(&at, &positionals, &err);
     if (status != MIST_OK)

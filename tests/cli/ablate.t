@@ -37,7 +37,7 @@ want=$(sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1)
 [ "$(sed -n 's/^offload,[^,]*,\([^,]*\),.*/\1/p' fixed.csv)" = "$want" ] || fail "$want, $(cat fixed.csv)"
 begin 'of --space alone'
 # shellcheck disable=SC2086
-run $tune --ablate --space 3d,ckpt
+run ${tune% -q} --ablate --space 3d,ckpt
 expect_exit 0
 [ "$(sed -n 's/^\([a-z0-9]*\)  *[^ ].* ms .*/\1/p' "$out" | tr '\n' ' ')" = '3d ckpt ' ] || fail "$(cat "$out")"
 begin 'JSON is the same each time'
@@ -49,7 +49,7 @@ cp "$out" first.json
 run $tune --ablate --json
 expect_same "$out" first.json
 begin 'groups with which nothing fits yet'
-run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 40MiB -q --ablate
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 40MiB --ablate
 expect_exit 0
 expect_stdout '^3d +none fits the memory '
 begin 'it is drawn'

@@ -88,7 +88,7 @@ refuse 'what can not be expressed' 3 "^mist-sim: megatron can't express the plan
 refuse 'the arguments of our own' 3 '^mist-sim: the plan is ours' mist-sim ours.json --export no.sh
 
 begin 'the best plan that Megatron-LM can express, as its arguments: the same price'
-tune="--model gpt3-1.3b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q"
+tune="--model gpt3-1.3b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster"
 run mist-tune --target megatron $tune --export best.sh -o best.json
 expect_exit 0
 expect_stdout '^iteration, by replay '

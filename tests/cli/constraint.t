@@ -2,7 +2,7 @@
 # mist-tune --constraint: plans keep to it, and what is wrong with one is said.
 . tests/cli/lib.sh
 
-tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -q --glpk-time 10min'
+tune='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --glpk-time 10min -q'
 # wrong NAME REASON CONSTRAINT OPTIONS...
 # shellcheck disable=SC2086
 wrong() {
@@ -104,7 +104,7 @@ set -- $peaks
 rm best.json
 begin 'layers that differ between stages'
 # shellcheck disable=SC2086
-run $tune -o best.json --constraint 'layers[0] + 4 <= layers[-1],stages = 2'
+run ${tune% -q} -o best.json --constraint 'layers[0] + 4 <= layers[-1],stages = 2'
 expect_exit 0
 expect_stdout '^ *proven gap under constraints, closed form +0\.0 %$'
 layers=$(sed -n 's/^ *"layers": \([0-9]*\),.*/\1/p' best.json | tr '\n' ' ')

@@ -77,7 +77,7 @@ refuse 'a sweep has no one explanation' 2 '^mist-sim: --sweep: has no one timeli
 
 begin 'mist-tune: what one decides by'
 # shellcheck disable=SC2086
-run $tune -q
+run $tune
 expect_exit 0
 expect_stdout '^iteration, by replay '
 expect_stdout '^its error bar'
@@ -90,7 +90,7 @@ sed -n '/^Runners-up$/,$p' "$out" | grep -Eq 'more (computation|recomputation|op
     fail "$(sed -n '/^Runners-up$/,$p' "$out")"
 begin 'mist-tune -v: all tables'
 # shellcheck disable=SC2086
-run $tune -q -v
+run $tune -v
 for title in Search Comparison 'Best plans' Stages; do expect_stdout "^$title\$"; done
 begin 'mist-tune --explain adds up as mist-sim does'
 # shellcheck disable=SC2086

@@ -32,10 +32,17 @@ loud_and_quiet 'mist-sim: a dry run' 'plan\.json can be replayed' 0 mist-sim -n 
 cp -R traces small
 edit traces/cluster.json 's/4294967296/104857600/' > small/cluster.json
 loud_and_quiet 'mist-sim: too little memory of both kinds' 'of (device|host) memory' 0 \
-    mist-sim plan2.json --cluster small
+    mist-sim plan2.json --cluster small --json
 edit traces/cluster.json '/host_memory/d' > small/cluster.json
-tune='mist-tune --model gpt3-demo --cluster small --global-batch 4 --seq-len 128 -n --progress=always'
+tune='mist-tune --model gpt3-demo --cluster small --global-batch 4 --seq-len 128 -n --progress=always --json'
 loud_and_quiet 'mist-tune: nothing is offloaded' 'says nothing of host memory' 0 $tune
+begin 'tables are for people: without them, and without a word'
+for command in 'mist-sim plan2.json --explain' 'mist-sim plan2.json --sensitivity' "${tune% -n *}"; do
+    run $command -q
+    expect_exit 0
+    expect_stdout_empty
+    expect_stderr_empty
+done
 begin 'mist-tune: no progress either'
 run ${tune% -n *} --json --progress=always -q
 expect_exit 0

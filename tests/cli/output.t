@@ -99,7 +99,7 @@ to_full 'mist-plot timeline timeline.csv'
 to_full 'mist-plot compare compare.csv'
 to_full 'mist-plot chrome timeline.csv'
 to_full 'mist-profile --dry-run'
-to_full "$tune -q"
+to_full "$tune"
 to_full "$tune -q --json"
 
 # A file system that ends in the middle of a file: sizes of files are limited to 1 or 2 KiB (the unit of

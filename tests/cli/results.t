@@ -142,7 +142,7 @@ sed -i 1d "$out"
 expect_exit 0
 expect_same "$out" "$scratch/io/bom"
 rm bom.csv
-for command in 'mist-sim plan.json' "$tune -q" 'mist-plot timeline timeline.csv' 'mist-profile --dry-run'; do
+for command in 'mist-sim plan.json' "$tune -q --json" 'mist-plot timeline timeline.csv' 'mist-profile --dry-run'; do
     begin "stdout is closed: ${command%% *}"
     run sh -c "\"\$MIST_BUILD\"/$command >&-"
     expect_exit 5

@@ -103,7 +103,7 @@ grep -q 'no plan' table.svg || fail 'nothing is said in the picture'
 rm table.svg table.csv
 begin 'a point that can not be spread, in the table'
 # shellcheck disable=SC2086
-run $tune $job --sweep nodes=1:64 --devices-per-node 8 --space 3d,zero
+run ${tune% -q} $job --sweep nodes=1:64 --devices-per-node 8 --space 3d,zero
 expect_exit 0
 expect_stdout '^1 .* ms '
 expect_stdout '^64 .*4 samples and 12 layers can.t be spread over 512 ranks'
