@@ -130,7 +130,7 @@ held '--fix dp=2,zero=3,offload-optimizer=0.5' '"zero": 3' '"offload_optimizer_f
 held '--uniform --fix pp=2' '"layers": 6' '!"layers": [57]'
 
 begin 'the simplest plan'
-run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --prefer-simple 30% -q
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --prefer-simple 30%
 expect_exit 0
 expect_stdout '^ *why this plan  +(fewest techniques \([0-9]+: .*\) within 30 % of the fastest, which has [0-9]+|the fastest, and none within 30 % is simpler)'
 
