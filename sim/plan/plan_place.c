@@ -1,5 +1,5 @@
 /* Paths from the folder of a plan. See plan_place.h. */
-#define _XOPEN_SOURCE 700 /* realpath */
+#define _GNU_SOURCE /* realpath */
 #include "sim/plan/plan_place.h"
 
 #include <limits.h>

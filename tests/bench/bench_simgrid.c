@@ -56,7 +56,7 @@ static int32_t add(struct builder *b, int kind, int32_t from, int32_t to, double
 static void add_ring(struct builder *b, int kind, const int32_t *ranks, int n,
                      int32_t *last)
 {
-    int32_t received[TP > DP ? TP : DP], sent[TP > DP ? TP : DP];
+    int32_t received[TP > DP ? TP : DP] = {0}, sent[TP > DP ? TP : DP] = {0};
 
     for (int step = 0; step < 2 * (n - 1); step++) {
         for (int i = 0; i < n; i++)

@@ -131,7 +131,7 @@ static void add_transfers(struct program *programs, const struct run *run,
     int32_t next[MAX_STAGES] = {0}, n_left = order->n_stages * order->n_slots;
 
     for (; n_left > 0; n_left--) {
-        int32_t first = -1, end = INT32_MAX;
+        int32_t first = 0, end = INT32_MAX;
         for (int32_t i = 0; i < order->n_stages; i++)
             if (next[i] < order->n_slots &&
                 order->slots[i * order->n_slots + next[i]].end < end) {
