@@ -124,7 +124,7 @@ refuse_memory() {
     nothing_written
 }
 if sh -c "$limit" sh "$MIST_BUILD/mist-sim" plan.json > /dev/null 2>&1; then
-    ranks='replaying 2 iterations of 65536 ranks takes about [56][0-9]\.[0-9] MiB of memory, [0-9.]* MiB are available'
+    ranks='replaying 2 iterations of 65536 ranks takes about [67][0-9]\.[0-9] MiB of memory, [0-9.]* MiB are available'
     refuse_memory 'unfolded' "$ranks; one rank would do for each stage, but it is asked for unfolded" --unfolded
     refuse_memory 'jitter' "$ranks; one rank would do for each stage, but there is jitter" --jitter 0.1
     refuse_memory 'a dry run says it, too' 'checking the schedules of 65536 ranks .*; fewer micro-batches need less' -n
