@@ -6,8 +6,8 @@
  *
  * product_frac and the shares were fitted to public tables of kernels and of nccl-tests,
  * never to training runs; sustained_frac alone is fitted to runs, to those of MPT-1B on
- * H100 with 512 to 2,048 tokens, which tests/published.sh calls calibration. tests/unit/test_preset.c takes their residuals again where the
- * tables are at hand:
+ * H100 with 512 to 2,048 tokens, which tests/published.sh calls calibration.
+ * tests/unit/test_preset.c takes their residuals again where the tables are at hand:
  *   products   Vidur's products in fp16 on A100, H100 and A40; for H200 H100's; for B200
  *              the largest rate in Stas Bekman's "maximum achievable matmul FLOPS", less
  *              what Vidur's H100 stays below its own; Aceso's profiles for A10G, L4, V100
