@@ -35,14 +35,15 @@
  * Iteration: (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
  * Where it errs (medians over random plans on three made-up machines: 1 % with ZeRO-0/1,
- * 1-2 % with ZeRO-3, 1-6 % with everything; the worst of hundreds are off by 20-35 %):
+ * 1-2 % with ZeRO-3, 1-6 % with offloading; the worst of hundreds are off by 47 %):
  *
  * - with uneven stages and few micro-batches (G - 1) max t + sum t is itself too long, as
  *   a busy first stage runs ahead while later ones work; and transfers meet in the order
  *   of the logical clock, which uneven stages do not keep.
  *
  * - copies that take longer than what is computed meanwhile run ahead or behind by a pass or
- *   two, as far as there is room; here they are waited for pass by pass.
+ *   two, as far as there is room; here those of gradients do by one pass, into the forwards,
+ *   and others are waited for pass by pass.
  *
  * - ratios act through whole tensors in the schedule (module_storage.h), here through any
  *   part of a block; embedding and head, which have one or two matrices, are done

@@ -55,82 +55,6 @@ static mist_expr pass(writer *at, mist_expr whole, mist_expr start, work beside)
     return bundle(at, add(at, whole, more), beside);
 }
 
-/* ------------------------------------------------------------------------- activations */
-
-/*
- * Blocks of a stable micro-batch whose backward comes too soon to swap in between (less
- * than 3 passes, schedule_leave.c): the last ones of the stage. Behind the last block's
- * forward come a forward and a backward of every module for each other micro-batch in
- * flight, 2 between, and 2 more passes for each block further down.
- */
-static mist_expr n_near(writer *at)
-{
-    if (at->is_last)
-        return num(at, 1);
-    mist_expr modules = add(at, at->n_layers, num(at, at->is_first));
-    mist_expr between = mul(at, sub(at, at->in_flight, num(at, 1)), modules);
-
-    return mist_expr_select_le(
-        at->pool, at->in_flight, num(at, 1), num(at, 2),
-        mist_expr_select_le(at->pool, between, num(at, 1), num(at, 1), num(at, 0)));
-}
-
-/* Blocks that swap what they keep: all of it, only the input. */
-static mist_expr n_kept_swapped(writer *at)
-{
-    return max(at, num(at, 0), sub(at, mist_stage_n_kept(at), n_near(at)));
-}
-
-static mist_expr n_inputs_swapped(writer *at)
-{
-    mist_expr n = max(at, num(at, 0), sub(at, at->n_layers, n_near(at)));
-
-    return mist_expr_min(at->pool, at->n_checkpointed, n);
-}
-
-/* Share of the blocks that are not checkpointed that is lean. */
-static mist_expr lean_share(writer *at)
-{
-    mist_expr n = max(at, num(at, 1), mist_stage_n_kept(at));
-
-    return at->has_lean ? mist_expr_div(at->pool, at->n_lean, n) : num(at, 0);
-}
-
-/* What such a block takes, in the mean: lean, or all. */
-static mist_expr mean_kept(writer *at, enum mist_stage_value all,
-                           enum mist_stage_value lean)
-{
-    mist_expr more = sub(at, at->value[lean], at->value[all]);
-
-    return add(at, at->value[all], mul(at, lean_share(at), more));
-}
-
-/* What it makes again. */
-static mist_expr remake(writer *at)
-{
-    return mul(at, lean_share(at), of(at, MIST_STAGE_REMAKE, BLOCK));
-}
-
-/* Swapping out what a block keeps, in the mean over kept and checkpointed ones: beside
- * the next block. */
-static mist_expr kept_out(writer *at)
-{
-    mist_expr out = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_LEAN_OUT);
-    mist_expr sum = add(at, mul(at, n_kept_swapped(at), out),
-                        mul(at, n_inputs_swapped(at), at->value[MIST_STAGE_INPUT_OUT]));
-
-    return mul(at, at->ratio[MIST_RATIO_KEPT],
-               mist_expr_div(at->pool, sum, at->n_layers));
-}
-
-/* Seconds per block of n that swap n_swapped. */
-static mist_expr mean_in(writer *at, mist_expr seconds, mist_expr n_swapped, mist_expr n)
-{
-    mist_expr share = mist_expr_div(at->pool, n_swapped, max(at, num(at, 1), n));
-
-    return mul(at, mul(at, at->ratio[MIST_RATIO_KEPT], seconds), share);
-}
-
 /* -------------------------------------------------------------------------- passes */
 
 /* Modules of a stage, the blocks by where they are. */
@@ -240,14 +164,25 @@ static work leaves(writer *at, struct visit visit, uint32_t now)
     work out = visit.is_backward ? sums(at, kind_of(visit), now) : mist_stage_no_work(at);
 
     if (!visit.is_backward && kind_of(visit) == BLOCK)
-        out.seconds[TO_HOST] = kept_out(at);
+        out.seconds[TO_HOST] = mist_stage_kept_out(at);
     return out;
+}
+
+/* Passes, as pass() has them. */
+struct span {
+    mist_expr whole, start;
+    work beside;
+};
+
+static mist_expr seconds_of(writer *at, struct span span)
+{
+    return pass(at, span.whole, span.start, span.beside);
 }
 
 /* A pass between two others; a backward of a checkpointed block where a condition that
  * is at most 0 says so. */
-static mist_expr window(writer *at, struct visit before, struct visit visit,
-                        struct visit after, mist_expr is_kept, uint32_t now)
+static struct span window(writer *at, struct visit before, struct visit visit,
+                          struct visit after, mist_expr is_kept, uint32_t now)
 {
     enum mist_layer_kind kind = kind_of(visit);
     work beside =
@@ -261,32 +196,53 @@ static mist_expr window(writer *at, struct visit before, struct visit visit,
     }
     if (visit.is_backward && kind == BLOCK) {
         mist_expr again = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, kind));
-        mist_expr kept_in =
-            mean_in(at, mean_kept(at, MIST_STAGE_KEPT_IN, MIST_STAGE_LEAN_IN),
-                    n_kept_swapped(at), mist_stage_n_kept(at));
-        mist_expr input_in = mean_in(at, at->value[MIST_STAGE_INPUT_IN],
-                                     n_inputs_swapped(at), at->n_checkpointed);
+        mist_expr kept_in = mist_stage_kept_in(at), input_in = mist_stage_input_in(at);
         whole = mist_expr_select_le(at->pool, is_kept, none, again,
-                                    add(at, whole, remake(at)));
+                                    add(at, whole, mist_stage_remake(at)));
         start = mist_expr_select_le(at->pool, is_kept, none,
                                     of(at, MIST_STAGE_RECOMPUTE_START, kind),
-                                    add(at, start, remake(at)));
+                                    add(at, start, mist_stage_remake(at)));
         beside.seconds[TO_DEVICE] =
             add(at, beside.seconds[TO_DEVICE],
                 mist_expr_select_le(at->pool, is_kept, none, input_in, kept_in));
     }
-    return pass(at, whole, start, beside);
+    return (struct span){whole, start, beside};
+}
+
+/* All forward or all backward passes of a micro-batch, or both. */
+struct passes {
+    mist_expr seconds; /* each beside what goes with it */
+    struct span all;   /* as if they were one, beside all of that */
+};
+
+static struct passes no_passes(writer *at)
+{
+    mist_expr none = num(at, 0);
+
+    return (struct passes){none, {none, none, mist_stage_no_work(at)}};
+}
+
+/* And n such passes more. */
+static void add_passes(writer *at, struct passes *sum, mist_expr n, struct span span)
+{
+    sum->seconds = add(at, sum->seconds, mul(at, n, seconds_of(at, span)));
+    sum->all.whole = add(at, sum->all.whole, mul(at, n, span.whole));
+    sum->all.start = add(at, sum->all.start, mul(at, n, span.start));
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        span.beside.seconds[i] = mul(at, n, span.beside.seconds[i]);
+    sum->all.beside = mist_stage_add_work(at, sum->all.beside, span.beside);
 }
 
 /*
- * All forward or all backward passes of a micro-batch. Blocks in the middle are
- * all but two, of which the last is kept if any is, and the first checkpointed if any is
- * (-1 of them in a stage of one block, which the sum takes for what two have of one).
+ * Blocks in the middle are all but two, of which the last is kept if any is, and the first
+ * checkpointed if any is (-1 of them in a stage of one block, which the sum takes for what
+ * two have of one).
  */
-static mist_expr passes(writer *at, bool is_backward, uint32_t now)
+static struct passes passes(writer *at, bool is_backward, uint32_t now)
 {
     struct round round = round_of(at);
-    mist_expr sum = num(at, 0), one = num(at, 1), none = num(at, 0);
+    struct passes sum = no_passes(at);
+    mist_expr one = num(at, 1), none = num(at, 0);
     mist_expr kept = mist_stage_n_kept(at), again = at->n_checkpointed;
     mist_expr has_kept = mist_expr_select_le(at->pool, kept, none, none, one);
     mist_expr has_again = mist_expr_select_le(at->pool, again, none, none, one);
@@ -300,19 +256,52 @@ static mist_expr passes(writer *at, bool is_backward, uint32_t now)
         if (visit.position != AT_MIDDLE) {
             mist_expr is_kept =
                 visit.position == AT_TOP ? has_kept : sub(at, one, has_again);
-            sum = add(at, sum, window(at, before, visit, after, is_kept, now));
+            add_passes(at, &sum, one, window(at, before, visit, after, is_kept, now));
         } else if (!is_backward) {
-            sum = add(at, sum,
-                      mul(at, sub(at, at->n_layers, num(at, 2)),
-                          window(at, before, visit, after, one, now)));
+            add_passes(at, &sum, sub(at, at->n_layers, num(at, 2)),
+                       window(at, before, visit, after, one, now));
         } else {
             mist_expr n = sub(at, sub(at, kept, has_kept), sub(at, one, has_again));
             mist_expr m = sub(at, sub(at, again, has_again), sub(at, one, has_kept));
-            sum = add(at, sum, mul(at, n, window(at, before, visit, after, one, now)));
-            sum = add(at, sum, mul(at, m, window(at, before, visit, after, none, now)));
+            add_passes(at, &sum, n, window(at, before, visit, after, one, now));
+            add_passes(at, &sum, m, window(at, before, visit, after, none, now));
         }
     }
     return sum;
+}
+
+/* What gradients that come from the host, and go there, make a backward pass longer, in the
+ * mean. */
+static mist_expr lost_to_gradients(writer *at, const struct passes *backwards)
+{
+    const mist_expr ratio = at->ratio[MIST_RATIO_GRADIENTS];
+    mist_expr n = add(at, at->n_layers, num(at, at->is_first + at->is_last));
+
+    at->ratio[MIST_RATIO_GRADIENTS] = num(at, 0);
+    mist_expr without = passes(at, true, 0).seconds;
+    at->ratio[MIST_RATIO_GRADIENTS] = ratio;
+    return mist_expr_div(at->pool, sub(at, backwards->seconds, without), n);
+}
+
+/*
+ * What all backward passes are shorter than each beside its own copies: gradients that leave
+ * have room to run a pass ahead, or behind, into the forwards, as far as all that a
+ * micro-batch takes on any stream fits beside the rest. What is summed over ranks meanwhile
+ * has not; nor do kept activations, whose rooms the next pass but one wants.
+ */
+static mist_expr won_ahead(writer *at, const struct passes *forwards,
+                           const struct passes *backwards)
+{
+    struct passes both = *forwards;
+
+    if (!at->offloads)
+        return num(at, 0);
+    add_passes(at, &both, num(at, 1), backwards->all);
+    mist_expr apart = add(at, forwards->seconds, backwards->seconds);
+    mist_expr most = max(at, num(at, 0), sub(at, apart, seconds_of(at, both.all)));
+    return mist_expr_min(
+        at->pool, most,
+        mist_stage_by_zero(at, 2, num(at, 0), lost_to_gradients(at, backwards)));
 }
 
 /* One way of every round trip: the mean of there and back, over both boundaries. */
@@ -404,7 +393,8 @@ static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
     }
     beside.seconds[GPU_GPU] = apart(at, next, GPU_GPU);
     if (kind == BLOCK)
-        beside.seconds[TO_HOST] = add(at, beside.seconds[TO_HOST], kept_out(at));
+        beside.seconds[TO_HOST] =
+            add(at, beside.seconds[TO_HOST], mist_stage_kept_out(at));
     return pass(at, whole, start, beside);
 }
 
@@ -455,7 +445,7 @@ static mist_expr first_forward(writer *at)
         above = add(at, forward_and_step(at, BLOCK, HEAD, -1),
                     of(at, MIST_STAGE_FORWARD, HEAD));
     else
-        above = add(at, of(at, MIST_STAGE_FORWARD, BLOCK), kept_out(at));
+        above = add(at, of(at, MIST_STAGE_FORWARD, BLOCK), mist_stage_kept_out(at));
     return add(at, add(at, below, above),
                mist_expr_select_le(at->pool, n, num(at, 1), one, many));
 }
@@ -499,7 +489,7 @@ static mist_expr steps_in_front(writer *at)
     mist_expr time = bundle(at, steps, beside);
 
     return beside_host(at, add(at, add(at, in, u1), add(at, time, gn)), gn,
-                       passes(at, false, 0));
+                       passes(at, false, 0).seconds);
 }
 
 /* -------------------------------------------------------------- extra: last backward */
@@ -542,7 +532,7 @@ static mist_expr first(writer *at)
     mist_expr gathered = apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU);
 
     return sub(at, beside_host(at, first_forward(at), gathered, num(at, 0)),
-               passes(at, false, 0));
+               passes(at, false, 0).seconds);
 }
 
 /* What the first micro-batch's backward takes less, as it finds no gradients in the host to
@@ -552,8 +542,9 @@ static mist_expr less_at_first(writer *at)
     const struct visit before = {AT_TOP, true}, visit = {AT_MIDDLE, true};
     const struct visit after = {AT_BOTTOM, true};
     mist_expr is_kept = num(at, 1);
-    mist_expr less = sub(at, window(at, before, visit, after, is_kept, 0),
-                         window(at, before, visit, after, is_kept, MIST_IF_FIRST));
+    mist_expr less =
+        sub(at, seconds_of(at, window(at, before, visit, after, is_kept, 0)),
+            seconds_of(at, window(at, before, visit, after, is_kept, MIST_IF_FIRST)));
 
     return if_some_leave(at, mul(at, at->n_layers, less), num(at, 0));
 }
@@ -561,7 +552,7 @@ static mist_expr less_at_first(writer *at)
 /* Sums in the last micro-batch's backward. */
 static mist_expr last(writer *at)
 {
-    return sub(at, passes(at, true, MIST_IF_LAST), passes(at, true, 0));
+    return sub(at, passes(at, true, MIST_IF_LAST).seconds, passes(at, true, 0).seconds);
 }
 
 /* Sums behind all backwards, and norms. */
@@ -586,7 +577,11 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
     mist_expr way = one_way(at);
-    mist_expr forwards = passes(at, false, 0), backwards = passes(at, true, 0);
+    const struct passes of_forward = passes(at, false, 0);
+    const struct passes of_backward = passes(at, true, 0);
+    mist_expr won = won_ahead(at, &of_forward, &of_backward);
+    mist_expr forwards = of_forward.seconds,
+              backwards = sub(at, of_backward.seconds, won);
     mist_expr both = add(at, forwards, backwards);
     mist_expr remade = mul(at, at->n_lean, of(at, MIST_STAGE_REMAKE, BLOCK));
 

@@ -344,8 +344,8 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     report(kind, sums);
     assert_true(sums->iteration_frac[n / 2] <= kind->median_frac);
     assert_true(sums->iteration_frac[n - 1] <= kind->worst_frac);
-    assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.07 : 0.025));
-    assert_true(sums->passes_frac[n * 9 / 10] <= (kind->offloads ? 0.25 : 0.13));
+    assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.045 : 0.025));
+    assert_true(sums->passes_frac[n * 9 / 10] <= 0.13);
     assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.999 : 1));
     assert_true(sums->least_ratio >= kind->least_ratio);
     assert_true(sums->least_lean_ratio >= kind->least_ratio - 0.05);
@@ -362,15 +362,14 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
 }
 
 /* Never below what is live at once, but for the padding of slabs that a ratio cuts; below
- * the arena by the holes of its layout. Where copies outlast computation they run ahead by
- * a pass or two, and the closed form waits for them: one of 180 plans with offloading takes
- * 1.6 times as long by it. */
+ * the arena by the holes of its layout. The worst plans have few micro-batches and stages
+ * whose copies outlast computation. */
 static const struct kind kinds[] = {
     {"plain", false, false, false, 0.02, 0.25, 0.95, 1},
     {"tp", true, false, false, 0.03, 0.25, 0.95, 1},
     {"zero", false, true, false, 0.05, 0.3, 0.95, 1.02},
-    {"offload", false, false, true, 0.08, 0.61, 0.9, 1.4},
-    {"mixed", true, true, true, 0.08, 0.5, 0.9, 1.4},
+    {"offload", false, false, true, 0.06, 0.48, 0.9, 1.4},
+    {"mixed", true, true, true, 0.04, 0.3, 0.9, 1.4},
 };
 
 static void closed_form_follows_the_replay(void **state)
