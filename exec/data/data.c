@@ -171,9 +171,12 @@ static enum mist_status read_stream(const struct stream *stream, int64_t first, 
 
     for (int64_t at = 0; at < n && status == MIST_OK;) {
         struct part part = part_at(stream, first + at, n - at);
-        status =
-            ids ? mist_data_file_read(part.file, part.first, part.n, bound, ids + at, err)
-                : mist_data_file_stored(part.file, part.first, part.n, stored + at, err);
+        if (ids)
+            status =
+                mist_data_file_read(part.file, part.first, part.n, bound, &ids[at], err);
+        else
+            status =
+                mist_data_file_stored(part.file, part.first, part.n, &stored[at], err);
         at += part.n;
     }
     return status;
