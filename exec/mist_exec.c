@@ -164,33 +164,16 @@ static enum mist_status train(struct mist_session *at, struct mist_err *err)
     return status;
 }
 
-/*
- * Every rank learns whether one of them can't go on. What is wrong is wrong on all of
- * them most of the time, so only the first one says it, and all leave instead of being
- * killed.
- */
+/* What is wrong is wrong on all ranks most of the time: only the first says it, and all
+ * leave instead of being killed. */
 static enum mist_status agree(struct mist_session *at, enum mist_status status,
                               struct mist_err *err)
 {
-    int32_t rank = mist_comm_rank(at->comm), n = mist_comm_n_ranks(at->comm);
-    double first = status == MIST_OK ? n : rank; /* the first rank that can't */
-    struct mist_err lost;
+    int32_t first;
 
-    if (n == 1)
-        return status;
-    if (mist_comm_all_reduce_f64(at->comm, MIST_COMM_MIN, &first, 1, &lost) != MIST_OK) {
-        if (status != MIST_OK)
-            return status; /* the cause, not that nobody could be told */
-        *err = lost;
-        return MIST_ERR_RUN;
-    }
-    if (first >= n)
-        return MIST_OK;
-    at->is_silent = rank != (int32_t)first;
-    if (mist_comm_broadcast_bytes(at->comm, (int32_t)first, &status, sizeof status,
-                                  &lost) != MIST_OK)
-        status = MIST_ERR_RUN;
-    at->has_agreed = true;
+    status = mist_comm_agree(at->comm, status, &first, err);
+    at->has_agreed = status != MIST_OK && first < mist_comm_n_ranks(at->comm);
+    at->is_silent = at->has_agreed && first != mist_comm_rank(at->comm);
     return status;
 }
 

@@ -227,4 +227,11 @@ MIST_MUST_CHECK enum mist_status mist_comm_broadcast_bytes(struct mist_comm *com
                                                            int64_t n_bytes,
                                                            struct mist_err *err);
 
+/* Every rank gets the status, and the message, of the first rank that failed, whose number
+ * is in *first; n_ranks: none did, or not all could be told (MIST_ERR_RUN, but where a
+ * rank failed itself). */
+MIST_MUST_CHECK enum mist_status mist_comm_agree(struct mist_comm *comm,
+                                                 enum mist_status status, int32_t *first,
+                                                 struct mist_err *err);
+
 #endif

@@ -68,38 +68,31 @@ static bool find_products(struct mist_cpu_bf16 *context, const struct tiled *x,
     return true;
 }
 
-/* Rows of a matrix, or of a piece of one, that lie row_bytes apart. */
-struct rows {
-    char *first;
-    int64_t row_bytes;
-};
-
-static void copy_rows(struct rows to, const char *from, int64_t from_row_bytes,
+static void copy_rows(char *to, int64_t to_bytes, const char *from, int64_t from_bytes,
                       int64_t n_rows, size_t n_bytes)
 {
     for (int64_t i = 0; i < n_rows; i++)
-        memcpy(to.first + i * to.row_bytes, from + i * from_row_bytes, n_bytes);
+        memcpy(to + i * to_bytes, from + i * from_bytes, n_bytes);
 }
 
 /* The tile from row i and column j on, as thread t; products as find_products(). */
 static bool multiply_tile(struct mist_cpu_bf16 *context, const struct tiled *x,
                           size_t products[2][2], int64_t i, int64_t j, int t)
 {
+    bool is_apart = is_made_apart(x);
     int64_t columns = columns_of_tile(x);
     int64_t m = mist_cpu_min(x->m - i, TILE_ROWS), n = mist_cpu_min(x->n - j, columns);
-    int64_t first = (i * x->n + j) * x->c_bytes;
-    size_t n_bytes = (size_t)(n * x->c_bytes);
-    struct rows c = {(char *)x->c + first, x->n * x->c_bytes}, made = c;
-    if (is_made_apart(x))
-        made = (struct rows){mist_cpu_bf16_tile(context, t), n * x->c_bytes};
-    if (x->addend != NULL && (const char *)x->addend + first != made.first)
-        copy_rows(made, (const char *)x->addend + first, c.row_bytes, m, n_bytes);
-    bool did = mist_cpu_bf16_execute(context, products[m < TILE_ROWS][n < columns], t,
-                                     x->a.data + i * x->a.row_stride,
-                                     x->b.data + j * x->b.column_stride, made.first,
-                                     x->bias == NULL ? NULL : x->bias + j);
-    if (made.first != c.first)
-        copy_rows(c, made.first, made.row_bytes, m, n_bytes);
+    int64_t row_bytes = x->n * x->c_bytes, first = (i * x->n + j) * x->c_bytes,
+            n_bytes = n * x->c_bytes;
+    char *c = (char *)x->c + first, *made = is_apart ? mist_cpu_bf16_tile(context, t) : c;
+    if (x->addend != NULL && (is_apart || x->addend != x->c))
+        copy_rows(made, is_apart ? n_bytes : row_bytes, (const char *)x->addend + first,
+                  row_bytes, m, (size_t)n_bytes);
+    bool did = mist_cpu_bf16_execute(
+        context, products[m < TILE_ROWS][n < columns], t, x->a.data + i * x->a.row_stride,
+        x->b.data + j * x->b.column_stride, made, x->bias == NULL ? NULL : x->bias + j);
+    if (is_apart)
+        copy_rows(c, row_bytes, made, n_bytes, m, (size_t)n_bytes);
     return did;
 }
 

@@ -38,10 +38,12 @@ struct product {
 struct mist_cpu_bf16 {
     dnnl_engine_t engine;
     int n_threads;
-    dnnl_stream_t *streams; /* [n_threads] */
-    void **scratch;         /* [n_threads], scratch_bytes each */
+    struct thread {
+        dnnl_stream_t stream;
+        void *scratch; /* scratch_bytes */
+        void *tile;
+    } * threads;
     size_t scratch_bytes;
-    void **tiles; /* [n_threads] */
     struct product *products;
     size_t n_products, capacity;
 };
@@ -170,17 +172,12 @@ void mist_cpu_bf16_free(struct mist_cpu_bf16 *context)
     for (size_t i = 0; i < context->n_products; i++)
         free_product(&context->products[i], context->n_threads);
     free(context->products);
-    for (int t = 0; t < context->n_threads; t++) {
-        if (context->streams != NULL)
-            dnnl_stream_destroy(context->streams[t]);
-        if (context->scratch != NULL)
-            free(context->scratch[t]);
-        if (context->tiles != NULL)
-            free(context->tiles[t]);
+    for (int t = 0; context->threads != NULL && t < context->n_threads; t++) {
+        dnnl_stream_destroy(context->threads[t].stream);
+        free(context->threads[t].scratch);
+        free(context->threads[t].tile);
     }
-    free(context->streams);
-    free(context->scratch);
-    free(context->tiles);
+    free(context->threads);
     dnnl_engine_destroy(context->engine);
     free(context);
 }
@@ -197,16 +194,14 @@ enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
     if (context == NULL)
         return mist_err_set(err, MIST_ERR_MEMORY, "bf16: out of memory");
     context->n_threads = n_threads;
-    context->streams = calloc((size_t)n_threads, sizeof(dnnl_stream_t));
-    context->scratch = calloc((size_t)n_threads, sizeof *context->scratch);
-    context->tiles = calloc((size_t)n_threads, sizeof *context->tiles);
-    bool is_ok = context->streams != NULL && context->scratch != NULL &&
-                 context->tiles != NULL &&
+    context->threads = calloc((size_t)n_threads, sizeof *context->threads);
+    bool is_ok = context->threads != NULL &&
                  dnnl_engine_create(&context->engine, dnnl_cpu, 0) == dnnl_success;
     for (int t = 0; is_ok && t < n_threads; t++) {
-        context->tiles[t] = aligned_alloc(4096, TILE_BYTES);
-        is_ok = context->tiles[t] != NULL &&
-                dnnl_stream_create(&context->streams[t], context->engine,
+        struct thread *own = &context->threads[t];
+        own->tile = aligned_alloc(4096, TILE_BYTES);
+        is_ok = own->tile != NULL &&
+                dnnl_stream_create(&own->stream, context->engine,
                                    dnnl_stream_default_flags) == dnnl_success;
     }
     if (!is_ok) {
@@ -219,7 +214,7 @@ enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
 
 void *mist_cpu_bf16_tile(const struct mist_cpu_bf16 *context, int t)
 {
-    return context->tiles[t];
+    return context->threads[t].tile;
 }
 
 #if DNNL_VERSION_MAJOR == 2
@@ -233,8 +228,8 @@ static bool reserve_scratch(struct mist_cpu_bf16 *context, size_t n_bytes)
         void *scratch = aligned_alloc(4096, n_bytes);
         if (scratch == NULL)
             return false; /* those replaced are only larger than they need be */
-        free(context->scratch[t]);
-        context->scratch[t] = scratch;
+        free(context->threads[t].scratch);
+        context->threads[t].scratch = scratch;
     }
     context->scratch_bytes = n_bytes;
     return true;
@@ -255,10 +250,13 @@ static bool make_handles(struct product *p, const struct mist_cpu_bf16 *context,
     return true;
 }
 
+#endif
+
 bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
                                 const struct mist_cpu_bf16_shape *shape,
                                 size_t *i_product)
 {
+#if DNNL_VERSION_MAJOR == 2
     for (*i_product = 0; *i_product < context->n_products; ++*i_product)
         if (memcmp(&context->products[*i_product].shape, shape, sizeof *shape) == 0)
             return true;
@@ -282,6 +280,9 @@ bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
     }
     context->n_products++;
     return true;
+#else
+    return *i_product = 0, (void)context, (void)shape, false;
+#endif
 }
 
 bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product, int t,
@@ -291,7 +292,7 @@ bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product
     static const int args[N_ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
                                      DNNL_ARG_SCRATCHPAD, DNNL_ARG_BIAS};
     const struct product *p = &context->products[i_product];
-    const void *const data[N_ARGS] = {a, b, c, context->scratch[t], bias};
+    const void *const data[N_ARGS] = {a, b, c, context->threads[t].scratch, bias};
     dnnl_exec_arg_t exec_args[N_ARGS];
     assert(t < context->n_threads);
     int n_args = p->shape.has_bias ? N_ARGS : N_ARGS - 1;
@@ -303,26 +304,6 @@ bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product
             dnnl_success)
             return false;
     }
-    return dnnl_primitive_execute(p->primitive, context->streams[t], n_args, exec_args) ==
-           dnnl_success;
+    return dnnl_primitive_execute(p->primitive, context->threads[t].stream, n_args,
+                                  exec_args) == dnnl_success;
 }
-
-#else
-
-bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
-                                const struct mist_cpu_bf16_shape *shape,
-                                size_t *i_product)
-{
-    (void)context, (void)shape, (void)i_product;
-    return false;
-}
-
-bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product, int t,
-                           const mist_bf16 *a, const mist_bf16 *b, void *c,
-                           const mist_bf16 *bias)
-{
-    (void)context, (void)i_product, (void)t, (void)a, (void)b, (void)c, (void)bias;
-    return false;
-}
-
-#endif

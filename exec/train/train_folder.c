@@ -15,31 +15,6 @@
 static const double see_patience_s = 60;
 static const double see_sleep_s = 0.02;
 
-/* Every rank gets the status, and the message, of the first one that failed. */
-static enum mist_status agree(struct mist_comm *comm, enum mist_status status,
-                              struct mist_err *err)
-{
-    struct {
-        enum mist_status status;
-        struct mist_err err;
-    } verdict = {.status = status};
-    int64_t first = status == MIST_OK ? INT64_MAX : mist_comm_rank(comm);
-    struct mist_err why;
-    enum mist_status lost =
-        mist_comm_all_reduce_i64(comm, MIST_COMM_MIN, &first, 1, &why);
-
-    if (status != MIST_OK)
-        verdict.err = *err;
-    if (lost == MIST_OK && first < INT64_MAX)
-        lost = mist_comm_broadcast_bytes(comm, (int32_t)first, &verdict, sizeof verdict,
-                                         &why);
-    if (lost != MIST_OK)
-        verdict.status = lost;
-    if (verdict.status != MIST_OK)
-        *err = lost != MIST_OK ? why : verdict.err;
-    return verdict.status;
-}
-
 /* What may take a rank longer than the others have patience for; all go on when all are
  * done. */
 typedef enum mist_status work_fn(void *context, struct mist_err *err);
@@ -49,6 +24,7 @@ static enum mist_status together(struct mist_comm *comm, work_fn *work, void *co
 {
     struct mist_comm_vigil *vigil;
     struct mist_err why;
+    int32_t first;
     enum mist_status status = mist_comm_vigil_begin(comm, &vigil, err);
 
     if (status != MIST_OK)
@@ -56,7 +32,7 @@ static enum mist_status together(struct mist_comm *comm, work_fn *work, void *co
     status = work(context, err);
     enum mist_status lost = mist_comm_vigil_end(vigil, MIST_OK, &why);
     if (lost == MIST_OK)
-        return agree(comm, status, err);
+        return mist_comm_agree(comm, status, &first, err);
     if (status == MIST_OK)
         *err = why;
     return status == MIST_OK ? lost : status;
@@ -204,11 +180,13 @@ static enum mist_status open_and_verify(void *context, struct mist_err *err)
 static enum mist_status find(struct mist_comm *comm, struct finding *at, const char *dir,
                              const struct mist_messages *messages, struct mist_err *err)
 {
+    int32_t first;
+
     for (;;) {
         enum mist_status status = MIST_OK;
         if (mist_comm_rank(comm) == 0)
             status = find_next(at, dir, messages, err);
-        status = agree(comm, status, err);
+        status = mist_comm_agree(comm, status, &first, err);
         if (status == MIST_OK)
             status = mist_comm_broadcast_bytes(comm, 0, at->path, sizeof at->path, err);
         if (status != MIST_OK || !at->path[0])

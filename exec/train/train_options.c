@@ -106,8 +106,7 @@ static const struct mist_option option_table[] = {
         "0", 0, 1e18, delay_seed),
     ROW("deadline", MIST_OPTION_TIME_S, "Execution", "TIME",
         "how long a rank waits for another before the job ends, and a job for one that "
-        "still "
-        "saves in its folder",
+        "still saves in its folder",
         "120s", 0.001, 1e6, deadline_s),
     ROW("probe", MIST_OPTION_FLAG, "Results", NULL,
         "time fixed work for half a second before the first step and after the last, and "

@@ -310,7 +310,7 @@ expect_exit 0
 begin 'a preset: adapters of the rate of the data sheet, and other devices'
 cp plan2.json preset.json
 refuse 'an adapter of the rate that it has' 2 'link\.nic=400Gb/s changes nothing: ' \
-    mist-sim preset.json --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.nic=400Gb/s
+    mist-sim preset.json -q --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.nic=400Gb/s
 run mist-sim preset.json --json --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.nic=200Gb/s
 half=$(value iteration_s)
 run mist-sim preset.json --json --cluster h100-sxm:2x1,nic=400Gb/s --what-if link.node=0.5x
