@@ -81,7 +81,7 @@ run mist-tune --model gpt3-demo --cluster gpu --global-batch 4 --seq-len 128 --d
 expect_exit 0
 expect_stderr '^mist-tune: the trace set has no adamw_host'
 printf 'adamw_host,fp32,optimizer,elements=%d,%d,0,10,0,0\n' 1024 2 16777216 32768 >> gpu/kernels.csv
-run mist-tune --model gpt3-demo --cluster gpu --global-batch 4 --seq-len 128 --device-memory 92MiB -o host.json --quiet
+run mist-tune --model gpt3-demo --cluster gpu --global-batch 4 --seq-len 128 --device-memory 92MiB -o host.json
 expect_exit 0
 expect_stdout 'optimizer 100 %.*; updated on the host'
 sed -i '/^adamw_host/d' gpu/kernels.csv
