@@ -548,8 +548,10 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
         return edit_host_memory(at, &cluster->host_memory_bytes_per_node);
     if (strcmp(name, "launch") == 0)
         return edit_cost(at, TIME, &cluster->launch_us);
-    if (begins(name, "framework.", &rest))
+    if (begins(name, "framework.", &rest)) {
+        what_if->speeds.framework = &what_if->framework;
         return edit_framework(at, rest, &what_if->framework);
+    }
     if (strcmp(name, "interference") == 0)
         return edit_interference(at, traces);
     if (strcmp(name, "cluster.nodes") == 0)
@@ -568,7 +570,6 @@ void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *trac
                                      .link_factor = factors + n_ranks,
                                      .n_ranks = n_ranks};
     mist_cost_speeds_init(&what_if->speeds);
-    what_if->speeds.framework = &what_if->framework;
     for (int i = 0; i < 2 * n_ranks; i++)
         factors[i] = 1;
 }

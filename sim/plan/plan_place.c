@@ -15,20 +15,6 @@ static size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-void mist_plan_place_read(const char *plan_path,
-                          char trace_set[MIST_PLAN_TRACE_SET_BYTES])
-{
-    size_t n_folder = folder_length(plan_path), n = strlen(trace_set);
-    char path[MIST_PLAN_TRACE_SET_BYTES];
-
-    if (n == 0 || trace_set[0] == '/' || n_folder + n >= sizeof path)
-        return;
-    memcpy(path, plan_path, n_folder);
-    memcpy(path + n_folder, trace_set, n + 1);
-    if (access(path, F_OK) == 0)
-        memcpy(trace_set, path, n_folder + n + 1);
-}
-
 /* The way from folder to path, both absolute and without links; false: it is too long. */
 static bool find_way(const char *folder, const char *path,
                      char out[MIST_PLAN_TRACE_SET_BYTES])
@@ -58,18 +44,38 @@ static bool find_way(const char *folder, const char *path,
     return true;
 }
 
+void mist_plan_place_read(const char *plan_path,
+                          char trace_set[MIST_PLAN_TRACE_SET_BYTES])
+{
+    size_t n_folder = folder_length(plan_path), n = strlen(trace_set);
+    char path[PATH_MAX], current[PATH_MAX], whole[PATH_MAX];
+
+    if (n == 0 || trace_set[0] == '/' || n_folder + n >= MIST_PLAN_TRACE_SET_BYTES)
+        return;
+    memcpy(path, plan_path, n_folder);
+    memcpy(path + n_folder, trace_set, n + 1);
+    if (access(path, F_OK) != 0)
+        return;
+    bool has_way = path[0] == '/' && getcwd(current, sizeof current) &&
+                   realpath(path, whole) && find_way(current, whole, trace_set);
+    if (!has_way)
+        memcpy(trace_set, path, n_folder + n + 1);
+}
+
 void mist_plan_place_write(const char *plan_path, const char *trace_set,
                            char out[MIST_PLAN_TRACE_SET_BYTES])
 {
     size_t n_folder = folder_length(plan_path);
-    char *text = strndup(plan_path, n_folder);
-    char *folder = text && n_folder > 0 ? realpath(text, NULL) : NULL;
-    char *path =
-        folder && trace_set[0] && trace_set[0] != '/' ? realpath(trace_set, NULL) : NULL;
+    char text[PATH_MAX], folder[PATH_MAX], path[PATH_MAX];
+    bool has_way = n_folder > 0 && n_folder < sizeof text && trace_set[0] &&
+                   trace_set[0] != '/';
 
-    if (!path || !find_way(folder, path, out))
+    if (has_way) {
+        memcpy(text, plan_path, n_folder);
+        text[n_folder] = '\0';
+        has_way = realpath(text, folder) && realpath(trace_set, path) &&
+                  find_way(folder, path, out);
+    }
+    if (!has_way)
         memcpy(out, trace_set, strlen(trace_set) + 1);
-    free(path);
-    free(folder);
-    free(text);
 }

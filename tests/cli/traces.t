@@ -246,7 +246,7 @@ refuse 'mist-sim --compare: another number of ranks' 3 "^mist-sim: bad\.csv: the
 begin 'mist-sim --compare: one rank of each stage, with all kinds of tasks of each, the largest difference first'
 run mist-sim wide.json -q --what-if cluster.nodes=2 -o folded.csv
 awk -F, -v OFS=, -v CONVFMT=%.12f '$1 == 2 { $8 *= 1.5; $9 *= 1.5 } { print }' folded.csv > slow.csv
-run mist-sim wide.json -q --what-if cluster.nodes=2,launch=1.5x --compare slow.csv
+run mist-sim wide.json --what-if cluster.nodes=2,launch=1.5x --compare slow.csv
 expect_exit 0
 expect_stdout '^tasks  *stage  *rank  *predicted  *measured  *difference'
 grep -A 2 '^Where they differ' "$out" | tail -n 1 | grep -Eq '^backward  *1  *2 ' || fail "$(grep -A 3 '^Where' "$out")"
