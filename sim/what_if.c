@@ -441,8 +441,9 @@ static enum mist_status edit_device(const struct edit *at, struct mist_trace_set
 
 /* What another framework adds (sim/model/framework.h). */
 static enum mist_status edit_framework(const struct edit *at, const char *name,
-                                       struct mist_framework *framework)
+                                       struct mist_what_if *what_if)
 {
+    struct mist_framework *framework = &what_if->framework;
     const struct {
         const char *name;
         enum unit unit;
@@ -460,8 +461,13 @@ static enum mist_status edit_framework(const struct edit *at, const char *name,
                             "what a task of ours costs",
                             at->name);
     for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
-        if (strcmp(name, costs[i].name) == 0)
-            return edit_cost(at, costs[i].unit, costs[i].cost);
+        if (strcmp(name, costs[i].name) == 0) {
+            enum mist_status status = edit_cost(at, costs[i].unit, costs[i].cost);
+
+            if (status == MIST_OK)
+                what_if->speeds.framework = framework;
+            return status;
+        }
     return refuse_name(at);
 }
 
@@ -548,10 +554,8 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
         return edit_host_memory(at, &cluster->host_memory_bytes_per_node);
     if (strcmp(name, "launch") == 0)
         return edit_cost(at, TIME, &cluster->launch_us);
-    if (begins(name, "framework.", &rest)) {
-        what_if->speeds.framework = &what_if->framework;
-        return edit_framework(at, rest, &what_if->framework);
-    }
+    if (begins(name, "framework.", &rest))
+        return edit_framework(at, rest, what_if);
     if (strcmp(name, "interference") == 0)
         return edit_interference(at, traces);
     if (strcmp(name, "cluster.nodes") == 0)

@@ -67,8 +67,8 @@ void mist_plan_place_write(const char *plan_path, const char *trace_set,
 {
     size_t n_folder = folder_length(plan_path);
     char text[PATH_MAX], folder[PATH_MAX], path[PATH_MAX];
-    bool has_way = n_folder > 0 && n_folder < sizeof text && trace_set[0] &&
-                   trace_set[0] != '/';
+    bool has_way =
+        n_folder > 0 && n_folder < sizeof text && trace_set[0] && trace_set[0] != '/';
 
     if (has_way) {
         memcpy(text, plan_path, n_folder);
