@@ -88,7 +88,7 @@ static enum mist_status read_number(struct reader *at, double *out)
 /* The quantity whose name stands here. */
 static enum mist_status read_name(struct reader *at, enum mist_constraint_of *out)
 {
-    char word[32];
+    char word[32] = "";
     size_t n = 0;
 
     skip_blanks(at);
