@@ -122,7 +122,8 @@ mist_safetensors_writer_open(const char *path, bool force, enum mist_dtype dtype
         status = mist_err_memory(err, path);
     if (!status)
         status = make_header(header, path, dtype, infos, n, &writer->n_elements, err);
-    if (header && fclose(header) != 0 && !status)
+    bool is_short = header && ferror(header);
+    if (header && (fclose(header) != 0 || !text || is_short) && !status)
         status = mist_err_memory(err, path);
     if (status)
         goto out;
