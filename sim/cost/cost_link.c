@@ -188,6 +188,8 @@ static void price(const struct mist_link_table *table, int64_t bytes,
     out->deviation_s = hypot((1 - near) * p[i].deviation_s, near * p[i + 1].deviation_s);
     if (bytes < p[0].bytes) /* a line may pass below zero: no faster than in proportion */
         out->time_s = fmax(out->time_s, p[0].time_s * (double)bytes / (double)p[0].bytes);
+    if (bytes > p[n - 1].bytes) /* nor one that falls: no faster than less */
+        out->time_s = fmax(out->time_s, p[n - 1].time_s);
     double frac = fmax(table->residual_frac, 0);
     if (bytes < p[0].bytes || bytes > p[n - 1].bytes)
         out->extrapolated_s = out->time_s;

@@ -502,6 +502,37 @@ static void test_link(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* A machine that was disturbed: times that fall. What is longer than all is never faster
+ * than the longest, nor is any of the sizes as the others say it. */
+static void test_link_falls(void **state)
+{
+    static const double times_us[] = {50, 900, 400, 100};
+    struct mist_trace_set set;
+    start(&set);
+    for (int i = 0; i < 4; i++) {
+        struct mist_link_row row = {.operation = MIST_LINK_SEND_RECV,
+                                    .nodes = 1,
+                                    .ranks_per_node = 2,
+                                    .concurrent_groups = 1,
+                                    .bytes = 1000 * (i + 1),
+                                    .time_us = times_us[i],
+                                    .repetitions = 9};
+        assert_int_equal(mist_trace_set_add_link(&set, &row, NULL), MIST_OK);
+    }
+    struct mist_cost_model *model = model_of(&set);
+    struct mist_link_fit *fits;
+    size_t n;
+    must(mist_cost_link_fits(model, &fits, &n, NULL), NULL);
+
+    near_to(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 100000).time_s, 100e-6);
+    assert_int_equal(n, 4);
+    near_to(fits[0].fitted_s, 1400e-6);
+    near_to(fits[3].fitted_s, 400e-6);
+    free(fits);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 static void test_link_for_nothing(void **state)
 {
     struct mist_trace_set set;
@@ -1311,6 +1342,7 @@ int main(void)
         cmocka_unit_test(test_program),
         cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_link),
+        cmocka_unit_test(test_link_falls),
         cmocka_unit_test(test_link_for_nothing),
         cmocka_unit_test(test_link_stand_in),
         cmocka_unit_test(test_link_steps),
