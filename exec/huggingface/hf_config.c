@@ -154,7 +154,7 @@ static char *config_path(struct mist_arena *arena, const char *weights)
 }
 
 static enum mist_status check(const char *path, const struct mist_model *model,
-                              struct mist_err *err)
+                              struct mist_hf_config *out, struct mist_err *err)
 {
     struct mist_model theirs;
     struct mist_json_doc doc;
@@ -167,23 +167,24 @@ static enum mist_status check(const char *path, const struct mist_model *model,
     struct mist_json root = mist_json_root(&doc);
     struct sides sides = {&root, &theirs, model};
     status = compare(&sides, err);
+    memcpy(out->dropout, theirs.dropout, sizeof out->dropout);
     mist_json_fini(&doc);
     return status;
 }
 
 enum mist_status mist_hf_check_config(const char *weights, const struct mist_model *model,
-                                      bool *is_there, struct mist_err *err)
+                                      struct mist_hf_config *out, struct mist_err *err)
 {
     struct mist_arena arena;
     enum mist_status status = MIST_OK;
 
     mist_arena_init(&arena);
     const char *path = config_path(&arena, weights);
-    *is_there = path && access(path, F_OK) == 0;
+    *out = (struct mist_hf_config){.is_there = path && access(path, F_OK) == 0};
     if (!path)
         status = mist_err_memory(err, weights);
-    else if (*is_there)
-        status = check(path, model, err);
+    else if (out->is_there)
+        status = check(path, model, out, err);
     mist_arena_fini(&arena);
     return status;
 }

@@ -89,21 +89,27 @@ enum mist_status mist_hf_save(const char *folder, const struct mist_model *model
 
 /* ------------------------------------------------------------------------ config.json */
 
+/* What there is beside weights. */
+struct mist_hf_config {
+    bool is_there;                          /* a config.json */
+    char dropout[MIST_MODEL_DROPOUT_BYTES]; /* its keys that ask for it, by commas */
+};
+
 /*
  * Whether the config.json of weights describes what a run computes: tensors of the right
  * shapes say nothing of heads, epsilons, activations or frequencies. It is read as a model
  * for planning is (sim/model/model_keys.h), and what stands in those tables is compared
  * with the plan's model: sizes, heads, epsilon, activation, frequencies and their scaling,
- * tying, windows. What asks for another computation than ours is refused by its key. Left
- * out: dropout, which belongs to a training run and not to its weights.
+ * tying, windows. What asks for another computation than ours is refused by its key. What
+ * asks for dropout, which belongs to a training run and not to its weights, is listed.
  *
  * weights: a folder with a config.json, or a file beside one. model must have passed
- * mist_model_check(). *is_there: there is a config.json; without one there is nothing to
- * check. MIST_ERR_INPUT names file, line, key, what was found and what was expected;
- * MIST_ERR_IO, MIST_ERR_MEMORY. hf_config.c
+ * mist_model_check(). Without a config.json there is nothing to check. MIST_ERR_INPUT names
+ * file, line, key, what was found and what was expected; MIST_ERR_IO, MIST_ERR_MEMORY.
+ * hf_config.c
  */
 enum mist_status mist_hf_check_config(const char *weights, const struct mist_model *model,
-                                      bool *is_there,
+                                      struct mist_hf_config *out,
                                       struct mist_err *err) MIST_MUST_CHECK;
 
 #endif

@@ -211,17 +211,20 @@ static enum mist_status open_checkpoint(struct mist_session *at, const char *pat
 static enum mist_status open_import(struct mist_session *at, struct mist_err *err)
 {
     const char *path = at->options.import;
-    bool has_config = true;
-    enum mist_status status =
-        mist_hf_check_config(path, &at->plan.model, &has_config, err);
+    struct mist_hf_config config;
+    enum mist_status status = mist_hf_check_config(path, &at->plan.model, &config, err);
 
     if (status == MIST_OK)
         status = mist_hf_load(path, &at->plan.model, &at->import, err);
-    if (status == MIST_OK && !has_config)
+    if (status == MIST_OK && !config.is_there)
         mist_message(&at->messages,
                      "%s: no config.json: whether heads, epsilon, activation and "
                      "positions are those of the plan is not known",
                      path);
+    if (status == MIST_OK && config.dropout[0])
+        mist_message(&at->messages,
+                     "%s: config.json asks for dropout (%s): runs have none", path,
+                     config.dropout);
     return status;
 }
 

@@ -270,12 +270,12 @@ void mist_model_warn(const struct mist_model *model, int32_t seq,
     if (mist_model_obstacles(model, seq, obstacles)[0])
         mist_message(messages, "%s: not in the prices, and refused by mist-exec: %s",
                      model->name, obstacles);
-    if (model->has_dropout)
+    if (model->dropout[0])
         mist_message(
             messages,
-            "%s: its dropout is left out of our plans and of --target (the masks "
+            "%s: its dropout (%s) is left out of our plans and of --target (the masks "
             "of others: mist-sim --framework megatron)",
-            model->name);
+            model->name, model->dropout);
 }
 
 int32_t mist_model_n_block_norms(const struct mist_model *model)

@@ -54,6 +54,8 @@ enum mist_rope_scaling {
     MIST_N_ROPE_SCALINGS
 };
 
+enum { MIST_MODEL_DROPOUT_BYTES = 96 };
+
 struct mist_model {
     char name[64];
     enum mist_family family;
@@ -78,8 +80,9 @@ struct mist_model {
     bool has_exact_gelu; /* by the error function; else its tanh form */
     char unsupported
         [128]; /* keys of a config.json that ask for something else, by commas */
-    bool
-        has_dropout; /* a config.json asks for it: we train and price without; not in plans */
+    /* Keys of a config.json that ask for dropout, by commas: we train and price without.
+     * Not in plans. */
+    char dropout[MIST_MODEL_DROPOUT_BYTES];
 };
 
 /*

@@ -2,7 +2,7 @@
  * Models from a Hugging Face config.json, by the tables of model_keys.h.
  *
  * What can't stand in a table is here: heads of a Falcon, when a window counts, how much
- * of a head a GPT-NeoX turns, RoPE scaling. Dropout is ignored: it is 0.
+ * of a head a GPT-NeoX turns, RoPE scaling. What asks for dropout is listed: it is 0.
  */
 #include "core/json.h"
 #include "core/path.h"
@@ -110,17 +110,23 @@ static const struct mist_model_rule common_rules[] = {
     {NULL, MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL},
 };
 
-/* Adds a key to model->unsupported; one that has no room there is the model's fault. */
-static enum mist_status note(const struct reader *at, const char *key,
-                             struct mist_err *err)
+/* Adds a key to a list of the model; one that has no room there is the model's fault. */
+static enum mist_status add_key(const struct reader *at, const char *key, char *list,
+                                size_t size, struct mist_err *err)
 {
-    char *list = at->model->unsupported;
-    size_t n = strlen(list), size = sizeof at->model->unsupported;
+    size_t n = strlen(list);
 
     if ((size_t)snprintf(list + n, size - n, "%s%s", n > 0 ? ", " : "", key) < size - n)
         return MIST_OK;
     return mist_json_fail_key(at->root, key, MIST_ERR_INPUT, err,
                               "%s is not supported, as little as %.40s", key, list);
+}
+
+/* What the model asks for and a run does not compute. */
+static enum mist_status note(const struct reader *at, const char *key,
+                             struct mist_err *err)
+{
+    return add_key(at, key, at->model->unsupported, sizeof at->model->unsupported, err);
 }
 
 /* Whether a value asks for what our blocks don't do: null and nothing never do. */
@@ -144,7 +150,8 @@ static enum mist_status apply_rules(const struct reader *at,
         if (!asks(value, rule->neutral))
             continue;
         if (rule->kind == MIST_RULE_DROPOUT)
-            at->model->has_dropout = true;
+            status = add_key(at, rule->key, at->model->dropout, sizeof at->model->dropout,
+                             err);
         else if (rule->kind == MIST_RULE_NOTED)
             status = note(at, rule->key, err);
         else

@@ -29,7 +29,7 @@ struct mist_model_key {
 enum mist_rule_kind {
     MIST_RULE_REFUSED, /* it changes dimensions */
     MIST_RULE_NOTED,   /* only numbers: it is listed in mist_model.unsupported */
-    MIST_RULE_DROPOUT, /* sets mist_model.has_dropout; written, as transformers' default is
+    MIST_RULE_DROPOUT, /* is listed in mist_model.dropout; written, as transformers' default is
                           another */
 };
 

@@ -271,7 +271,7 @@ begin 'dropout that a config asks for is said'
 printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 256, "n_positions": 128, "resid_pdrop": 0.1}' > config.json
 run mist-tune --model config.json --cluster traces --global-batch 4 --seq-len 128 --space 3d
 expect_exit 0
-expect_stderr ': its dropout is left out of our plans'
+expect_stderr ': its dropout \(resid_pdrop\) is left out of our plans'
 sed 's/0\.1/0/' config.json > other.json
 run mist-tune --model other.json --cluster traces --global-batch 4 --seq-len 128 --space 3d
 expect_exit 0

@@ -11,12 +11,12 @@
 static void check_beside_weights(const struct mist_model *model)
 {
     struct mist_err err = {0};
-    bool is_there;
-    enum mist_status status = mist_hf_check_config(fuzz_folder(), model, &is_there, &err);
+    struct mist_hf_config config;
+    enum mist_status status = mist_hf_check_config(fuzz_folder(), model, &config, &err);
 
     if (status != MIST_OK)
         fuzz_check_refusal(status, &err, true);
-    FUZZ_CHECK(is_there, "config.json is not seen");
+    FUZZ_CHECK(config.is_there, "config.json is not seen");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

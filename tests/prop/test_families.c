@@ -190,10 +190,10 @@ static struct mist_hf *open_weights(const struct instance *at)
 {
     struct mist_err err = {0};
     struct mist_hf *hf;
-    bool is_there;
+    struct mist_hf_config config;
 
-    must(mist_hf_check_config(at->folder.folder, &at->model, &is_there, &err), &err);
-    assert_true(is_there);
+    must(mist_hf_check_config(at->folder.folder, &at->model, &config, &err), &err);
+    assert_true(config.is_there);
     must(mist_hf_load(at->folder.folder, &at->model, &hf, &err), &err);
     return hf;
 }
@@ -462,7 +462,7 @@ static void test_refusals(void **state)
         struct scratch scratch;
         struct mist_err err = {0};
         char text[1024];
-        bool is_there;
+        struct mist_hf_config config;
 
         scratch_init(&scratch);
         snprintf(text, sizeof text, "{%s}", refusals[i].config);
@@ -474,7 +474,7 @@ static void test_refusals(void **state)
             fail_msg("%s: %s", refusals[i].key, err.message);
         if (!refusals[i].is_of_plan) {
             assert_int_equal(
-                mist_hf_check_config(scratch.folder, &plan.model, &is_there, &err),
+                mist_hf_check_config(scratch.folder, &plan.model, &config, &err),
                 MIST_ERR_INPUT);
             if (!strstr(err.message, refusals[i].key) || err.line != 1)
                 fail_msg("%s: %ld: %s", refusals[i].key, err.line, err.message);

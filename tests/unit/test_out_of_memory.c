@@ -169,9 +169,9 @@ static enum mist_status load_config(struct mist_err *err)
 
 static enum mist_status check_config(struct mist_err *err)
 {
-    bool is_there = false;
+    struct mist_hf_config config;
 
-    return mist_hf_check_config("tests/data/configs/llama-7b", &world.llama, &is_there,
+    return mist_hf_check_config("tests/data/configs/llama-7b", &world.llama, &config,
                                 err);
 }
 
