@@ -209,6 +209,64 @@ static void test_refusals(void **state)
     refuse(TORCHTITAN, "[job]\na = \"\"\"x\"\"\"", 2, "several lines");
 }
 
+/* Arguments of current releases: refused by name, or left, which is said. */
+static void test_current_arguments(void **state)
+{
+    static const struct {
+        enum mist_framework_name framework;
+        const char *text, *name;
+        bool is_left;
+    } cases[] = {
+        {MEGATRON, TINY "--context-parallel-size 2", "--context-parallel-size 2", false},
+        {MEGATRON, TINY "--context-parallel-size 1", "--context-parallel-size", true},
+        {MEGATRON, TINY "--expert-model-parallel-size 2", "--expert-model-parallel-size",
+         false},
+        {MEGATRON, TINY "--tp-comm-overlap", "--tp-comm-overlap", false},
+        {MEGATRON, TINY "--transformer-impl inference_optimized", "--transformer-impl",
+         false},
+        {MEGATRON, TINY "--decoder-first-pipeline-num-layers 1",
+         "--decoder-first-pipeline-num-layers", false},
+        {MEGATRON, TINY "--delay-wgrad-compute", "--delay-wgrad-compute", false},
+        {MEGATRON, TINY "--cross-entropy-fusion-impl te", "--cross-entropy-fusion-impl",
+         false},
+        {MEGATRON, TINY "--fine-grained-activation-offloading",
+         "--fine-grained-activation-offloading", false},
+        {MEGATRON, TINY "--softmax-type learnable", "--softmax-type learnable", false},
+        {MEGATRON, TINY "--overlap-param-gather", "--overlap-param-gather", true},
+        {MEGATRON, TINY "--ddp-pad-buckets-for-high-nccl-busbw",
+         "--ddp-pad-buckets-for-high-nccl-busbw", true},
+        {DEEPSPEED, "{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
+         "zero_quantized_weights true", false},
+        {DEEPSPEED,
+         "{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": "
+         "\"nvme\"}}}",
+         "offload_param.device: 'nvme'", false},
+        {DEEPSPEED, "{\"sequence_parallel_size\": 2}", "sequence_parallel_size 2", false},
+        {DEEPSPEED, "{\"compile\": {\"deepcompile\": true}}", "compile.deepcompile",
+         false},
+        {TORCHTITAN, "[activation_checkpoint]\nmode = \"memory_budget\"",
+         "activation_checkpoint.mode: 'memory_budget'", false},
+        {TORCHTITAN, "[parallelism]\nenable_async_tensor_parallel = true",
+         "enable_async_tensor_parallel true", false},
+        {TORCHTITAN, "[parallelism]\nexpert_parallel_degree = 2",
+         "expert_parallel_degree 2", false},
+        {TORCHTITAN, "[parallelism]\npipeline_parallel_schedule = \"DualPipeV\"",
+         "pipeline_parallel_schedule: 'DualPipeV'", false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = scratch_path(&scratch, "args");
+        struct mist_args args;
+        scratch_write(path, cases[i].text);
+        mist_args_init(&args, cases[i].framework);
+        enum mist_status status = mist_args_load(&args, path, &err);
+        const char *said = cases[i].is_left ? args.left : err.message;
+        if (status != (cases[i].is_left ? MIST_OK : MIST_ERR_INPUT) ||
+            !strstr(said, cases[i].name))
+            fail_msg("%s: '%s'", cases[i].text, said);
+    }
+}
+
 /* What the tool's options say goes before the file, and is not contradicted. */
 static void test_options_first(void **state)
 {
@@ -588,6 +646,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_megatron_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_torchtitan_pipeline, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_current_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_options_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_round_trips, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inexpressible, set_up, tear_down),
