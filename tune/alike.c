@@ -3,7 +3,9 @@
 
 #include "sim/plan/mechanism.h"
 #include "tune/plan_label.h"
+#include "tune/space.h" /* what can be offloaded */
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,6 +16,20 @@ int mist_alike_n_techniques(const struct mist_plan *plan)
 
     for (const char *at = mist_plan_label(plan, text); *at; at++)
         n += *at == ' ';
+    return n;
+}
+
+int mist_alike_n_eighths(const struct mist_plan *plan)
+{
+    bool is_in_eighths[MIST_N_OFFLOADS] = {false};
+    int n = 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            if (fmod(mist_offloads_of(&plan->stages[i]).frac[k], 0.25) != 0)
+                is_in_eighths[k] = true;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        n += is_in_eighths[k];
     return n;
 }
 
@@ -51,9 +67,9 @@ static bool is_alike(const struct mist_trace_set *traces, double slower_frac,
             more_s <= mist_alike_bar_s(traces, fastest, plan));
 }
 
-/* The simplest of the plans that are alike; *n_alike: how many are. */
-static size_t find_simplest(const struct mist_trace_set *traces, double slower_frac,
-                            const struct mist_validated *plans, size_t n, size_t *n_alike)
+/* The one with the fewest techniques of the plans that are alike; *n_alike: how many are. */
+static size_t find_fewest(const struct mist_trace_set *traces, double slower_frac,
+                          const struct mist_validated *plans, size_t n, size_t *n_alike)
 {
     int least = mist_alike_n_techniques(plans[0].plan);
     size_t i_best = 0;
@@ -72,6 +88,27 @@ static size_t find_simplest(const struct mist_trace_set *traces, double slower_f
     return i_best;
 }
 
+/* The place of the plan that is chosen; *n_alike as above. */
+static size_t find_simplest(const struct mist_trace_set *traces, double slower_frac,
+                            const struct mist_validated *plans, size_t n, size_t *n_alike)
+{
+    size_t i_best = find_fewest(traces, slower_frac, plans, n, n_alike);
+    bool counts = slower_frac > 0 || (traces && traces->n_checks > 0);
+    int most = counts ? mist_alike_n_techniques(plans[i_best].plan) : INT_MAX;
+    int least = mist_alike_n_eighths(plans[i_best].plan);
+
+    slower_frac = fmax(slower_frac, MIST_ALIKE_EIGHTHS_FRAC);
+    for (size_t i = 0; i < n; i++) {
+        const struct mist_plan *plan = plans[i].plan;
+        if (mist_alike_n_techniques(plan) <= most && mist_alike_n_eighths(plan) < least &&
+            is_alike(traces, slower_frac, plans[0].plan, plan)) {
+            least = mist_alike_n_eighths(plan);
+            i_best = i;
+        }
+    }
+    return i_best;
+}
+
 size_t mist_alike_simplest(const struct mist_validated *plans, size_t n,
                            double slower_frac)
 {
@@ -83,12 +120,9 @@ size_t mist_alike_simplest(const struct mist_validated *plans, size_t n,
 size_t mist_alike_prefer(const struct mist_trace_set *traces, double slower_frac,
                          struct mist_validated *plans, size_t n)
 {
-    size_t n_alike = 1;
-
-    if (traces->n_checks == 0 && slower_frac <= 0)
-        return 1;
-    size_t i_best = find_simplest(traces, slower_frac, plans, n, &n_alike);
+    size_t n_alike, i_best = find_simplest(traces, slower_frac, plans, n, &n_alike);
     const struct mist_validated best = plans[i_best];
+
     memmove(plans + 1, plans, i_best * sizeof *plans);
     plans[0] = best;
     return n_alike;

@@ -111,6 +111,9 @@ static const char *explain_loss(const struct mist_trace_set *traces,
     double more_s = other->predicted.iteration_s - best->predicted.iteration_s;
     size_t used;
 
+    if (more_s < 0 && mist_alike_n_eighths(other) > mist_alike_n_eighths(best) &&
+        -more_s <= MIST_ALIKE_EIGHTHS_FRAC * other->predicted.iteration_s)
+        return "ratios in eighths gain too little";
     if (more_s < 0)
         return -more_s < mist_alike_bar_s(traces, best, other)
                    ? "faster within the error bars, but less simple"

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 256 };
+enum { TEXT_BYTES = 384 };
 
 /* One knob over all stages, equal neighbours together: "2" when it is the same
  * everywhere, else "1,2*10,1"; what does not fit ends in "...". */
@@ -194,28 +194,43 @@ static const char *explain_pipeline(const struct mist_validated *of, char *text)
     return text;
 }
 
-/* Why --prefer-simple took the plan that it took; text: [TEXT_BYTES], returned. */
-static const char *explain_simple(const struct mist_tune_report *report, char *text)
+/* The fastest plan by replay. */
+static const struct mist_plan *find_fastest(const struct mist_validate_result *result)
 {
-    const struct mist_validate_result *result = report->result;
-    const struct mist_plan *plan = result->plans[0].plan, *fastest = plan;
-    char label[MIST_PLAN_LABEL_BYTES], other[MIST_PLAN_LABEL_BYTES];
+    const struct mist_plan *fastest = result->plans[0].plan;
 
     for (size_t i = 1; i < result->n_plans; i++)
         if (result->plans[i].plan->predicted.iteration_s < fastest->predicted.iteration_s)
             fastest = result->plans[i].plan;
+    return fastest;
+}
+
+/* Why simplicity chose the plan; text: [TEXT_BYTES], returned; NULL: it did not. */
+static const char *explain_simple(const struct mist_tune_report *report, char *text)
+{
+    const struct mist_plan *plan = report->result->plans[0].plan;
+    const struct mist_plan *fastest = find_fastest(report->result);
+    char label[MIST_PLAN_LABEL_BYTES], other[MIST_PLAN_LABEL_BYTES];
+    int n = mist_alike_n_techniques(plan), n_other = mist_alike_n_techniques(fastest);
+    double gain_frac = 1 - fastest->predicted.iteration_s / plan->predicted.iteration_s;
+    double asked_percent = 100 * report->slower_frac;
+
     mist_plan_label(plan, label);
-    if (fastest == plan)
+    mist_plan_label(fastest, other);
+    if (asked_percent > 0 && fastest == plan)
         snprintf(text, TEXT_BYTES, "the fastest, and none within %.3g %% is simpler",
-                 100 * report->slower_frac);
-    else
+                 asked_percent);
+    else if (asked_percent > 0 && n < n_other)
         snprintf(text, TEXT_BYTES,
                  "fewest techniques (%d: %s) within %.3g %% of the fastest, which has %d "
                  "(%s) and takes %.3g %% less",
-                 mist_alike_n_techniques(plan), label, 100 * report->slower_frac,
-                 mist_alike_n_techniques(fastest), mist_plan_label(fastest, other),
-                 100 *
-                     (1 - fastest->predicted.iteration_s / plan->predicted.iteration_s));
+                 n, label, asked_percent, n_other, other, 100 * gain_frac);
+    else if (mist_alike_n_eighths(plan) < mist_alike_n_eighths(fastest))
+        snprintf(text, TEXT_BYTES,
+                 "simpler ratios of offloading: those in eighths (%s) gain %.2g %%",
+                 other, 100 * gain_frac);
+    else
+        return NULL;
     return text;
 }
 
@@ -312,8 +327,8 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
         mist_emit_double(emit, "proven_gap_frac",
                          "proven gap under constraints, closed form",
                          mist_search_gap_frac(&report->result->search), MIST_HUMAN_FRAC);
-    if (report->slower_frac > 0)
-        mist_emit_text(emit, "why_simple", "why this plan", explain_simple(report, text));
+    if (!has_verified(report) && explain_simple(report, text))
+        mist_emit_text(emit, "why_simple", "why this plan", text);
     mist_speed_emit(emit, report->speed, has_all);
     if (report->bill) {
         mist_emit_double(emit, "train_tokens", "tokens of the training",

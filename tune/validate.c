@@ -34,8 +34,8 @@ struct pooled {
 };
 
 /* What a question may use: groups of knobs, as the space has them, and behind these the
- * four ratios. */
-enum { RATIOS = MIST_N_SPACE_GROUPS, N_USES = RATIOS + MIST_N_OFFLOADS };
+ * four ratios, and ratios in eighths. */
+enum { RATIOS = MIST_N_SPACE_GROUPS, EIGHTHS = RATIOS + MIST_N_OFFLOADS, N_USES };
 
 /* A search with no more freedom than the first. */
 struct question {
@@ -147,7 +147,7 @@ static enum mist_status pool_candidate(void *context,
     if (grown)
         at->pool = grown;
     if (!stages || !grown)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     pooled.of.stages = memcpy(stages, candidate->stages, bytes);
     enum mist_status status = MIST_OK;
     for (int32_t i = 0; i < candidate->n_stages && status == MIST_OK; i++) {
@@ -186,7 +186,7 @@ static enum mist_status add_question(struct validation *at, const struct questio
     struct question *grown = mist_grow(at->questions, &at->questions_capacity,
                                        at->n_questions + 1, sizeof *grown);
     if (!grown)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->questions = grown;
     grown[at->n_questions++] = *of;
     return MIST_OK;
@@ -206,7 +206,8 @@ static unsigned find_uses(const struct mist_search_candidate *of)
                         is_sequence != first->shape.is_sequence_parallel;
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             if (at->offload[k] > 0)
-                uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k);
+                uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k) |
+                        (unsigned)(at->offload[k] & 1) << EIGHTHS;
         uses |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
                 (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
                 (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
@@ -242,7 +243,7 @@ static enum mist_status ask_for_less(struct validation *at, const struct questio
         status = add_question(at, &less, err);
     }
     less.limit_bytes = of.limit_bytes;
-    for (int u = 0; u < N_USES && status == MIST_OK; u++) {
+    for (int u = N_USES; u-- > 0 && status == MIST_OK;) {
         less.uses = of.uses & ~(1u << u);
         if (uses >> u & 1u)
             status = add_question(at, &less, err);
@@ -272,7 +273,7 @@ static enum mist_status take(struct validation *at, struct question question, si
     enum mist_status status = order
                                   ? mist_validate_choose(at->config, of, CANDIDATES * n,
                                                          &n, order, &question.hope_s, err)
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                                  : mist_err_memory(err, NULL);
 
     for (size_t i = 0; i < n && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);
@@ -295,7 +296,16 @@ static enum mist_status make_part(const struct mist_space *space, unsigned uses,
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         if (!(uses >> (RATIOS + k) & 1u))
             bounds.of[MIST_KNOB_OFFLOAD + k].max = bounds.of[MIST_KNOB_OFFLOAD + k].min;
-    return mist_space_part(out, space, uses & ((1u << RATIOS) - 1), &bounds, err);
+    enum mist_status status =
+        mist_space_part(out, space, uses & ((1u << RATIOS) - 1), &bounds, err);
+    if (!(uses >> EIGHTHS & 1u))
+        out->ratio_step = 2;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++) { /* no others are allowed */
+        struct mist_knob_range range = mist_space_ratios(out, k);
+        if (range.min > range.max)
+            out->ratio_step = space->ratio_step;
+    }
+    return status;
 }
 
 /* Searches, and takes what is best into the pool. */
@@ -371,7 +381,7 @@ static enum mist_status validate_one(const struct mist_validate_config *config,
         mist_validate_make_plan(config, candidate, out->plan);
         status = mist_validate_plan(config, closed_bytes, out, err);
     } else {
-        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        mist_err_memory(err, NULL);
     }
     free(closed_bytes);
     return status;
@@ -388,19 +398,6 @@ static enum mist_status validate_some(void *context, int64_t begin, int64_t end,
         status =
             validate_one(group->at->config, &group->pooled[i]->of, &group->out[i], err);
     return status;
-}
-
-static bool append(struct mist_validated **list, size_t *n, size_t *capacity,
-                   struct mist_validated *item)
-{
-    struct mist_validated *grown = mist_grow(*list, capacity, *n + 1, sizeof **list);
-
-    if (!grown)
-        return false;
-    *list = grown;
-    grown[(*n)++] = *item;
-    item->plan = NULL; /* the list owns it */
-    return true;
 }
 
 /* Keeps the arenas of a plan. */
@@ -431,19 +428,14 @@ static enum mist_status run_group(struct validation *at, struct group *group,
         struct mist_validated *plan = &group->out[i];
         if (at->config->is_thorough)
             status = note_arenas(at, &group->pooled[i]->of, plan->plan, err);
-        plan->i_looked = result->n_plans + result->n_dropped;
         if (plan->holds) {
             group->pooled[i]->replayed_s = plan->plan->predicted.iteration_s;
             at->best_s = fmin(at->best_s, plan->plan->predicted.iteration_s);
             at->error_frac = fmax(at->error_frac,
                                   plan->closed_s / plan->plan->predicted.iteration_s - 1);
         }
-        bool is_kept = plan->holds ? append(&result->plans, &result->n_plans,
-                                            &result->plans_capacity, plan)
-                                   : append(&result->dropped, &result->n_dropped,
-                                            &result->dropped_capacity, plan);
-        if (!is_kept && status == MIST_OK)
-            status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        if (status == MIST_OK)
+            status = mist_validate_add(result, plan, err);
     }
     for (size_t i = 0; i < group->n; i++)
         free(group->out[i].plan);
@@ -486,7 +478,7 @@ static enum mist_status look(struct validation *at, struct mist_err *err)
     enum mist_status status = MIST_OK;
 
     if (!group.pooled || !group.out)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     do {
         if (status != MIST_OK)
             break;
@@ -529,7 +521,7 @@ static struct question *find_question(const struct validation *at)
 static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 {
     const struct question first = {
-        .uses = at->config->space->groups | ((1u << MIST_N_OFFLOADS) - 1) << RATIOS,
+        .uses = at->config->space->groups | ((1u << (N_USES - RATIOS)) - 1) << RATIOS,
         .limit_bytes = round_limit(at->config->limit_bytes, false),
     };
     enum mist_status status = add_question(at, &first, err);

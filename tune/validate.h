@@ -161,6 +161,12 @@ mist_validate_choose(const struct mist_validate_config *config,
  * front; else the order stays. */
 void mist_validate_vary(struct mist_validated *plans, size_t n);
 
+/* Appends a plan that was looked at to its list, which owns its plan then: it becomes NULL.
+ * MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status mist_validate_add(struct mist_validate_result *result,
+                                                   struct mist_validated *plan,
+                                                   struct mist_err *err);
+
 /* Sorts the plans and keeps n at the most: half of them the best, with the simplest that is
  * no slower than slower_frac, then the best of every kind, then the rest; by time again. */
 void mist_validate_keep(struct mist_validate_result *result, size_t n,

@@ -1,11 +1,30 @@
 /* Which candidates are looked at, and which plans are kept, in which order. See
  * validate.h. */
+#include "core/memory.h"
 #include "tune/alike.h"
 #include "tune/validate.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum mist_status mist_validate_add(struct mist_validate_result *result,
+                                   struct mist_validated *plan, struct mist_err *err)
+{
+    bool holds = plan->holds;
+    struct mist_validated **list = holds ? &result->plans : &result->dropped;
+    size_t *n = holds ? &result->n_plans : &result->n_dropped;
+    size_t *capacity = holds ? &result->plans_capacity : &result->dropped_capacity;
+    struct mist_validated *grown = mist_grow(*list, capacity, *n + 1, sizeof **list);
+
+    if (!grown)
+        return mist_err_memory(err, NULL);
+    plan->i_looked = result->n_plans + result->n_dropped;
+    *list = grown;
+    grown[(*n)++] = *plan;
+    plan->plan = NULL;
+    return MIST_OK;
+}
 
 static int compare_plans(const void *a_void, const void *b_void)
 {

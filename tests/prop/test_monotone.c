@@ -2,7 +2,8 @@
  * More freedom is never slower: of random small problems, the time by replay of the plan
  * that mist-tune would choose, over all pairs of nested spaces and over rising limits of
  * memory. Every space differs from the next smaller ones by one group of knobs, so pairs
- * of neighbours stand for all. And of tiny problems it is the best of all plans.
+ * of neighbours stand for all. And of tiny problems it is the best of all plans. What is
+ * chosen of them has ratios in eighths only where these gain more than 1 %.
  *
  * MIST_PROBLEMS=300 for more; a problem is named by its seed. Under MIST_BRIEF one in so
  * many.
@@ -12,6 +13,7 @@
 #include "core/random.h"
 #include "tests/prop/made_up_machines.h"
 #include "tests/unit/tiny_models.h"
+#include "tune/alike.h"
 #include "tune/plan_label.h"
 #include "tune/stage_price.h"
 #include "tune/validate.h"
@@ -112,14 +114,13 @@ make_config(const struct problem *at, const struct mist_space *space, int64_t li
     };
 }
 
-/* The time of the plan that is chosen, INFINITY when there is none; *arena_bytes of it. */
-static double ask(struct problem *at, unsigned groups, int64_t limit_bytes,
-                  int64_t *arena_bytes)
+/* What a search finds; n_plans 0: nothing fits. */
+static struct mist_validate_result search(struct problem *at, unsigned groups,
+                                          int64_t limit_bytes)
 {
     struct mist_space space;
     struct mist_stage_price *price = find_prices(at);
-    struct mist_validate_result result;
-    double time_s = INFINITY;
+    struct mist_validate_result result = {0};
 
     must(mist_space_init(&space, &at->model, &at->job, at->n_ranks, 4, groups, &err),
          &err);
@@ -128,7 +129,7 @@ static double ask(struct problem *at, unsigned groups, int64_t limit_bytes,
     space.ratio_step = at->ratio_step;
     struct mist_validate_config config = make_config(at, &space, limit_bytes);
     config.price = price;
-    struct mist_search_config search = {
+    struct mist_search_config how = {
         .host_limit_bytes = INT64_MAX,
         .slack_frac = MIST_VALIDATE_SLACK_FRAC,
         .n_best = 16,
@@ -136,15 +137,25 @@ static double ask(struct problem *at, unsigned groups, int64_t limit_bytes,
         .price_context = price,
         .pool = at->pool,
     };
-    enum mist_status status = mist_validate_run(&config, &search, &result, &err);
-    if (status == MIST_OK) {
+    enum mist_status status = mist_validate_run(&config, &how, &result, &err);
+    if (status != MIST_ERR_NO_PLAN)
+        must(status, &err);
+    mist_space_fini(&space);
+    return result;
+}
+
+/* The time of the fastest plan, INFINITY when there is none; *arena_bytes of it. */
+static double ask(struct problem *at, unsigned groups, int64_t limit_bytes,
+                  int64_t *arena_bytes)
+{
+    struct mist_validate_result result = search(at, groups, limit_bytes);
+    double time_s = INFINITY;
+
+    if (result.n_plans > 0) {
         time_s = result.plans[0].plan->predicted.iteration_s;
         *arena_bytes = result.plans[0].planned_bytes;
-        mist_validate_result_fini(&result);
-    } else {
-        assert_int_equal(status, MIST_ERR_NO_PLAN);
     }
-    mist_space_fini(&space);
+    mist_validate_result_fini(&result);
     return time_s;
 }
 
@@ -271,6 +282,48 @@ static void test_limits(void **state)
     assert_int_equal(n_slower, 0);
 }
 
+/* ---------------------------------------------------------------------------- eighths */
+
+/* Of rising limits: a plan that is chosen has ratios in eighths only where a search without
+ * them finds nothing as fast, but for 1 %. */
+static void test_eighths(void **state)
+{
+    uint64_t first = test_seed(SEED);
+    int n_fine = 0, n_rounded = 0, n_vain = 0;
+
+    for (uint64_t seed = first; seed < first + 2 * n_problems(); seed++) {
+        struct problem at;
+        int64_t needed = 0;
+        if (test_is_left_out())
+            continue;
+        init(&at, seed);
+        ask(&at, MIST_SPACE_ALL, INT64_MAX, &needed);
+        for (int i = 0; i <= N_LIMITS; i++) {
+            int64_t arena, limit = needed / 4 + needed * i / N_LIMITS * 13 / 16;
+            at.ratio_step = 1;
+            struct mist_validate_result of = search(&at, MIST_SPACE_ALL, limit);
+            if (of.n_plans == 0)
+                continue;
+            double fastest_s = of.plans[0].plan->predicted.iteration_s;
+            bool had_eighths = mist_alike_n_eighths(of.plans[0].plan) > 0;
+            mist_alike_prefer(&at.traces, 0, of.plans, of.n_plans);
+            const struct mist_plan *chosen = of.plans[0].plan;
+            assert_true(chosen->predicted.iteration_s <= 1.01 * fastest_s);
+            n_rounded += had_eighths && mist_alike_n_eighths(chosen) == 0;
+            if (mist_alike_n_eighths(chosen) > 0) {
+                at.ratio_step = 2;
+                n_fine++;
+                n_vain += ask(&at, MIST_SPACE_ALL, limit, &arena) <= 1.01 * fastest_s;
+            }
+            mist_validate_result_fini(&of);
+        }
+        fini(&at);
+    }
+    print_message("# %d plans in eighths, %d of them for 1 %% or less; %d without\n",
+                  n_fine, n_vain, n_rounded);
+    assert_int_equal(n_vain, 0);
+}
+
 /* ------------------------------------------------------------------------- all plans */
 
 /* Every plan of a space, replayed. */
@@ -391,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spaces),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_eighths),
         cmocka_unit_test(test_all_plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,6 +81,66 @@ static void without_checks_time_decides(void **state)
     mist_trace_set_fini(&traces);
 }
 
+/* Ratios of weights and activations that are odd numbers of eighths somewhere. */
+static int count_eighths(const struct mist_plan *plan)
+{
+    int n = 0;
+
+    for (int k = 0; k < 2; k++) {
+        bool is_in_eighths = false;
+        for (int32_t i = 0; i < plan->n_stages; i++) {
+            const struct mist_stage_plan *s = &plan->stages[i];
+            int eighths =
+                (int)(8 * (k ? s->offload_activations : s->offload_weights) + 0.5);
+            is_in_eighths = is_in_eighths || eighths % 2 == 1;
+        }
+        n += is_in_eighths;
+    }
+    return n;
+}
+
+/* Without checks time decides, but for ratios in eighths that gain 1 % or less: of what is
+ * left the fewest, then the fastest. */
+static void eighths_have_to_gain(void **state)
+{
+    uint64_t seed = (uint64_t)time(NULL);
+    struct mist_trace_set traces;
+    struct mist_random random;
+    int n_changed = 0;
+
+    print_message("seed %llu\n", (unsigned long long)seed);
+    mist_random_init(&random, seed);
+    mist_trace_set_init(&traces);
+    for (int k = 0; k < 2000; k++) {
+        size_t n = 1 + (size_t)mist_random_below(&random, MOST), i_best = 0;
+        struct mist_validated at[MOST] = {0};
+        double time_ms = 100;
+        for (size_t i = 0; i < n; i++, time_ms += mist_random_uniform(&random)) {
+            make(&plans[i], 1 + (int32_t)mist_random_below(&random, 2), 2, time_ms, 0);
+            for (int32_t s = 0; s < plans[i].n_stages; s++) {
+                plans[i].stages[s].offload_weights =
+                    (double)mist_random_below(&random, 9) / 8;
+                plans[i].stages[s].offload_activations =
+                    (double)mist_random_below(&random, 5) / 4 +
+                    (mist_random_below(&random, 4) == 0 ? -0.125 : 0);
+                if (plans[i].stages[s].offload_activations < 0)
+                    plans[i].stages[s].offload_activations = 0;
+            }
+            at[i].plan = &plans[i];
+        }
+        for (size_t i = 1; i < n; i++)
+            if (plans[i].predicted.iteration_s <= 1.01 * plans[0].predicted.iteration_s &&
+                count_eighths(&plans[i]) < count_eighths(&plans[i_best]))
+                i_best = i;
+        assert_int_equal(mist_alike_simplest(at, n, 0), i_best);
+        mist_alike_prefer(&traces, 0, at, n);
+        assert_ptr_equal(at[0].plan, &plans[i_best]);
+        n_changed += i_best > 0;
+    }
+    assert_true(n_changed > 200);
+    mist_trace_set_fini(&traces);
+}
+
 /* Of those within the bar of the fastest: none has fewer techniques, none with as few is
  * faster; the others keep their order. */
 static void the_simplest_is_preferred(void **state)
@@ -128,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_plans_share_is_left_out),
+        cmocka_unit_test(eighths_have_to_gain),
         cmocka_unit_test(without_checks_time_decides),
         cmocka_unit_test(the_simplest_is_preferred),
     };
