@@ -70,6 +70,7 @@ static enum mist_status search_space(struct ablating *at, const struct mist_spac
     if (status != MIST_OK)
         return status;
     config.space = space;
+    config.limit_bytes = mist_target_limit(space->job.framework, config.limit_bytes);
     search.price_context = config.price = price;
     status = is_foreign
                  ? mist_target_run(&config, search.pool, search.is_over, &result, err)

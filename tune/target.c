@@ -5,6 +5,7 @@
 #include "core/order.h"
 #include "core/parse.h" /* mist_format_bytes */
 #include "sim/framework_args/framework_args.h"
+#include "sim/model/framework.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@
 #define PASSES_ERROR_FRAC 0.3
 
 struct candidate {
-    int32_t pp, tp, dp, micro_batch, zero, recompute;
+    int32_t pp, tp, dp, micro_batch, zero;
+    int32_t recompute;    /* enum mist_args_recompute */
+    int32_t n_recomputed; /* FULL: the first blocks of each stage; 0: all */
     bool is_sequence_parallel;
     double time_s; /* by its passes; INFINITY: no plan, or none of the framework's */
 };
@@ -43,11 +46,27 @@ void mist_target_set(enum mist_framework_name framework,
     job->has_no_dropout =
         framework == MIST_FRAMEWORK_MEGATRON || framework == MIST_FRAMEWORK_DEEPSPEED;
     job->overlaps = framework == MIST_FRAMEWORK_DEEPSPEED;
+    double held_frac = mist_framework_get(framework)->fragmentation_frac;
+    if (held_frac > 0)
+        mist_message(
+            messages,
+            "%s: of the memory a part is left to what its allocator holds beyond "
+            "what is allocated, %.3g %% (%s)",
+            mist_framework_words[framework], 100 * held_frac,
+            mist_framework_get(framework)->fragmentation_source);
     if (framework == MIST_FRAMEWORK_MEGATRON)
         model->vocab = (vocab + 127) / 128 * 128;
     if (model->vocab != vocab)
         mist_message(messages, "%s pads the vocabulary of %d to %d",
                      mist_framework_words[framework], (int)vocab, (int)model->vocab);
+}
+
+int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_bytes)
+{
+    double held_frac = mist_framework_get(framework)->fragmentation_frac;
+
+    return limit_bytes < INT64_MAX ? (int64_t)((double)limit_bytes / (1 + held_frac))
+                                   : limit_bytes;
 }
 
 /* ------------------------------------------------------------------------------- plans */
@@ -74,6 +93,8 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     mist_args_set(&args, MIST_ARG_SEQ_LEN, job->seq_len);
     mist_args_set(&args, MIST_ARG_ZERO, of->zero);
     mist_args_set(&args, MIST_ARG_RECOMPUTE, of->recompute);
+    if (of->n_recomputed > 0)
+        mist_args_set(&args, MIST_ARG_RECOMPUTE_LAYERS, of->n_recomputed);
     mist_args_set(&args, MIST_ARG_SEQUENCE_PARALLEL, of->is_sequence_parallel);
     mist_args_set(&args, MIST_ARG_DTYPE, job->dtype);
     mist_args_set(&args, MIST_ARG_GRADIENT_DTYPE, job->gradient_dtype);
@@ -137,27 +158,41 @@ static enum mist_status add_candidate(struct target *at, const struct candidate 
     return MIST_OK;
 }
 
+/* All ways to recompute; but for Megatron-LM all blocks are recomputed, or none. */
+static enum mist_status list_recomputations(struct target *at, struct candidate of,
+                                            struct mist_err *err)
+{
+    const struct mist_space *space = at->config->space;
+    bool has_parts = space->job.framework == MIST_FRAMEWORK_MEGATRON;
+    bool keeps_scores = space->job.attention != MIST_ATTENTION_FLASH ||
+                        space->job.framework == MIST_FRAMEWORK_TORCHTITAN;
+    enum mist_status status = MIST_OK;
+
+    for (int r = 0; r <= MIST_RECOMPUTE_FULL && status == MIST_OK; r++) {
+        of.recompute = r;
+        if (r != MIST_RECOMPUTE_SELECTIVE || keeps_scores)
+            status = add_candidate(at, &of, err);
+    }
+    while (has_parts && ++of.n_recomputed < space->model.n_layers / of.pp && !status)
+        status = add_candidate(at, &of, err);
+    return status;
+}
+
 /* All of one shape. */
 static enum mist_status list_shape(struct target *at, struct candidate of,
                                    struct mist_err *err)
 {
-    const struct mist_job *job = &at->config->space->job;
-    int64_t samples = job->global_batch / of.dp;
+    int64_t samples = at->config->space->job.global_batch / of.dp;
     enum mist_status status = MIST_OK;
-    bool keeps_scores = job->attention != MIST_ATTENTION_FLASH ||
-                        job->framework == MIST_FRAMEWORK_TORCHTITAN;
 
     for (int64_t b = 1; b <= samples && b <= INT32_MAX; b++)
         for (int sp = 0; samples % b == 0 && sp < (of.tp > 1 ? 2 : 1); sp++)
-            for (int r = 0; r <= MIST_RECOMPUTE_FULL; r++)
-                for (int zero = 0; zero <= (of.dp > 1 ? 3 : 0) && !status; zero++) {
-                    of.micro_batch = (int32_t)b;
-                    of.is_sequence_parallel = sp;
-                    of.recompute = r;
-                    of.zero = zero;
-                    if (r != MIST_RECOMPUTE_SELECTIVE || keeps_scores)
-                        status = add_candidate(at, &of, err);
-                }
+            for (int zero = 0; zero <= (of.dp > 1 ? 3 : 0) && !status; zero++) {
+                of.micro_batch = (int32_t)b;
+                of.is_sequence_parallel = sp;
+                of.zero = zero;
+                status = list_recomputations(at, of, err);
+            }
     return status;
 }
 
@@ -208,6 +243,7 @@ static int compare_candidates(const void *a_void, const void *b_void)
     const struct candidate *a = a_void, *b = b_void;
     const int64_t keys[][2] = {
         {a->recompute, b->recompute},
+        {a->n_recomputed, b->n_recomputed},
         {a->zero, b->zero},
         {a->pp, b->pp},
         {a->tp, b->tp},
@@ -230,6 +266,17 @@ static int64_t count_kept(const struct target *at, const struct candidate *of)
     return of->micro_batch * (n < of->pp ? n : (int64_t)of->pp);
 }
 
+/* Whether what it keeps is kept by another one, too. */
+static bool recomputes_no_less(const struct candidate *of, const struct candidate *other)
+{
+    return other->recompute == MIST_RECOMPUTE_NONE ||
+           (of->recompute == MIST_RECOMPUTE_FULL && of->n_recomputed == 0) ||
+           (of->recompute == other->recompute && other->n_recomputed > 0 &&
+            of->n_recomputed >= other->n_recomputed) ||
+           (of->recompute == other->recompute &&
+            of->recompute == MIST_RECOMPUTE_SELECTIVE);
+}
+
 /* Whether a plan needs no less than one that did not fit. */
 static bool is_misfit(const struct target *at, const struct candidate *of)
 {
@@ -237,7 +284,7 @@ static bool is_misfit(const struct target *at, const struct candidate *of)
         const struct candidate *other = &at->misfits[i];
         if (other->pp == of->pp && other->tp == of->tp &&
             other->is_sequence_parallel >= of->is_sequence_parallel &&
-            other->zero >= of->zero && other->recompute >= of->recompute &&
+            other->zero >= of->zero && recomputes_no_less(other, of) &&
             other->micro_batch <= of->micro_batch &&
             count_kept(at, other) <= count_kept(at, of))
             return true;
@@ -245,36 +292,18 @@ static bool is_misfit(const struct target *at, const struct candidate *of)
     return false;
 }
 
-static bool append(struct mist_validated **list, size_t *n, size_t *capacity,
-                   const struct mist_validated *item)
-{
-    struct mist_validated *grown = mist_grow(*list, capacity, *n + 1, sizeof **list);
-
-    if (!grown)
-        return false;
-    *list = grown;
-    grown[(*n)++] = *item;
-    return true;
-}
-
 static enum mist_status look_at(struct target *at, const struct candidate *of,
                                 struct mist_err *err)
 {
-    struct mist_validate_result *result = at->result;
     struct mist_validated plan = {.plan = malloc(sizeof *plan.plan),
-                                  .closed_s = of->time_s,
-                                  .i_looked = result->n_plans + result->n_dropped};
+                                  .closed_s = of->time_s};
     enum mist_status status = MIST_OK;
 
     if (!plan.plan)
         return mist_err_memory(err, NULL);
     if (make_plan(at, of, plan.plan))
         status = mist_validate_plan(at->config, NULL, &plan, err);
-    if (status != MIST_OK) {
-        free(plan.plan);
-        return status;
-    }
-    if (!plan.holds) {
+    if (status == MIST_OK && !plan.holds) {
         struct candidate *grown = mist_grow(at->misfits, &at->misfits_capacity,
                                             at->n_misfits + 1, sizeof *grown);
         if (grown) {
@@ -282,14 +311,10 @@ static enum mist_status look_at(struct target *at, const struct candidate *of,
             grown[at->n_misfits++] = *of;
         }
     }
-    if (!(plan.holds
-              ? append(&result->plans, &result->n_plans, &result->plans_capacity, &plan)
-              : append(&result->dropped, &result->n_dropped, &result->dropped_capacity,
-                       &plan))) {
-        free(plan.plan);
-        return mist_err_memory(err, NULL);
-    }
-    return MIST_OK;
+    if (status == MIST_OK)
+        status = mist_validate_add(at->result, &plan, err);
+    free(plan.plan);
+    return status;
 }
 
 /* The plan with another schedule, if it holds, is faster and can be expressed. */

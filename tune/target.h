@@ -9,8 +9,7 @@
  * expressed. What can't fit is left out by its weights, gradients and optimizer state, or
  * because a plan that needs no more did not fit.
  *
- * Left out: offloading; recomputing some blocks; stages of different sizes; tensor
- * parallelism across nodes.
+ * Left out: offloading; stages of different sizes; tensor parallelism across nodes.
  */
 #ifndef MIST_TUNE_TARGET_H
 #define MIST_TUNE_TARGET_H
@@ -31,6 +30,10 @@
 void mist_target_set(enum mist_framework_name framework,
                      const struct mist_messages *messages, struct mist_model *model,
                      struct mist_job *job);
+
+/* What of a limit is left for arenas: the framework's allocator holds memory beyond them
+ * (sim/model/framework.h). Of ours all is. */
+int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_bytes);
 
 /*
  * Searches. config->space holds the model and the job as above, its cases are not looked at.

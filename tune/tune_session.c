@@ -124,8 +124,10 @@ static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_e
                                                         : 1;
     at->config.device_memory_bytes = cluster->device_memory_bytes;
     at->config.host_limit_bytes = cluster->host_memory_bytes_per_node;
-    return mist_validate_limit(cluster, at->config.device_memory_bytes,
-                               &at->config.limit_bytes, err);
+    status = mist_validate_limit(cluster, at->config.device_memory_bytes,
+                                 &at->config.limit_bytes, err);
+    at->config.limit_bytes = mist_target_limit(at->job.framework, at->config.limit_bytes);
+    return status;
 }
 
 /* Whether AdamW on the host was measured (mist_cost_model_prices_host()). Where the

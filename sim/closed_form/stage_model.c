@@ -2,6 +2,7 @@
 #include "sim/closed_form/stage_model.h"
 
 #include "sim/closed_form/stage_model_internal.h"
+#include "sim/model/framework.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,9 @@ static void write_variant(struct mist_stage_model *model, int variant,
         .offloads = variant & OFFLOADS,
         .is_cut = variant & IS_CUT,
         .has_lean = variant & HAS_LEAN,
+        .copy_frac =
+            mist_framework_copy_bytes(model->job.framework, model->job.gradient_dtype) /
+            (double)mist_dtype_state_bytes(model->job.dtype),
         .n_layers = columns[MIST_STAGE_LAYERS],
         .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
         .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO], values[MIST_STAGE_IS_DP]),

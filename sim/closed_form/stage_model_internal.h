@@ -100,10 +100,11 @@ struct mist_stage_writer {
     struct mist_expr_pool *pool;
     const struct mist_interference *interference;
     bool is_first, is_last;
-    bool pauses;   /* mist_schedule_pauses() */
-    bool offloads; /* whether any of the four ratios may be above 0 */
-    bool is_cut;   /* programs communicate inside (tp > 1) */
-    bool has_lean; /* whether any block may be */
+    bool pauses;      /* mist_schedule_pauses() */
+    bool offloads;    /* whether any of the four ratios may be above 0 */
+    bool is_cut;      /* programs communicate inside (tp > 1) */
+    bool has_lean;    /* whether any block may be */
+    double copy_frac; /* of the state, another framework's copy of the gradients */
     mist_expr n_layers, n_checkpointed, zero, in_flight, n_micro_batches;
     mist_expr n_lean;   /* 0 unless has_lean */
     mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */

@@ -493,6 +493,15 @@ static mist_expr steps_in_front(writer *at)
     return at->is_last ? max(at, most, step_of(at, HEAD, BLOCK)) : most;
 }
 
+/* Another framework's copy of the gradients, behind the last backward; of a single rank
+ * beside it. */
+static mist_expr step_with_copy(writer *at)
+{
+    mist_expr copy = mul(at, all(at, state), num(at, at->copy_frac));
+
+    return at->is_first && at->is_last ? add(at, copy, backward_of_embedding(at)) : copy;
+}
+
 /* ----------------------------------------------------------------------------- whole */
 
 static mist_expr device(writer *at)
@@ -514,6 +523,8 @@ static mist_expr device(writer *at)
     }
     if (at->offloads)
         most = max(at, most, at->pauses ? steps_in_front(at) : steps_apart(at));
+    if (at->copy_frac > 0)
+        most = max(at, most, step_with_copy(at));
     return add(at, persistent(at), most);
 }
 

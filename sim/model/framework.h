@@ -75,7 +75,7 @@ enum mist_attention mist_framework_attention_at(enum mist_attention attention,
 const struct mist_framework_attention *
 mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
 
-/* What it holds per parameter beside Adam's state. */
+/* What an optimizer step holds per parameter beside Adam's state, with two-byte gradients. */
 int32_t mist_framework_copy_bytes(enum mist_framework_name name,
                                   enum mist_dtype gradient_dtype);
 

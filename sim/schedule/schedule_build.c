@@ -9,6 +9,7 @@
 #include "core/host_memory.h"
 #include "core/memory.h" /* mist_grow */
 #include "core/parse.h"
+#include "sim/model/framework.h"
 #include "sim/schedule/memory_planner.h"
 #include "sim/schedule/schedule_internal.h"
 
@@ -67,6 +68,30 @@ static void add_norm_exchange(struct mist_schedule_builder *at)
     at->out->tasks[task].bytes = MIST_NORM_EXCHANGE_BYTES;
 }
 
+/* Another framework's fp32 copy of the gradients, for the optimizer step: it lives when
+ * activations are gone, beside state that is on the device. */
+static void add_gradient_copy(struct mist_schedule_builder *at)
+{
+    const struct mist_job *job = &at->plan->job;
+    int32_t copy_bytes = mist_framework_copy_bytes(job->framework, job->gradient_dtype);
+    int64_t state_bytes = 0;
+
+    for (int32_t i = 0; i < at->out->n_buffers; i++) {
+        const struct mist_buffer *buffer = &at->out->buffers[i];
+        if (buffer->is_persistent && buffer->role == MIST_ROLE_STATE &&
+            buffer->arena == MIST_ARENA_DEVICE)
+            state_bytes += buffer->size_bytes;
+    }
+    if (copy_bytes == 0 || state_bytes == 0)
+        return;
+    int32_t copy = mist_schedule_add_buffer(
+        at, MIST_ARENA_DEVICE, MIST_ROLE_STATE, -1, -1,
+        state_bytes / mist_dtype_state_bytes(job->dtype) * copy_bytes, false);
+    if (copy >= 0)
+        at->out->buffers[copy].first_task = at->out->buffers[copy].last_task =
+            at->out->n_tasks - 1;
+}
+
 /* A module that comes twice in a row adds to gradients that the first time leaves. */
 static bool follows_itself(const struct mist_schedule_builder *at, int32_t i_pass)
 {
@@ -108,6 +133,7 @@ static void expand(struct mist_schedule_builder *at)
     mist_schedule_add_due_transfers(at, NULL);
     mist_schedule_reduce_rest(at);
     add_norm_exchange(at);
+    add_gradient_copy(at);
 }
 
 /* ------------------------------------------------------------------------------ costs */

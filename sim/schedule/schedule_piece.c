@@ -1,7 +1,6 @@
 /* The pieces of work on parameters, and how they become tasks. See schedule_piece.h. */
 #include "sim/schedule/schedule_piece.h"
 
-#include "sim/model/framework.h"
 #include "sim/schedule/schedule_internal.h"
 
 /* ------------------------------------------------------------------------ declarations */
@@ -171,9 +170,7 @@ int64_t mist_quantity_bytes(const struct mist_job *job, enum mist_quantity quant
     case MIST_GRADIENTS:
         return n_elements * mist_dtype_gradient_bytes(job->gradient_dtype);
     default:
-        return n_elements *
-               (mist_dtype_state_bytes(job->dtype) +
-                mist_framework_copy_bytes(job->framework, job->gradient_dtype));
+        return n_elements * mist_dtype_state_bytes(job->dtype);
     }
 }
 

@@ -119,7 +119,7 @@ run mist-tune --target megatron $tune --export no.sh -n
 expect_exit 0
 nothing_written
 refuse 'a target that can not hold the model' 4 '^mist-tune: torchtitan can express no plan' \
-    mist-tune --target torchtitan $tune --export no.toml
+    mist-tune --target torchtitan $tune -q --export no.toml
 refuse 'a target without memory' 4 '^mist-tune: no plan that megatron can express fits the device memory' \
     mist-tune --target megatron --model llama3-70b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q --export no.sh
 refuse 'arguments of no target' 2 '^mist-tune: --export writes the arguments of --target' mist-tune $tune --export no.sh

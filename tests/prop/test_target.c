@@ -7,6 +7,7 @@
 
 #include "core/random.h"
 #include "sim/framework_args/framework_args.h"
+#include "sim/model/framework.h"
 #include "sim/replay/replay.h"
 #include "traces/preset.h"
 #include "tune/target.h"
@@ -54,7 +55,6 @@ static const char *find_broken(const struct mist_plan *plan)
          plan->job.global_batch);
     RULE(s->n_lean == 0 && s->offload_weights == 0 && s->offload_gradients == 0);
     RULE(s->offload_optimizer == 0 && s->offload_activations == 0);
-    RULE(s->n_checkpointed == 0 || s->n_checkpointed == s->n_layers);
     RULE(!(s->n_checkpointed > 0 && plan->job.recomputes_attention));
     RULE(n_chunks == 1 || pp > 1);
     RULE(!s->is_sequence_parallel || plan->job.seq_len % s->tp == 0);
@@ -77,7 +77,16 @@ static const char *find_broken_megatron(const struct mist_plan *plan)
     RULE(plan->pipeline == MIST_PIPELINE_1F1B ||
          plan->n_micro_batches % plan->n_stages == 0);
     RULE(!s->is_sequence_parallel || s->tp > 1);
+    /* --recompute-num-layers of every chunk */
+    RULE(s->n_checkpointed == 0 || s->n_checkpointed == s->n_layers ||
+         plan->pipeline == MIST_PIPELINE_1F1B);
     return NULL;
+}
+
+/* Only Megatron-LM recomputes some of the blocks. */
+static bool is_all_or_none(const struct mist_stage_plan *s)
+{
+    return s->n_checkpointed == 0 || s->n_checkpointed == s->n_layers;
 }
 
 /* A pipeline asserts ZeRO below 2, AutoTP below 3; neither interleaves or cuts sequences. */
@@ -90,6 +99,7 @@ static const char *find_broken_deepspeed(const struct mist_plan *plan)
     RULE(s->tp == 1 || !s->shards_weights);
     RULE(!s->is_sequence_parallel);
     RULE(!plan->job.recomputes_attention);
+    RULE(is_all_or_none(s));
     return NULL;
 }
 
@@ -105,6 +115,7 @@ static const char *find_broken_torchtitan(const struct mist_plan *plan)
     RULE(plan->job.seq_len % s->tp == 0);
     RULE(plan->pipeline != MIST_PIPELINE_ZB_H1);
     RULE(plan->job.attention == MIST_ATTENTION_FLASH);
+    RULE(is_all_or_none(s));
     return NULL;
 }
 
@@ -202,7 +213,7 @@ static void test_rules(void **state)
 {
     struct mist_random random;
     int n_solved[MIST_N_FRAMEWORKS] = {0}, n_plans = 0, n_pipelines = 0,
-        n_interleaved = 0;
+        n_interleaved = 0, n_parts = 0;
     int n_run = 0;
 
     mist_random_init(&random, test_seed(31));
@@ -230,6 +241,7 @@ static void test_rules(void **state)
             n_plans++;
             n_pipelines += plan->n_stages > 1;
             n_interleaved += mist_plan_n_chunks(plan) > 1;
+            n_parts += !is_all_or_none(&plan->stages[0]);
         }
         if (status == MIST_OK) {
             n_solved[at.space.job.framework]++;
@@ -237,13 +249,14 @@ static void test_rules(void **state)
         }
         fini(&at);
     }
-    print_message("# %d plans, %d of them pipelines, %d interleaved\n", n_plans,
-                  n_pipelines, n_interleaved);
+    print_message(
+        "# %d plans, %d of them pipelines, %d interleaved, %d recompute a part\n",
+        n_plans, n_pipelines, n_interleaved, n_parts);
     if (n_run < N_PROBLEMS)
         return;
     for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
         assert_true(n_solved[k] > 40);
-    assert_true(n_pipelines > 500 && n_interleaved > 50);
+    assert_true(n_pipelines > 500 && n_interleaved > 50 && n_parts > 200);
 }
 
 /* ------------------------------------------------------------------------- brute force */
@@ -254,21 +267,25 @@ static double find_fastest(const struct problem *at)
     const struct mist_space *space = &at->space;
     struct mist_plan *plan = calloc(1, sizeof *plan);
     double best_s = INFINITY;
-    int n = space->n_ranks;
+    int n = space->n_ranks, n_recomputed = space->model.n_layers + 2;
 
-    /* pp, tp, b, ZeRO, recomputation, sequences, as the digits of a number */
-    int sizes[] = {n, n, 32, 4, 3, 2}, n_all = n * n * 32 * 4 * 3 * 2;
+    /* pp, tp, b, ZeRO, recomputation (selective, or so many blocks), sequences, as the
+     * digits of a number */
+    int sizes[] = {n, n, 32, 4, n_recomputed, 2};
+    int n_all = n * n * 32 * 4 * n_recomputed * 2;
     for (int code = 0; code < n_all; code++) {
         int digit[6], rest = code;
         for (int k = 0; k < 6; k++, rest /= sizes[k - 1])
             digit[k] = rest % sizes[k];
         int pp = digit[0] + 1, tp = digit[1] + 1, b = digit[2] + 1, dp = n / (pp * tp);
         if (n % (pp * tp) != 0 || tp > space->devices_per_node ||
-            space->model.n_layers % pp != 0 || space->job.global_batch % (b * dp) != 0)
+            space->model.n_layers % pp != 0 ||
+            digit[4] - 1 > space->model.n_layers / pp ||
+            space->job.global_batch % (b * dp) != 0)
             continue;
         *plan = (struct mist_plan){.model = space->model, .job = space->job};
         plan->job.recomputes_attention =
-            digit[4] == 1 && space->job.framework == MIST_FRAMEWORK_TORCHTITAN;
+            digit[4] == 0 && space->job.framework == MIST_FRAMEWORK_TORCHTITAN;
         plan->n_stages = pp;
         plan->n_micro_batches = (int32_t)(space->job.global_batch / (b * dp));
         for (int i = 0; i < pp; i++) {
@@ -281,7 +298,7 @@ static double find_fastest(const struct problem *at)
                                           .shards_gradients = digit[3] >= 2,
                                           .shards_weights = digit[3] >= 3,
                                           .is_sequence_parallel = digit[5]};
-            s->n_checkpointed = digit[4] == 2 ? s->n_layers : 0;
+            s->n_checkpointed = digit[4] > 0 ? digit[4] - 1 : 0;
             mist_stage_price_mesh(space, dp * tp, &s->n_nodes, &s->n_devices);
         }
         struct mist_validated of = {.plan = plan};
@@ -326,11 +343,29 @@ static void test_best(void **state)
     assert_true(n_solved >= n_run / 3);
 }
 
+/* What an allocator holds beyond a plan's arena still fits; nothing more is left out. */
+static void test_limit(void **state)
+{
+    const double most_frac = 0.2;
+
+    for (int f = 0; f < MIST_N_FRAMEWORKS; f++)
+        for (int64_t limit = 1000; limit < 1 << 30; limit = limit * 3 + 1) {
+            enum mist_framework_name name = (enum mist_framework_name)f;
+            double held_frac = mist_framework_get(name)->fragmentation_frac;
+            double left = (double)mist_target_limit(name, limit);
+            assert_true(left + floor(held_frac * left) <= (double)limit);
+            assert_true((left + 1) * (1 + held_frac) > (double)limit);
+            assert_true(held_frac < most_frac && (f > 0 || held_frac == 0));
+        }
+    assert_true(mist_target_limit(MIST_FRAMEWORK_MEGATRON, INT64_MAX) == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_best),
+        cmocka_unit_test(test_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,6 +326,43 @@ static void test_loss_scaling(void **state)
     assert_int_equal(mist_framework_copy_bytes(MIST_FRAMEWORK_OURS, MIST_DTYPE_BF16), 0);
 }
 
+/* The device arena of a job of so many samples, gradients of two bytes, ZeRO-1 over dp. */
+static double find_arena(enum mist_framework_name framework, int32_t samples, int32_t dp)
+{
+    struct mist_model model = gpt(1024, 16);
+    struct mist_schedule *schedule;
+    struct mist_err err = {0};
+
+    model.n_layers = 8;
+    struct job *job =
+        make_job(framework, MIST_ATTENTION_FLASH, model, samples, 128, 1, false, false);
+    job->plan.job.gradient_dtype = MIST_DTYPE_BF16;
+    job->plan.job.global_batch = (int64_t)samples * dp;
+    job->plan.stages[0].dp = job->plan.stages[0].n_devices = dp;
+    job->plan.stages[0].shards_optimizer = dp > 1;
+    must(mist_plan_check(&job->plan, &err), &err);
+    must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
+    double bytes = (double)schedule->arena_bytes[MIST_ARENA_DEVICE];
+    mist_schedule_free(schedule);
+    free(job);
+    return bytes;
+}
+
+/* Megatron-LM's README: 20 bytes a parameter with fp16 gradients, 4 + 16 / dp where the
+ * optimizer is sharded; its optimizer frees the fp32 copy before the next forward, so it
+ * takes no room beside activations. DeepSpeed makes none. */
+static void test_gradient_copy(void **state)
+{
+    const double h = 1024, n = (2 * 51200 + 4096) * h + 8 * (12 * h * h + 13 * h) + 2 * h;
+
+    for (int32_t dp = 1; dp <= 4; dp *= 4) {
+        near_to(find_arena(MIST_FRAMEWORK_MEGATRON, 1, dp), (4 + 16.0 / dp) * n, 0.03);
+        assert_true(find_arena(MIST_FRAMEWORK_DEEPSPEED, 1, dp) < (4 + 14.0 / dp) * n);
+        near_to(find_arena(MIST_FRAMEWORK_MEGATRON, 64, dp),
+                find_arena(MIST_FRAMEWORK_DEEPSPEED, 64, dp), 0);
+    }
+}
+
 /* A fused softmax that a shape does not have falls back to single kernels. */
 static void test_fall_back(void **state)
 {
@@ -519,17 +556,12 @@ static void test_constants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept_activations),
-        cmocka_unit_test(test_no_dropout),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_fall_back),
-        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_measured_layer),
-        cmocka_unit_test(test_transfers),
-        cmocka_unit_test(test_constants),
-        cmocka_unit_test(test_attention_rates),
-        cmocka_unit_test(test_loss_scaling),
-        cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_kept_activations), cmocka_unit_test(test_no_dropout),
+        cmocka_unit_test(test_attention),        cmocka_unit_test(test_fall_back),
+        cmocka_unit_test(test_launches),         cmocka_unit_test(test_measured_layer),
+        cmocka_unit_test(test_transfers),        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_attention_rates),  cmocka_unit_test(test_gradient_copy),
+        cmocka_unit_test(test_loss_scaling),     cmocka_unit_test(test_eager),
         cmocka_unit_test(test_separate_groups),
     };
 
