@@ -157,7 +157,7 @@ static enum mist_status add_run(struct mist_sim_run *at,
     bool is_study = at->options.what_if.n > 0 && !(explanation && is_csv);
     struct mist_speed speed;
     enum mist_status status =
-        mist_speed_find(&at->plan, cluster, at->loads, result->iteration_s, &speed, err);
+        mist_sim_find_speed(at, cluster, result->iteration_s, &speed, err);
 
     if (status != MIST_OK)
         return status;
@@ -318,6 +318,44 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
     return status;
 }
 
+/* The first of the options that a recording has no use for; NULL: none is given. */
+static const char *find_no_use(const struct mist_sim_run *at, bool is_timeline)
+{
+    const struct mist_sim_options *options = &at->options;
+    const struct {
+        bool is_given;
+        const char *name;
+    } choices[] = {
+        {at->plan_path && !is_timeline, "PLAN (a pattern of files stands in quotes)"},
+        {mist_sim_job_is_given(&options->job), "job"},
+        {options->cluster, "--cluster"},
+        {options->framework > 0, "--framework"},
+        {options->attention > 0, "--attention"},
+        {options->recompute > 0, "--recompute"},
+        {options->lengths, "--lengths"},
+        {options->packing > 0, "--packing"},
+        {options->jitter_frac > 0, "--jitter"},
+        {options->n_iterations > 0, "--iterations"},
+        {options->n_threads > 0, "--threads"},
+        {options->is_unfolded, "--unfolded"},
+        {options->sweep.n > 0, "--sweep"},
+        {options->finds_sensitivity, "--sensitivity"},
+        {options->retunes, "--retune"},
+        {options->explains, "--explain"},
+        {options->finds_causes, "--causes"},
+        {options->compare, "--compare"},
+        {options->common.output, "--output"},
+        {options->chrome, "--chrome"},
+        {options->save_plan, "--save-plan"},
+        {options->export, "--export"},
+    };
+
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i].is_given)
+            return choices[i].name;
+    return NULL;
+}
+
 /* --replay. */
 static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *err)
 {
@@ -327,20 +365,11 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     struct mist_progress progress;
     bool is_timeline =
         options->replay.n == 1 && mist_recorded_is_timeline(options->replay.items[0]);
+    const char *no_use = find_no_use(at, is_timeline);
 
-    if ((at->plan_path && !is_timeline) || mist_sim_job_is_given(&options->job) ||
-        options->lengths || options->cluster || options->sweep.n > 0 ||
-        options->finds_sensitivity || options->compare || options->chrome ||
-        options->explains || options->export || options->save_plan ||
-        options->common.output)
-        return mist_err_set(
-            err, MIST_ERR_USAGE,
-            "--replay: a recording has no PLAN or job, --cluster, --lengths, "
-            "--sweep, --sensitivity, --compare, --explain, --causes and no files to "
-            "write; leave "
-            "it out, "
-            "and "
-            "put a pattern of files into quotes");
+    if (no_use)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--replay: a recording has no %s; leave it out", no_use);
     if (is_timeline && !at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--replay: %s is a timeline of a plan; name this PLAN, too",

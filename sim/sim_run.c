@@ -93,6 +93,21 @@ static enum mist_status check_replay(const struct mist_sim_run *run,
                              : status;
 }
 
+static enum mist_status find_causes(struct mist_sim_run *run,
+                                    const struct mist_cost_model *model,
+                                    const struct mist_replay_options *options,
+                                    struct mist_err *err)
+{
+    struct mist_progress progress;
+
+    mist_progress_init(&progress, (enum mist_progress_mode)run->options.common.progress,
+                       false, run->messages.stream, "replaying");
+    enum mist_status status =
+        mist_replay_find_causes(&run->plan, model, options, &progress, &run->causes, err);
+    mist_progress_fini(&progress);
+    return status;
+}
+
 static enum mist_status replay_plan(struct mist_sim_run *run,
                                     const struct mist_cost_model *model,
                                     const struct mist_replay_options *options,
@@ -106,7 +121,7 @@ static enum mist_status replay_plan(struct mist_sim_run *run,
     if (status != MIST_OK)
         return status;
     if (!is_study && run->options.finds_causes)
-        status = mist_replay_find_causes(&run->plan, model, options, &run->causes, err);
+        status = find_causes(run, model, options, err);
     if (status == MIST_OK && explanation)
         status = mist_explain(&run->plan, model, options->threads, out, explanation, err);
     if (status != MIST_OK)
@@ -193,5 +208,23 @@ enum mist_status mist_sim_replay(struct mist_sim_run *run, struct mist_sim_edits
     }
     mist_trace_set_fini(&traces);
     free(factors);
+    return status;
+}
+
+enum mist_status mist_sim_find_speed(struct mist_sim_run *run,
+                                     const struct mist_cluster *cluster,
+                                     double iteration_s, struct mist_speed *out,
+                                     struct mist_err *err)
+{
+    enum mist_status status =
+        mist_speed_find(&run->plan, cluster, run->loads, iteration_s, out, err);
+
+    if (status == MIST_OK && out->model_frac > 1 && !run->has_warned_of_peak &&
+        !run->options.finds_sensitivity) { /* which prints none */
+        mist_message(&run->messages,
+                     "MFU is above 100 %%: operators are faster than the peak rate of a "
+                     "device; --what-if device.peak=2x raises both");
+        run->has_warned_of_peak = true;
+    }
     return status;
 }

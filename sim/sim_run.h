@@ -23,6 +23,7 @@ struct mist_sim_run {
     const char *cluster_path;
     bool has_warned;          /* of what of the trace set is of no use */
     bool has_warned_of_links; /* as edited */
+    bool has_warned_of_peak;
 };
 
 /* Edits of one replay (what_if.h), one after the other, but device= first. Borrowed. */
@@ -54,5 +55,11 @@ MIST_MUST_CHECK enum mist_status
 mist_sim_replay(struct mist_sim_run *run, struct mist_sim_edits edits, bool is_study,
                 struct mist_cluster *cluster, struct mist_replay_result *out,
                 struct mist_explanation *explanation, struct mist_err *err);
+
+/* mist_speed_find() of an iteration of the run's plan. Says once where the model's FLOP
+ * are more than the devices can do, which only an edited price can make of them. */
+MIST_MUST_CHECK enum mist_status
+mist_sim_find_speed(struct mist_sim_run *run, const struct mist_cluster *cluster,
+                    double iteration_s, struct mist_speed *out, struct mist_err *err);
 
 #endif

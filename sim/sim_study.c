@@ -34,14 +34,14 @@ static bool edits_ranks(struct mist_sim_edits edits)
     return is_found;
 }
 
-static enum mist_status take_result(const struct mist_sim_run *run,
+static enum mist_status take_result(struct mist_sim_run *run,
                                     const struct mist_cluster *cluster,
                                     const struct mist_replay_result *result,
                                     struct point *out, struct mist_err *err)
 {
     struct mist_speed speed;
-    enum mist_status status = mist_speed_find(&run->plan, cluster, run->loads,
-                                              result->iteration_s, &speed, err);
+    enum mist_status status =
+        mist_sim_find_speed(run, cluster, result->iteration_s, &speed, err);
 
     if (status != MIST_OK)
         return status;
@@ -305,14 +305,19 @@ static enum mist_status check_differences(const struct sweep *at, struct mist_er
 static enum mist_status visit_points(struct mist_sim_run *run, struct sweep *at,
                                      bool is_check, struct mist_err *err)
 {
+    struct mist_progress progress;
     enum mist_status status = is_check ? MIST_OK : try_point(run, &at->points[0], err);
 
+    mist_progress_init(&progress, (enum mist_progress_mode)run->options.common.progress,
+                       false, run->messages.stream, "replaying");
     for (int64_t i = 1; i <= at->of.n_points && status == MIST_OK; i++) {
         struct mist_cluster cluster;
+        mist_progress_update(&progress, i, at->of.n_points + 1);
         status = is_check ? mist_sim_replay(run, at->points[i].edits, true, &cluster,
                                             NULL, NULL, err)
                           : replay_point(run, &at->points[i], err);
     }
+    mist_progress_fini(&progress);
     return status;
 }
 
@@ -355,7 +360,7 @@ struct pull {
 struct sensitivity {
     struct mist_sim_run *run;
     bool retunes;
-    struct mist_progress progress; /* of retuning, which may take a while */
+    struct mist_progress progress;
     struct point baseline;
     double retuned_s; /* the best plan's iteration as things are */
     struct pull pulls[N_LEVERS];
@@ -439,8 +444,7 @@ static enum mist_status pull_levers(struct sensitivity *at, struct mist_err *err
         status =
             retune(at, at->baseline.edits, at->baseline.iteration_s, &at->retuned_s, err);
     for (int i = 0; i < N_LEVERS && status == MIST_OK; i++) {
-        if (at->retunes)
-            mist_progress_update(&at->progress, 1 + i, 1 + N_LEVERS);
+        mist_progress_update(&at->progress, 1 + i, 1 + N_LEVERS);
         status = pull_lever(at, i, err);
     }
     if (status == MIST_OK)
@@ -507,7 +511,8 @@ enum mist_status mist_sim_study_sensitivity(struct mist_sim_run *run,
                      .edits = {options->what_if.n, options->what_if.items}}};
 
     mist_progress_init(&at.progress, (enum mist_progress_mode)options->common.progress,
-                       false, run->messages.stream, "tuning");
+                       false, run->messages.stream,
+                       options->retunes ? "tuning" : "replaying");
     enum mist_status status = pull_levers(&at, err);
     mist_progress_fini(&at.progress);
     if (status == MIST_OK)

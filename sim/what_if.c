@@ -613,7 +613,7 @@ const char *mist_what_if_why_nothing(const char *edit)
         const char *prefix, *why;
     } reasons[] = {
         {"kernel.", "the plan runs no such operator"},
-        {"link.", "the plan sends nothing that way"},
+        {"link.", "the plan sends nothing that way, or that is how fast it is"},
         {"device=", "the cluster has these devices"},
         {"device.peak=", "no price of the plan rests on the peak"},
         {"device.memory_rate=", "no price of the plan rests on the rate of memory"},

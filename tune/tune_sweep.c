@@ -2,6 +2,7 @@
 #include "tune/tune_sweep.h"
 
 #include "core/interrupt.h"
+#include "core/parse.h"
 #include "traces/preset.h"
 
 #include <math.h>
@@ -56,6 +57,14 @@ static enum mist_status check_name(const struct mist_tune_sweep *sweep, int32_t 
         mist_options_is_given(&mist_tune_tool, positionals, names[i].option))
         return mist_err_set(err, MIST_ERR_USAGE, "--%s contradicts --sweep %s",
                             names[i].option, name);
+    for (int32_t k = 0; k < sweep->of.axes[i_axis].n_values && names[i].option; k++) {
+        const char *value = sweep->of.axes[i_axis].values[k];
+        int64_t n;
+        if (mist_parse_bytes(value, &n, NULL) == MIST_OK && n == 0)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "--sweep %s=%.60s: expected a number above 0", name,
+                                value);
+    }
     for (int32_t k = 0; k < i_axis; k++) {
         int other = find_name(sweep->of.axes[k].name);
         if (names[i].option && names[other].option &&

@@ -271,6 +271,10 @@ enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *e
                             "what-if %.200s: expected NAME=FACTOR such as "
                             "kernel.forward-compute=2x",
                             edit);
+    if (factor == 1)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "what-if %.200s changes nothing: 1x is as fast as it was",
+                            edit);
     if (begins(edit, "kernel.", &name))
         n = scale_kind(job, name, (size_t)(equals - name), MIST_RECORDED_COMPUTATION,
                        factor);

@@ -155,12 +155,14 @@ static enum mist_status read_file(const char *path, struct mist_lengths *out,
 enum mist_status mist_lengths_read(const char *text, struct mist_lengths *out,
                                    struct mist_err *err)
 {
-    static const char lognormal[] = "lognormal:";
+    static const char lognormal[] = "lognormal";
     size_t n = strlen(lognormal);
+    bool is_lognormal = strcmp(text, lognormal) == 0 ||
+                        (strncmp(text, lognormal, n) == 0 && text[n] == ':');
     struct mist_lengths lengths = {0};
-    enum mist_status status = strncmp(text, lognormal, n) == 0
-                                  ? read_lognormal(text, text + n, &lengths, err)
-                                  : read_file(text, &lengths, err);
+    enum mist_status status =
+        is_lognormal ? read_lognormal(text, text + n + (text[n] == ':'), &lengths, err)
+                     : read_file(text, &lengths, err);
 
     if (status == MIST_OK)
         *out = lengths;

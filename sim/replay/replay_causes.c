@@ -22,6 +22,8 @@ struct study {
     struct mist_replay_built *ranks;
     struct mist_replay_causes out;
     size_t capacity;
+    struct mist_progress *progress; /* NULL: nobody asks */
+    int64_t n_done, n_all;          /* replays */
     struct mist_err *err;
 };
 
@@ -111,6 +113,8 @@ static enum mist_status replay(struct study *at, const struct mist_replay_part *
     if (status != MIST_OK)
         return status;
     *iteration_s = result.iteration_s;
+    if (at->progress)
+        mist_progress_update(at->progress, ++at->n_done, at->n_all);
     mist_replay_result_fini(&result);
     return MIST_OK;
 }
@@ -133,6 +137,7 @@ static enum mist_status study(struct study *at)
     const struct mist_replay_part all = {ALL_CAUSES, -1, -1, -1};
     enum mist_status status = list_causes(at);
 
+    at->n_all = 2 + 2 * (int64_t)at->out.n;
     if (status == MIST_OK)
         status = replay(at, NULL, false, &at->out.iteration_s);
     if (status == MIST_OK)
@@ -153,11 +158,15 @@ static enum mist_status study(struct study *at)
 enum mist_status mist_replay_find_causes(const struct mist_plan *plan,
                                          const struct mist_cost_model *cost_model,
                                          const struct mist_replay_options *options,
+                                         struct mist_progress *progress,
                                          struct mist_replay_causes *out,
                                          struct mist_err *err)
 {
-    struct study at = {
-        .plan = plan, .options = *options, .cost_model = cost_model, .err = err};
+    struct study at = {.plan = plan,
+                       .options = *options,
+                       .cost_model = cost_model,
+                       .progress = progress,
+                       .err = err};
 
     at.options.skips_timeline = true;
     at.options.part = NULL;

@@ -14,6 +14,7 @@
 #ifndef MIST_SIM_REPLAY_CAUSES_H
 #define MIST_SIM_REPLAY_CAUSES_H
 
+#include "core/progress.h"
 #include "sim/replay/replay.h"
 
 struct mist_replay_cause {
@@ -29,15 +30,15 @@ struct mist_replay_causes {
 
 /*
  * Replays the plan with options once for itself, once even, and twice for each cause. part
- * of options is not looked at; nor is there a timeline. out is to be freed with
+ * of options is not looked at; nor is there a timeline. progress (NULL: none) is told of
+ * each replay. out is to be freed with
  * mist_replay_causes_fini after MIST_OK. Errors of mist_replay_run(), and MIST_ERR_USAGE:
  * everything is even.
  */
-MIST_MUST_CHECK enum mist_status
-mist_replay_find_causes(const struct mist_plan *plan,
-                        const struct mist_cost_model *cost_model,
-                        const struct mist_replay_options *options,
-                        struct mist_replay_causes *out, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_replay_find_causes(
+    const struct mist_plan *plan, const struct mist_cost_model *cost_model,
+    const struct mist_replay_options *options, struct mist_progress *progress,
+    struct mist_replay_causes *out, struct mist_err *err);
 void mist_replay_causes_fini(struct mist_replay_causes *causes);
 
 /* "lengths", "stage 2", "speed of rank 5", ... in text[size]; returns text. */

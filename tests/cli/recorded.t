@@ -53,7 +53,17 @@ expect_stderr '^mist-sim: ops\.csv\.gz can be replayed$'
 rm ops.csv.gz
 
 refuse 'a plan beside it' 2 '^mist-sim: --replay: a recording has no PLAN' mist-sim plan.json --replay ops.csv
-refuse 'a cluster' 2 '^mist-sim: --replay: ' mist-sim --replay ops.csv --cluster traces
+for option in --cluster=traces --framework=megatron --attention=flash --recompute=full --lengths=none --packing=pad \
+    --jitter=0.1 --iterations=3 --threads=2 --unfolded --sweep=launch=2x --sensitivity --retune --explain --causes \
+    --compare=none --output=new --chrome=new --save-plan=new --export=new; do
+    refuse "$option beside it" 2 "^mist-sim: --replay: a recording has no ${option%%=*}; leave it out\$" \
+        mist-sim --replay ops.csv "$option"
+done
+refuse 'a job beside it' 2 '^mist-sim: --replay: a recording has no job' mist-sim --replay ops.csv --model gpt3-demo
+for edit in launch rank.0 kernel.forward-compute link.all; do
+    refuse "an edit of nothing: $edit=1x" 2 "^mist-sim: what-if $edit=1x changes nothing" \
+        mist-sim --replay ops.csv --what-if $edit=1x
+done
 refuse 'an edit of nothing' 2 '^mist-sim: what-if kernel.matmul=2x changes nothing: ' \
     mist-sim --replay ops.csv --what-if kernel.matmul=2x
 refuse 'a file that is not there' 5 '^mist-sim: none\.csv: ' mist-sim --replay none.csv

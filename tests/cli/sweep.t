@@ -32,6 +32,10 @@ sweep 'an ablation of many' 2 '--sweep has a plan for each of its points; leave 
 sweep 'a price that is none' 2 "--price-per-device-hour is 'free'; expected a price" --price-per-device-hour free
 sweep 'a price of another device' 2 '--price-per-device-hour has no price for traces' --price-per-device-hour l4=1
 sweep 'a dry run checks all points' 2 '--sweep ranks=3: ' --sweep ranks=1:3 --dry-run
+for name in nodes devices-per-node ranks memory batch seq-len; do
+    refuse "none: $name=0" 2 "^mist-tune: --sweep $name=0: expected a number above 0\$" \
+        mist-tune --model gpt3-demo --cluster traces --sweep $name=0
+done
 refuse 'nobody says the batch' 2 '^mist-tune: --sweep nodes=1: --global-batch N is required, or in --sweep' \
     mist-tune --model gpt3-demo --cluster traces --seq-len 128 --sweep nodes=1:2
 refuse 'an unknown device' 3 '^mist-tune: --sweep device=l5: cluster l5: no preset has that name' \

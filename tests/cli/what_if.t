@@ -43,6 +43,13 @@ nothing() { bad "changes nothing: $1" "$2" "changes nothing: $3"; }
 nothing 'a factor of 1' kernel.all=1x '1x is as fast, or as much, as it is'
 nothing 'an operator of other models' kernel.swiglu=2x 'the plan runs no such operator'
 nothing 'a message of other plans' link.all_gather=2x 'the plan sends nothing that way'
+begin 'more than the peak: said once, unless the peak goes with it'
+run mist-sim plan.json --what-if kernel.all=1000x,launch=2x
+expect_exit 0
+expect_once '^mist-sim: MFU is above 100 %: operators are faster'
+expect_one_line
+run mist-sim plan.json --what-if launch=2x
+expect_stderr_empty
 nothing 'what there is' device.memory=4GiB 'it is so already'
 nothing 'nodes that the plan does not use' cluster.nodes=4 'the plan keeps its ranks'
 nothing 'one of two' launch=2x,link.all_gather=2x 'the plan sends nothing that way'
@@ -231,7 +238,6 @@ run mist-sim plan2.json --json
 base=$(value iteration_s)
 run mist-sim plan2.json --csv --what-if kernel.products=2x,device.memory=8GiB
 expect_exit 0
-expect_stderr_empty
 awk -F, -v OFS='|' -v base="$base" -v iteration="$(column iteration_s)" -v change="$(column iteration_change_s)" \
     -v tokens="$(column tokens_per_s_change_frac)" -v has="$(column device_memory_bytes)" '
     { sub(/^"[^"]*"/, "all") } # has a comma

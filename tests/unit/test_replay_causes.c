@@ -91,11 +91,21 @@ static void ranks_and_links_are_taken_out_one_by_one(void **state)
     const double ranks[N_RANKS] = {1, 1, 1.5, 1.25}, links[N_RANKS] = {1, 4, 1, 1};
     const double third[N_RANKS] = {1, 1, 1.5, 1}, fourth[N_RANKS] = {1, 1, 1, 1.25};
     struct mist_replay_causes causes;
+    char shown[80] = "";
+    struct mist_progress progress = {.stream = fmemopen(shown, sizeof shown - 1, "w"),
+                                     .label = "replaying",
+                                     .is_enabled = true,
+                                     .time_shown_s = -1e9};
 
     start(&at);
     const struct mist_replay_options options = {.rank_factor = ranks,
                                                 .link_factor = links};
-    must(mist_replay_find_causes(&at.plan, at.model, &options, &causes, &err), &err);
+    assert_non_null(progress.stream);
+    must(mist_replay_find_causes(&at.plan, at.model, &options, &progress, &causes, &err),
+         &err);
+    assert_int_equal(fclose(progress.stream), 0);
+    assert_non_null(
+        strstr(shown, "replaying 1 of 16")); /* itself, even, 7 causes twice */
     double plain_s = replay_s(&at, (struct mist_replay_options){0});
     double ranks_s = replay_s(&at, (struct mist_replay_options){.rank_factor = ranks});
     double links_s = replay_s(&at, (struct mist_replay_options){.link_factor = links});
@@ -147,7 +157,8 @@ static void loads_are_taken_out_one_by_one(void **state)
                          &err),
          &err);
     struct mist_replay_options options = {.n_iterations = 9, .loads = &loads};
-    must(mist_replay_find_causes(&at.plan, at.model, &options, &causes, &err), &err);
+    must(mist_replay_find_causes(&at.plan, at.model, &options, NULL, &causes, &err),
+         &err);
     assert_true(causes.iteration_s == replay_s(&at, options));
     for (int m = -1; m < 3; m++) {
         unsigned bits = m < 0 ? 7 : 1u << m;
@@ -174,8 +185,9 @@ static void what_is_even_has_no_causes(void **state)
     struct mist_replay_causes causes;
 
     start(&at);
-    assert_int_equal(mist_replay_find_causes(&at.plan, at.model, &options, &causes, &err),
-                     MIST_ERR_USAGE);
+    assert_int_equal(
+        mist_replay_find_causes(&at.plan, at.model, &options, NULL, &causes, &err),
+        MIST_ERR_USAGE);
     stop(&at);
 }
 
