@@ -112,7 +112,8 @@ mist_plot_lane_spans(const struct mist_plot_view *view, int i_input, int i_lane,
     return view->spans + view->first_span[k];
 }
 
-/* The share of the time shown in which the compute streams shown ran a task. */
+/* The share of the time shown of an input, up to its own end, in which the compute streams
+ * shown ran a task. */
 double mist_plot_busy_frac(const struct mist_plot_view *view, int i_input);
 
 /* Tasks of one group in one cell. */

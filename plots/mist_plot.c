@@ -162,6 +162,38 @@ static enum mist_status refuse_kind(const char *name, struct mist_err *err)
                         name, words);
 }
 
+/* Options are for kinds that can follow them. */
+static enum mist_status check_options(const struct kind *kind,
+                                      const struct plot_options *given,
+                                      const struct mist_positionals *files,
+                                      struct mist_err *err)
+{
+    const struct {
+        const char *name;
+        bool has_it;
+    } uses[] = {
+        {"title", kind->write_timelines || kind->write_table},
+        {"ranks", kind->write_timelines},
+        {"from", kind->write_timelines},
+        {"to", kind->write_timelines},
+        {"limit", kind->write_timelines == mist_plot_write_memory},
+    };
+
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+        if (!uses[i].has_it && mist_options_is_given(&TOOL, files, uses[i].name))
+            return mist_err_set(err, MIST_ERR_USAGE, "--%s: %s has none", uses[i].name,
+                                kind->name);
+    if (given->limit_bytes > 0 && given->limit_bytes < 1 << 20)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--limit is %lld bytes, which can't be meant; a unit stands "
+                            "behind the number: %lldGiB",
+                            (long long)given->limit_bytes, (long long)given->limit_bytes);
+    if (given->to_s > 0 && given->to_s <= given->from_s)
+        return mist_err_set(err, MIST_ERR_USAGE, "--to %g is not after --from %g",
+                            given->to_s, given->from_s);
+    return MIST_OK;
+}
+
 /* The size of the terminal, or one that fits in a mail. */
 static void find_text_size(struct mist_plot_options *options)
 {
@@ -260,10 +292,9 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
     if (!kind->write_timelines && n_files != 1)
         return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", kind->name,
                             n_files);
-    if (given.to_s > 0 && given.to_s <= given.from_s)
-        return mist_err_set(err, MIST_ERR_USAGE, "--to %g is not after --from %g",
-                            given.to_s, given.from_s);
-    status = mist_plot_parse_ranks(given.ranks, &options.ranks, err);
+    status = check_options(kind, &given, &files, err);
+    if (status == MIST_OK)
+        status = mist_plot_parse_ranks(given.ranks, &options.ranks, err);
     if (status != MIST_OK)
         return status;
     options.title = given.title;

@@ -197,6 +197,9 @@ static enum mist_status find_ranks(const struct mist_plot_view *view,
                 (struct rank){row->rank, (int)(behind_ranks(row) - row->rank)};
         }
     }
+    if (ranks->n == 0 && view->from_s >= view->to_s)
+        return mist_err_set(err, MIST_ERR_INPUT, "--from %g: all ends at %g s",
+                            view->from_s, view->to_s);
     if (ranks->n == 0)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "no task of the chosen ranks is between %g s and %g s",
@@ -510,5 +513,6 @@ double mist_plot_busy_frac(const struct mist_plot_view *view, int i_input)
             busy_s += (spans[k].end_s - spans[k].start_s) * (double)lane->n_ranks;
         n_ranks += (double)lane->n_ranks;
     }
-    return n_ranks > 0 ? busy_s / (n_ranks * (view->to_s - view->from_s)) : 0;
+    double shown_s = fmin(view->to_s, view->end_s[i_input]) - view->from_s;
+    return n_ranks > 0 && shown_s > 0 ? busy_s / (n_ranks * shown_s) : 0;
 }

@@ -234,7 +234,7 @@ void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_pl
     mist_emit_list_begin(emit, "compare", "Predicted and measured");
     emit_pair(emit, "iteration", predicted->iteration_s, measured->iteration_s,
               MIST_HUMAN_TIME_S);
-    emit_pair(emit, "iteration, low end", predicted->iteration_s - error_s,
+    emit_pair(emit, "iteration, low end", fmax(0, predicted->iteration_s - error_s),
               measured->iteration_s, MIST_HUMAN_TIME_S);
     emit_pair(emit, "iteration, high end", predicted->iteration_s + error_s,
               measured->iteration_s, MIST_HUMAN_TIME_S);

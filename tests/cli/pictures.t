@@ -134,4 +134,22 @@ begin 'no share is less than zero by nothing'
 run mist-sim job.json --cluster h100-sxm:1x4 --compare slow.csv
 expect_exit 0
 if grep -q ' -0\.0 %' "$out"; then fail "$(grep ' -0\.0 %' "$out")"; fi
+expect_stdout '^iteration, low end  '
+begin 'no end of the error bar is below zero'
+sed -i 's/"launch_us"/"drift_frac": 3, &/' traces/cluster.json
+run mist-sim plan.json -o once.csv -f
+run mist-sim plan.json --compare once.csv
+expect_exit 0
+expect_stdout '^iteration, low end  *0 s '
+
+refuse 'options of other pictures: a time axis' 2 '^mist-plot: --from: compare has none$' \
+    mist-plot compare compare.csv --from 1 -o new.svg
+refuse 'options of other pictures: ranks' 2 '^mist-plot: --ranks: chrome has none$' mist-plot chrome timeline.csv --ranks 0
+refuse 'options of other pictures: memory' 2 '^mist-plot: --limit: timeline has none$' \
+    mist-plot timeline timeline.csv --limit 80GiB -o new.svg
+refuse 'a limit without its unit' 2 "^mist-plot: --limit is 80 bytes, which can't be meant" \
+    mist-plot memory timeline.csv --limit 80 -o new.svg
+refuse 'a time behind the end' 3 '^mist-plot: --from 50: all ends at ' mist-plot timeline timeline.csv --from 50 -o new.svg
+refuse 'the table of another picture' 3 '^mist-plot: compare\.csv:1: unknown column ".*", expected stage, t_s, d_s' \
+    mist-plot pareto compare.csv -o new.svg
 finish

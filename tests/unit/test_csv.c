@@ -40,7 +40,8 @@ static void test_headers(void **state)
     expect_error("", 1, "is empty");
     expect_error("\n \n", 1, "is empty");
     expect_error("name,count\n", 1, "missing column \"time_us\"");
-    expect_error("name,time_us,extra\n", 1, "unknown column \"extra\"");
+    expect_error("name,time_us,extra\n", 1,
+                 "unknown column \"extra\", expected name, time_us");
     expect_error("name,time_us,time_us\n", 1, "\"time_us\" is there twice");
     expect_error("name,time_ms\n", 1, "\"time_ms\": expected \"time_us\" (in us)");
     expect_error("name,time\n", 1, "expected \"time_us\"");

@@ -220,6 +220,32 @@ static void test_timeline_program(void **state)
     mist_timeline_fini(&timeline);
 }
 
+/* Each of two timelines has its share up to its own end. */
+static void test_busy(void **state)
+{
+    struct mist_timeline timelines[2];
+    struct mist_plot_input inputs[2] = {{&timelines[0], "a"}, {&timelines[1], "b"}};
+    struct mist_plot_options options = {.from_s = 1};
+    char *text = NULL;
+    size_t n = 0;
+
+    for (int i = 0; i < 2; i++)
+        mist_timeline_init(&timelines[i]);
+    add(&timelines[0], 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 0, 9);
+    add(&timelines[1], 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, 0, 0, 2);
+    add(&timelines[1], 0, MIST_STREAM_GPU_GPU, MIST_TASK_REDUCE_GRADIENT, -1, 2, 3);
+    FILE *stream = open_memstream(&text, &n);
+    assert_int_equal(
+        mist_plot_write_timeline(stream, inputs, 2, &options, MIST_PLOT_SVG, NULL),
+        MIST_OK);
+    fclose(stream);
+    assert_non_null(strstr(text, "'a: 9.00 s, compute busy 100.0 % of the time shown'"));
+    assert_non_null(strstr(text, "'b: 3.00 s, compute busy 50.0 % of the time shown'"));
+    free(text);
+    for (int i = 0; i < 2; i++)
+        mist_timeline_fini(&timelines[i]);
+}
+
 /* A thousand short tasks of one micro-batch, and gaps that show:
  * boxes are as few as can be. */
 static void test_merging(void **state)
@@ -592,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_ranks),         cmocka_unit_test(test_format),
         cmocka_unit_test(test_gantt),         cmocka_unit_test(test_gantt_cells),
         cmocka_unit_test(test_lanes),         cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_busy),
         cmocka_unit_test(test_equal_ranks),   cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_pixels),        cmocka_unit_test(test_recomputation),
         cmocka_unit_test(test_merging),       cmocka_unit_test(test_memory_program),
