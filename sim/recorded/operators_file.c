@@ -78,7 +78,7 @@ static const struct mist_csv_column columns[] = {
 enum { N_COLUMNS = sizeof columns / sizeof *columns, WORKERS_MAX = 1 << 20 };
 
 struct row {
-    int64_t step, dp_rank, stage, seq, i_row;
+    int64_t step, dp_rank, stage, seq, chunk, i_row;
     double start_us, dur_us;
     int kind;
 };
@@ -99,7 +99,6 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
                                  const char *const *names, struct row *row,
                                  struct mist_err *err)
 {
-    int64_t chunk = 0;
     enum mist_status status = MIST_OK;
     const struct {
         size_t column;
@@ -108,7 +107,7 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
                {DP_RANK, 0, WORKERS_MAX, &row->dp_rank},
                {STAGE, 0, WORKERS_MAX, &row->stage},
                {SEQ_ID, 0, INT32_MAX, &row->seq},
-               {CHUNK, -1, INT32_MAX, &chunk}};
+               {CHUNK, -1, WORKERS_MAX, &row->chunk}};
 
     row->i_row = (int64_t)i;
     for (size_t k = 0; k < sizeof ids / sizeof *ids && status == MIST_OK; k++)
@@ -122,10 +121,6 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
     if (status == MIST_OK)
         status = /* clocks differ */
             mist_csv_get_double(csv, i, DUR_US, -1e4, 1e15, &row->dur_us, err);
-    if (status == MIST_OK && chunk > 0)
-        status = mist_csv_fail(csv, i, CHUNK, err,
-                               "expected 0: what interleaved stages wait for can't be "
-                               "rebuilt");
     return status;
 }
 
@@ -136,6 +131,7 @@ struct reading {
     struct row *rows; /* sorted: operation i is rows[i] */
     struct mist_recorded_edges edges;
     struct mist_recorded_job *job;
+    int64_t n_chunks; /* of a stage; more than 1: interleaved */
     struct mist_err *err;
     enum mist_status status; /* first failure */
 };
@@ -192,25 +188,40 @@ static struct in_time *chain(struct reading *at, const struct worker *worker, in
     return ops;
 }
 
-/* What passes between stages, and the computations at both ends. */
-static void link_transfers(struct reading *at, const struct worker *worker, int compute,
-                           int send, int recv)
+/* Whether a computation of an interleaved pipeline is on the first chunk of all, or on the
+ * last, from where nothing is passed on that way. */
+static bool is_at_end(const struct reading *at, int64_t op, bool is_first)
 {
-    int64_t first = worker->first[compute];
+    const struct row *row = &at->rows[op];
 
-    for (int64_t i = worker->first[send], k = 0; i < worker->first[send + 1]; i++, k++) {
-        if (k > 0)
+    return at->n_chunks > 1 && row->stage == (is_first ? 0 : at->job->n_stages - 1) &&
+           row->chunk == (is_first ? 0 : at->n_chunks - 1);
+}
+
+/* What passes between stages, and the computations: transfers have the order of the
+ * computations that have one. With chunks that is all but those at the end; profilers that
+ * write one of each write some that nobody makes. From then on seq counts the real ones, -1
+ * stands for the others. */
+static void link_transfers(struct reading *at, const struct worker *worker, int compute,
+                           int transfer)
+{
+    int64_t first = worker->first[compute], behind = worker->first[compute + 1];
+    int64_t first_transfer = worker->first[transfer], op = first, n_real = 0;
+    bool is_send = transfer == FORWARD_SEND || transfer == BACKWARD_SEND;
+    bool is_first = is_send == (compute == BACKWARD); /* where these have none */
+    bool has_all = n_of(worker, transfer) == n_of(worker, compute);
+
+    for (int64_t i = first_transfer; i < worker->first[transfer + 1]; i++, op++) {
+        while (!has_all && op < behind && is_at_end(at, op, is_first))
+            op++;
+        if (at->n_chunks > 1)
+            at->rows[i].seq = op < behind && is_at_end(at, op, is_first) ? -1 : n_real++;
+        if (i > first_transfer)
             wait_for(at, i, i - 1);
-        if (k < n_of(worker, compute))
-            wait_for(at, i, first + k);
-    }
-    for (int64_t i = worker->first[recv], k = 0; i < worker->first[recv + 1]; i++, k++) {
-        if (k > 0)
-            wait_for(at, i, i - 1);
-        if (k < n_of(worker, compute))
-            wait_for(at, first + k, i);
-        if (k > 0 && k <= n_of(worker, compute))
-            wait_for(at, i, first + k - 1);
+        if (!is_send && op > first && op <= behind)
+            wait_for(at, i, op - 1);
+        if (op < behind)
+            wait_for(at, is_send ? i : op, is_send ? op : i);
     }
 }
 
@@ -257,8 +268,8 @@ static void link_worker(struct reading *at, const struct worker *worker)
     struct in_time *computations = chain(at, worker, FORWARD, BACKWARD);
     struct in_time *messages = chain(at, worker, GATHER, REDUCE);
 
-    link_transfers(at, worker, FORWARD, FORWARD_SEND, FORWARD_RECV);
-    link_transfers(at, worker, BACKWARD, BACKWARD_SEND, BACKWARD_RECV);
+    for (int kind = FORWARD_SEND; kind <= BACKWARD_RECV; kind++)
+        link_transfers(at, worker, kind <= FORWARD_RECV ? FORWARD : BACKWARD, kind);
     if (computations) {
         link_first_backward(at, worker, computations);
         if (n_of(worker, GATHER) > 0)
@@ -290,9 +301,11 @@ static int compare_places(const void *a_, const void *b_)
 }
 
 /* Where row meets others; false: nowhere. A transfer at an end of the pipeline has no
- * peer: profilers write some that nobody makes. */
-static bool find_place(const struct row *row, int64_t n_stages, struct place *out)
+ * peer: profilers write some that nobody makes. With chunks the last stage goes on with
+ * the first. */
+static bool find_place(const struct reading *at, const struct row *row, struct place *out)
 {
+    int64_t n_stages = at->job->n_stages;
     bool is_down = row->kind == FORWARD_SEND || row->kind == BACKWARD_RECV;
     int64_t lower = is_down ? row->stage : row->stage - 1;
 
@@ -301,8 +314,9 @@ static bool find_place(const struct row *row, int64_t n_stages, struct place *ou
     case PEER:
         out->group = row->kind <= FORWARD_RECV ? FORWARD : BACKWARD;
         out->a = row->dp_rank;
-        out->b = lower;
-        return lower >= 0 && lower + 1 < n_stages;
+        out->b = at->n_chunks > 1 ? (lower + n_stages) % n_stages : lower;
+        return at->n_chunks > 1 ? n_stages > 1 && row->seq >= 0
+                                : lower >= 0 && lower + 1 < n_stages;
     case REPLICAS:
         out->a = row->stage;
         return true;
@@ -346,7 +360,7 @@ static void find_meetings(struct reading *at)
     }
     for (int64_t i = 0; i < job->n_ops; i++) {
         job->ops[i].meeting = -1;
-        if (find_place(&at->rows[i], job->n_stages, &places[n]))
+        if (find_place(at, &at->rows[i], &places[n]))
             places[n++].op = i;
     }
     qsort(places, (size_t)n, sizeof *places, compare_places);
@@ -436,6 +450,8 @@ static void fill_job(struct reading *at)
                 1e-6 * (rows[k].start_us - first_us + rows[k].dur_us);
             job->n_replicas = (int32_t)fmax(job->n_replicas, (double)rows[k].dp_rank + 1);
             job->n_stages = (int32_t)fmax(job->n_stages, (double)rows[k].stage + 1);
+            if (rows[k].kind <= BACKWARD && rows[k].chunk >= at->n_chunks)
+                at->n_chunks = rows[k].chunk + 1;
         }
         job->n_steps++;
     }
@@ -487,9 +503,9 @@ enum mist_status mist_recorded_read_operators(const char *path,
                                 "expected some of each worker",
                                 (long long)job->n_ops, job->n_replicas, job->n_stages);
     if (at.status == MIST_OK)
-        find_meetings(&at);
-    if (at.status == MIST_OK)
         link_all(&at, arena);
+    if (at.status == MIST_OK)
+        find_meetings(&at);
     if (at.status == MIST_OK)
         at.status = mist_recorded_prepare(job, arena, err);
     mist_err_locate(err, path, 0);

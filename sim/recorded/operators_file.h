@@ -4,8 +4,9 @@
  *
  *   step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us
  *
- * seq_id counts the operations of one optype of a worker within a step; the other ids
- * and the stream's name are not needed. The rules, within a step:
+ * seq_id counts the operations of one optype of a worker within a step, model_chunk those
+ * of a computation's stage in an interleaved pipeline; mb_id and the stream's name are not
+ * needed. The rules, within a step:
  *   - computations of a worker run one after the other; so do the operations of each
  *     optype that passes messages between stages, and those of data parallelism;
  *   - a send waits for the computation that it sends, a computation for what it receives;
@@ -13,6 +14,8 @@
  *     those of the first backward when the forward before the last one of the warm-up has;
  *   - parameters are gathered before the first forward; behind the last computation come
  *     gc, the sums of gradients (norms, embedding, all), clipping and the optimizer;
+ *   - the transfers of a worker are in the order of its computations; with chunks all but
+ *     the first chunk of all get something, from the last stage if they are on the first;
  *   - who meets: a send its receive, collectives of data parallelism the replicas of the
  *     stage, the embedding's the first and last stage of a replica, clipping everybody.
  */

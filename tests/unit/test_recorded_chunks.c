@@ -1,0 +1,330 @@
+/*
+ * Recorded jobs with interleaved stages: random ones are simulated here by formulas that are
+ * repeated until nothing changes, and written as a table, with transfers at the ends that
+ * nobody makes or without; what is read must give the same times, and with edits those of
+ * the formulas with other durations.
+ */
+#include "tests/unit/test.h"
+
+#include "tests/unit/scratch.h"
+
+#include "core/random.h"
+#include "sim/recorded/operators_file.h"
+#include "sim/recorded/recorded_study.h"
+
+#include <math.h>
+
+enum { MOST_STAGES = 4, MOST_COMPUTATIONS = 3 * 2 * MOST_STAGES };
+enum { F, B, N_WAYS };
+
+static const char *const names[N_WAYS][3] = {
+    {"forward-compute", "forward-send", "forward-recv"},
+    {"backward-compute", "backward-send", "backward-recv"}};
+
+struct op {
+    double duration_s, start_s, end_s;
+};
+
+/* [stage][way][number in the order of the stage] */
+struct naive {
+    int n_stages, n_chunks, n_micro;
+    bool has_all; /* transfers at the ends, too */
+    struct op computations[MOST_STAGES][N_WAYS][MOST_COMPUTATIONS];
+    struct op sends[MOST_STAGES][N_WAYS][MOST_COMPUTATIONS];
+    struct op receives[MOST_STAGES][N_WAYS][MOST_COMPUTATIONS];
+};
+
+static int n_of(const struct naive *job)
+{
+    return job->n_chunks * job->n_micro;
+}
+
+/* Groups of as many micro-batches as there are stages go through one chunk after the other. */
+static int chunk_of(const struct naive *job, int way, int k)
+{
+    int i = k / job->n_stages % job->n_chunks;
+
+    return way == F ? i : job->n_chunks - 1 - i;
+}
+
+/* Whether the first (last) stage's first (last) chunk: nothing comes to it forward
+ * (backward), nothing leaves it backward (forward). */
+static bool is_end(const struct naive *job, int s, int way, int k, bool is_first)
+{
+    return s == (is_first ? 0 : job->n_stages - 1) &&
+           chunk_of(job, way, k) == (is_first ? 0 : job->n_chunks - 1);
+}
+
+/* The receive of what computation k of stage s sends; NULL: it sends nothing. */
+static struct op *receive_of(struct naive *job, int s, int way, int k)
+{
+    int last = way == F ? job->n_stages - 1 : 0, first = job->n_stages - 1 - last;
+
+    if (is_end(job, s, way, k, way == B))
+        return NULL;
+    return s == last ? &job->receives[first][way][k + job->n_stages]
+                     : &job->receives[s + (way == F ? 1 : -1)][way][k];
+}
+
+/* The i-th computation of stage s: way and number. */
+static int order(const struct naive *job, int s, int i, int *k)
+{
+    int n = n_of(job),
+        n_fill = (job->n_stages - s - 1) * 2 + (job->n_chunks - 1) * job->n_stages;
+
+    n_fill = n_fill < n ? n_fill : n;
+    if (i < n_fill) {
+        *k = i;
+        return F;
+    }
+    if (i < 2 * n - n_fill) {
+        *k = (i - n_fill) / 2 + ((i - n_fill) % 2 == 0 ? n_fill : 0);
+        return (i - n_fill) % 2 == 0 ? F : B;
+    }
+    *k = i - n;
+    return B;
+}
+
+static bool later(double *at_s, double s)
+{
+    bool is_later = s > *at_s;
+
+    if (is_later)
+        *at_s = s;
+    return is_later;
+}
+
+/* Transfers wait for the one before (-1: none), sends for what they send, receives for the
+ * computation before theirs. */
+static bool relax_transfers(struct naive *job, int s, int way)
+{
+    struct op *computations = job->computations[s][way], *sends = job->sends[s][way],
+              *receives = job->receives[s][way];
+    int last_send = -1, last_receive = -1;
+    bool is_changed = false;
+
+    for (int k = 0; k < n_of(job); k++) {
+        struct op *there = receive_of(job, s, way, k);
+        if (there || job->has_all) {
+            if (last_send >= 0)
+                is_changed |= later(&sends[k].start_s, sends[last_send].end_s);
+            is_changed |= later(&sends[k].start_s, computations[k].end_s);
+            double begin_s =
+                there ? fmax(sends[k].start_s, there->start_s) : sends[k].start_s;
+            is_changed |= later(&sends[k].end_s, begin_s + sends[k].duration_s);
+            if (there)
+                is_changed |= later(&there->end_s, begin_s + there->duration_s);
+            last_send = k;
+        }
+        bool is_real = !is_end(job, s, way, k, way == F);
+        if (is_real || job->has_all) {
+            if (last_receive >= 0)
+                is_changed |= later(&receives[k].start_s, receives[last_receive].end_s);
+            if (k > 0)
+                is_changed |= later(&receives[k].start_s, computations[k - 1].end_s);
+            if (!is_real)
+                is_changed |= later(&receives[k].end_s,
+                                    receives[k].start_s + receives[k].duration_s);
+            is_changed |= later(&computations[k].start_s, receives[k].end_s);
+            last_receive = k;
+        }
+    }
+    return is_changed;
+}
+
+static bool relax_computations(struct naive *job, int s)
+{
+    bool is_changed = false, had_backward = false;
+    double ends_s[2 * MOST_COMPUTATIONS];
+    int k;
+
+    for (int i = 0; i < 2 * n_of(job); i++) {
+        int way = order(job, s, i, &k);
+        struct op *op = &job->computations[s][way][k];
+        if (way == B && !had_backward && i >= 2) /* its first transfers */
+            for (int first = 0; first < n_of(job); first++)
+                if (job->has_all || !is_end(job, s, B, first, false)) {
+                    is_changed |=
+                        later(&job->receives[s][B][first].start_s, ends_s[i - 2]);
+                    break;
+                }
+        had_backward = had_backward || way == B;
+        is_changed |= later(&op->start_s, i > 0 ? ends_s[i - 1] : 0);
+        is_changed |= later(&op->end_s, op->start_s + op->duration_s);
+        ends_s[i] = op->end_s;
+    }
+    return is_changed;
+}
+
+/* Times of all; how long the step takes. */
+static double simulate(struct naive *job)
+{
+    struct op(*all[])[N_WAYS][MOST_COMPUTATIONS] = {job->computations, job->sends,
+                                                    job->receives};
+    double last_s = 0;
+
+    for (int i = 0; i < 3; i++)
+        for (int s = 0; s < MOST_STAGES; s++)
+            for (int way = 0; way < N_WAYS; way++)
+                for (int k = 0; k < MOST_COMPUTATIONS; k++)
+                    all[i][s][way][k].start_s = all[i][s][way][k].end_s = 0;
+    for (bool is_changed = true; is_changed;) {
+        is_changed = false;
+        for (int s = 0; s < job->n_stages; s++) {
+            is_changed |= relax_computations(job, s);
+            for (int way = 0; way < N_WAYS; way++)
+                is_changed |= relax_transfers(job, s, way);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        for (int s = 0; s < job->n_stages; s++)
+            for (int way = 0; way < N_WAYS; way++)
+                for (int k = 0; k < n_of(job); k++)
+                    last_s = fmax(last_s, all[i][s][way][k].end_s);
+    return last_s;
+}
+
+static void write_table(struct naive *job, const char *path)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs("step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us\n",
+          file);
+    for (int s = 0; s < job->n_stages; s++)
+        for (int way = 0; way < N_WAYS; way++)
+            for (int k = 0, n[3] = {0}; k < n_of(job); k++) {
+                const struct op *ops[] = {&job->computations[s][way][k],
+                                          &job->sends[s][way][k],
+                                          &job->receives[s][way][k]};
+                const bool is_there[] = {true, job->has_all || receive_of(job, s, way, k),
+                                         job->has_all ||
+                                             !is_end(job, s, way, k, way == F)};
+                for (int i = 0; i < 3; i++)
+                    if (is_there[i])
+                        fprintf(file, "5,0,%d,%s,-1,%d,%d,,%.17g,%.17g\n", s,
+                                names[way][i], n[i]++,
+                                i == 0 ? chunk_of(job, way, k) : -1,
+                                1e6 * ops[i]->start_s,
+                                1e6 * (ops[i]->end_s - ops[i]->start_s));
+            }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void draw(struct naive *job, struct mist_random *random)
+{
+    memset(job, 0, sizeof *job);
+    job->n_stages = 2 + (int)mist_random_below(random, MOST_STAGES - 1);
+    job->n_chunks = 2 + (int)mist_random_below(random, 2);
+    job->n_micro = job->n_stages * (1 + (int)mist_random_below(random, 2));
+    job->has_all = mist_random_below(random, 2);
+    for (int s = 0; s < job->n_stages; s++)
+        for (int way = 0; way < N_WAYS; way++)
+            for (int k = 0; k < n_of(job); k++) {
+                struct op *there = receive_of(job, s, way, k);
+                job->computations[s][way][k].duration_s =
+                    0.1 + 0.1 * mist_random_uniform(random);
+                if (there)
+                    there->duration_s = job->sends[s][way][k].duration_s =
+                        0.01 * mist_random_uniform(random);
+            }
+}
+
+/* Durations of computations and of transfers times factors. */
+static double simulate_scaled(const struct naive *drawn, double backward,
+                              double transfers)
+{
+    static struct naive job;
+
+    job = *drawn;
+    for (int s = 0; s < job.n_stages; s++)
+        for (int k = 0; k < n_of(&job); k++) {
+            job.computations[s][B][k].duration_s *= backward;
+            for (int way = 0; way < N_WAYS; way++) {
+                job.sends[s][way][k].duration_s *= transfers;
+                job.receives[s][way][k].duration_s *= transfers;
+            }
+        }
+    return simulate(&job);
+}
+
+static void expect_edit(const char *path, const char *edit, double expected_s)
+{
+    struct mist_recorded_job job;
+    struct mist_recorded_times times;
+    struct mist_arena arena;
+    struct mist_err err = {0};
+
+    mist_arena_init(&arena);
+    must(mist_recorded_read_operators(path, &job, &arena, &err), &err);
+    assert_int_equal(job.n_contradictions, 0);
+    assert_true(mist_recorded_times_alloc(&job, &arena, &times));
+    if (edit)
+        must(mist_recorded_edit(&job, edit, &err), &err);
+    mist_recorded_replay(&job, job.gap_s, job.work_s, &times);
+    double replayed_s = mist_recorded_mean_s(&job, &times, NULL);
+    if (fabs(replayed_s - expected_s) > 1e-9)
+        fail_msg("%s: %.12g, expected %.12g", edit ? edit : "unchanged", replayed_s,
+                 expected_s);
+    mist_arena_fini(&arena);
+}
+
+static void random_jobs_come_back(void **state)
+{
+    static struct naive job;
+    struct mist_random random;
+    struct scratch scratch;
+
+    mist_random_init(&random, test_seed(1512));
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "ops.csv");
+    for (int i = 0; i < 100; i++) {
+        draw(&job, &random);
+        double recorded_s = simulate(&job);
+        write_table(&job, path);
+        expect_edit(path, NULL, recorded_s);
+        expect_edit(path, "kernel.backward-compute=2x", simulate_scaled(&job, 0.5, 1));
+        expect_edit(path, "link.all=0.25x", simulate_scaled(&job, 1, 4));
+    }
+    scratch_visit(&scratch, 1);
+    rmdir(scratch.folder);
+}
+
+/* Even and without transfers it takes (chunks * micro-batches + stages - 1)(f + b). */
+static void even_jobs_take_what_they_should(void **state)
+{
+    static struct naive job;
+    struct scratch scratch;
+    struct mist_recorded_job recorded;
+    struct mist_recorded_study study;
+    struct mist_arena arena;
+    struct mist_err err = {0};
+
+    job = (struct naive){.n_stages = 4, .n_chunks = 3, .n_micro = 8};
+    for (int s = 0; s < 4; s++)
+        for (int k = 0; k < n_of(&job); k++) {
+            job.computations[s][F][k].duration_s = k % 2 ? 0.5 : 1.5; /* 1 in the mean */
+            job.computations[s][B][k].duration_s = 2;
+        }
+    simulate(&job);
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "ops.csv");
+    write_table(&job, path);
+    mist_arena_init(&arena);
+    must(mist_recorded_read_operators(path, &recorded, &arena, &err), &err);
+    must(mist_recorded_study(&recorded, &study, &arena, &err), &err);
+    assert_true(fabs(study.even_s - (3 * 8 + 3) * 3.0) < 1e-9);
+    mist_arena_fini(&arena);
+    scratch_visit(&scratch, 1);
+    rmdir(scratch.folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_jobs_come_back),
+        cmocka_unit_test(even_jobs_take_what_they_should),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
