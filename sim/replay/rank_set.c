@@ -184,22 +184,26 @@ static enum mist_status classify(struct building *at, const struct mist_rank_mes
 static enum mist_status list_ranks(struct building *at)
 {
     const struct mist_plan *plan = at->plan;
-    bool has_all = at->work->is_check || at->work->why_all;
     struct mist_rank_set *out = at->out;
-    size_t n_all = (size_t)mist_plan_n_ranks(plan);
+    size_t n_all = (size_t)mist_plan_n_ranks(plan), n_replayed = 0;
     enum mist_status status = MIST_OK;
 
-    out->ranks = calloc(has_all ? n_all : (size_t)plan->n_stages, sizeof *out->ranks);
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        n_replayed += (size_t)mist_replay_work_n_ranks(plan, i, at->work);
+    out->has_one_of_tp = at->work->has_one_of_tp;
+    out->ranks = calloc(n_replayed, sizeof *out->ranks);
     /* both neighbours', both ways; with two stages they are one; and a tied weight's */
     at->scratch.items = malloc((4 * n_all + 2) * sizeof *at->scratch.items);
     if (!out->ranks || !at->scratch.items)
         return out_of_memory(at->err);
     for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++) {
         const struct mist_rank_mesh mesh = mist_rank_mesh_make(plan, i);
+        int32_t step = out->has_one_of_tp ? plan->stages[i].tp : 1; /* the fastest axis */
+        int64_t n = mist_replay_work_n_ranks(plan, i, at->work);
         at->first_kind[i] = out->n_programs;
-        for (int32_t k = 0; k < (has_all ? mesh.n_ranks : 1) && status == MIST_OK; k++) {
+        for (int32_t k = 0; k < n && status == MIST_OK; k++) {
             struct mist_rank *rank = &out->ranks[out->n_ranks++];
-            rank->rank = mesh.first_rank + k;
+            rank->rank = mesh.first_rank + k * step;
             status = classify(at, &mesh, rank);
         }
     }

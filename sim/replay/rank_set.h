@@ -47,8 +47,10 @@ struct mist_rank {
 
 struct mist_rank_set {
     int32_t n_ranks, n_programs;
+    bool has_one_of_tp; /* struct mist_replay_work */
     bool is_over; /* a program is over the limit; those of later stages are not there */
-    struct mist_rank *ranks; /* owned; ascending by rank: all, or one of each stage */
+    struct mist_rank *ranks; /* owned; ascending by rank: all, one of each tensor-parallel
+                                group, or one of each stage */
     struct mist_rank_program *programs; /* owned; [n_programs] */
     int32_t *peers;                     /* owned; of all ranks */
     struct mist_cost **costs;           /* owned; [n_costs] prices that ranks share */
@@ -57,7 +59,7 @@ struct mist_rank_set {
 };
 
 /*
- * Builds what work needs: all ranks, or one of each stage. One schedule of each stage
+ * Builds what work needs: all ranks, or some that stand for others. One schedule of each stage
  * comes first; when work would take more memory than there is, it is refused then:
  * MIST_ERR_NO_PLAN. If one is over the limit of work, that is all. out must be zero; it is freed by mist_rank_set_fini also after a
  * failure.

@@ -12,7 +12,9 @@
  * each stage stands for all of them. That needs equal data-parallel and tensor-parallel
  * sizes and the same sequence parallelism in all stages (so that partners of
  * representatives are representatives), and takes the placement of the representatives'
- * groups and transfers on nodes for that of all.
+ * groups and transfers on nodes for that of all. Where loads alone make data-parallel ranks
+ * differ and no timeline is asked for, rank i_tp = 0 of each tensor-parallel group stands
+ * for its group in the same way.
  *
  * The error bar is two deviations, about 95 %, of what five independent causes do to
  * the busiest rank (largest undisturbed compute time) in one iteration:

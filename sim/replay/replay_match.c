@@ -160,6 +160,8 @@ static int32_t group_size(const struct linking *at, const struct end *end)
         return at->set->n_ranks;
     if (at->is_folded && end->group != MIST_GROUP_PEER)
         return 1;
+    if (at->set->has_one_of_tp && end->group == MIST_GROUP_TP)
+        return 1;
     return mist_rank_mesh_size(&mist_rank_schedule(at->set, end->i_rank)->mesh,
                                end->group);
 }

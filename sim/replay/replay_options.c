@@ -41,9 +41,9 @@ enum mist_status mist_replay_check_options(const struct mist_plan *plan,
     return MIST_OK;
 }
 
-/* NULL if the ranks of every stage are alike, else why they are not. */
-static const char *why_not_folded(const struct mist_plan *plan,
-                                  const struct mist_replay_options *options)
+/* NULL if the ranks of every tensor-parallel group are alike, else why they are not. */
+static const char *why_apart(const struct mist_plan *plan,
+                             const struct mist_replay_options *options)
 {
     const struct mist_stage_plan *first = &plan->stages[0];
 
@@ -55,9 +55,18 @@ static const char *why_not_folded(const struct mist_plan *plan,
     }
     if (options->rank_factor || options->link_factor)
         return "ranks have factors";
-    if (options->loads && first->dp > 1)
-        return "micro-batches differ between data-parallel ranks";
     return options->jitter_frac > 0 ? "there is jitter" : NULL;
+}
+
+/* The same of the ranks of every stage. */
+static const char *why_not_folded(const struct mist_plan *plan,
+                                  const struct mist_replay_options *options)
+{
+    const char *why = why_apart(plan, options);
+
+    return !why && options->loads && plan->stages[0].dp > 1
+               ? "micro-batches differ between data-parallel ranks"
+               : why;
 }
 
 enum mist_status mist_replay_find_work(const struct mist_plan *plan,
@@ -81,6 +90,8 @@ enum mist_status mist_replay_find_work(const struct mist_plan *plan,
         .limit_bytes = options->limit_bytes,
         .why_all = obstacle,
     };
+    out->has_one_of_tp = obstacle && options->folding == MIST_REPLAY_FOLD_AUTO &&
+                         !out->has_timeline && !why_apart(plan, options);
     for (int32_t i = 0; options->loads && i < plan->n_stages; i++)
         out->n_unlike += plan->stages[i].dp;
     for (int32_t r = 0; r < mist_plan_n_ranks(plan); r++)

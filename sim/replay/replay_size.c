@@ -24,11 +24,21 @@ struct total {
     double most_tasks; /* of a program */
 };
 
-static void add_stage(const struct mist_replay_stage_size *stage, bool has_all,
+int64_t mist_replay_work_n_ranks(const struct mist_plan *plan, int32_t i_stage,
+                                 const struct mist_replay_work *work)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+
+    if (work->is_check || (work->why_all && !work->has_one_of_tp))
+        return mist_stage_n_ranks(stage);
+    return work->why_all ? stage->dp : 1;
+}
+
+/* n: its ranks that are replayed. */
+static void add_stage(const struct mist_replay_stage_size *stage, double n,
                       struct total *sum)
 {
     const struct mist_schedule *schedule = stage->schedule;
-    double n = has_all ? schedule->mesh.n_ranks : 1;
     double n_programs = stage->n_programs, lane_bytes = sizeof(int32_t);
     double cost_bytes = sizeof(struct mist_cost);
 
@@ -54,11 +64,10 @@ double mist_replay_size_bytes(const struct mist_plan *plan,
                               const struct mist_replay_work *work)
 {
     struct total sum = {0};
-    bool has_all = work->is_check || work->why_all;
     double number = sizeof(double); /* of what is counted and what is timed */
 
     for (int32_t i = 0; i < plan->n_stages; i++)
-        add_stage(&stages[i], has_all, &sum);
+        add_stage(&stages[i], (double)mist_replay_work_n_ranks(plan, i, work), &sum);
     double ranks = sum.ranks * (double)(sizeof(struct mist_rank) +
                                         sizeof(struct mist_event_device) + 2 * number) +
                    sum.lanes * (double)sizeof(int32_t);
@@ -83,16 +92,18 @@ enum mist_status mist_replay_size_check(double bytes, const struct mist_plan *pl
     int64_t available_bytes =
         bytes <= SMALL_BYTES ? INT64_MAX : mist_host_memory_available_bytes();
     char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES], what[160];
+    int64_t n_ranks = 0;
 
     if (bytes <= (double)available_bytes)
         return MIST_OK;
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        n_ranks += mist_replay_work_n_ranks(plan, i, work);
     if (work->is_check)
-        snprintf(what, sizeof what, "checking the schedules of %d ranks",
-                 (int)mist_plan_n_ranks(plan));
+        snprintf(what, sizeof what, "checking the schedules of %lld ranks",
+                 (long long)n_ranks);
     else
-        snprintf(what, sizeof what, "replaying %d iterations of %d ranks",
-                 (int)work->n_iterations,
-                 (int)(work->why_all ? mist_plan_n_ranks(plan) : plan->n_stages));
+        snprintf(what, sizeof what, "replaying %d iterations of %lld ranks",
+                 (int)work->n_iterations, (long long)n_ranks);
     mist_format_bytes(needed, sizeof needed, bytes < 0x1p62 ? (int64_t)bytes : INT64_MAX);
     mist_format_bytes(there, sizeof there, available_bytes);
     bool has_all = !work->is_check && !work->has_timeline && work->why_all;

@@ -25,7 +25,12 @@ struct mist_replay_work {
     int64_t n_unlike;    /* ranks that factors make differ from others of their stage */
     int64_t limit_bytes; /* of a rank's device arena; 0: none */
     const char *why_all; /* why every rank is replayed; NULL: one of each stage is */
+    bool has_one_of_tp;  /* not every rank, but the first of each tensor-parallel group */
 };
+
+/* Ranks of a stage that are replayed. */
+int64_t mist_replay_work_n_ranks(const struct mist_plan *plan, int32_t i_stage,
+                                 const struct mist_replay_work *work);
 
 struct mist_replay_stage_size {
     const struct mist_schedule *schedule; /* of one of its programs */

@@ -348,9 +348,65 @@ static void test_shared_is_own(void **state)
                 world.n_sharing > n_plans);
 }
 
+/* Whether micro-batches alone make ranks of a stage differ, and then in groups. */
+static bool has_groups(const struct mist_plan *plan)
+{
+    const struct mist_stage_plan *first = &plan->stages[0];
+    bool are_alike = first->dp > 1 && first->tp > 1;
+
+    for (int32_t i = 1; i < plan->n_stages; i++)
+        are_alike = are_alike && plan->stages[i].dp == first->dp &&
+                    plan->stages[i].tp == first->tp &&
+                    plan->stages[i].is_sequence_parallel == first->is_sequence_parallel;
+    return are_alike;
+}
+
+/* Of unequal lengths one rank of each tensor-parallel group says what all do. */
+static void test_one_of_a_group(void **state)
+{
+    struct mist_random random;
+    struct mist_plan plan;
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+    uint64_t seed = test_seed(20264);
+
+    for (uint64_t i = 0; i < 60; i++) {
+        static struct factors factors;
+        struct mist_replay_options options = {0};
+        struct mist_replay_result one, all;
+        mist_random_init(&random, seed + i);
+        while (!draw_plan(&random, &plan) || !has_groups(&plan))
+            ;
+        for (int32_t s = 0; s < plan.n_stages; s++)
+            plan.stages[s].updates_on_host = false;
+        make_traces(&traces, &random);
+        traces.cluster.devices_per_node = MAX_RANKS; /* all groups lie alike */
+        must(mist_cost_model_new(&traces, &model, &err), &err);
+        while (!options.loads || options.rank_factor || options.link_factor ||
+               options.jitter_frac > 0) {
+            if (options.loads)
+                mist_loads_fini(&factors.loads);
+            draw_options(&random, &plan, &factors, &options);
+        }
+        options.only_stages = true;
+        must(mist_replay_run(&plan, model, &options, &one, &err), &err);
+        options.folding = MIST_REPLAY_FOLD_NEVER;
+        must(mist_replay_run(&plan, model, &options, &all, &err), &err);
+        assert_int_equal(one.n_tasks * plan.stages[0].tp, all.n_tasks);
+        one.n_tasks = all.n_tasks;
+        expect_result(&one, &all);
+        mist_replay_result_fini(&one);
+        mist_replay_result_fini(&all);
+        mist_loads_fini(&factors.loads);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&traces);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared_is_own)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared_is_own),
+                                       cmocka_unit_test(test_one_of_a_group)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
