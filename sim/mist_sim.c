@@ -289,6 +289,49 @@ static enum mist_status dry_run(struct mist_sim_run *at, struct mist_err *err)
     return status;
 }
 
+/* What is done but for predicting a plan. */
+enum use { FOR_RECORDING = 1, FOR_LIST = 2, FOR_PRESETS = 4 };
+
+/* The first option given that has no use there; NULL: none. */
+static const char *find_no_use(const struct mist_sim_run *at, enum use use)
+{
+    const struct mist_sim_options *options = &at->options;
+    const struct {
+        bool is_given;
+        const char *name;
+        unsigned uses;
+    } choices[] = {
+        {mist_sim_job_is_given(&options->job), "options of a job", 0},
+        {options->replay.n > 0, "--replay", FOR_RECORDING},
+        {options->what_if.n > 0, "--what-if", FOR_RECORDING},
+        {options->cluster, "--cluster", FOR_LIST},
+        {options->framework > 0, "--framework", FOR_LIST},
+        {options->attention > 0, "--attention", 0},
+        {options->recompute > 0, "--recompute", 0},
+        {options->lengths, "--lengths", 0},
+        {options->packing > 0, "--packing", 0},
+        {options->jitter_frac > 0, "--jitter", 0},
+        {options->n_iterations > 0, "--iterations", 0},
+        {options->n_threads > 0, "--threads", 0},
+        {options->is_unfolded, "--unfolded", 0},
+        {options->sweep.n > 0, "--sweep", 0},
+        {options->finds_sensitivity, "--sensitivity", 0},
+        {options->retunes, "--retune", 0},
+        {options->explains, "--explain", 0},
+        {options->finds_causes, "--causes", 0},
+        {options->compare, "--compare", 0},
+        {options->common.output, "--output", 0},
+        {options->chrome, "--chrome", 0},
+        {options->save_plan, "--save-plan", 0},
+        {options->export, "--export", 0},
+    };
+
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i].is_given && !(choices[i].uses & use))
+            return choices[i].name;
+    return NULL;
+}
+
 /* --presets or --list. */
 static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err)
 {
@@ -299,6 +342,10 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
         return mist_err_set(err, MIST_ERR_USAGE, "--%s and takes no %s",
                             lists_presets ? "presets lists presets" : "list lists words",
                             at->plan_path ? "PLAN" : "--list");
+    const char *no_use = find_no_use(at, lists_presets ? FOR_PRESETS : FOR_LIST);
+    if (no_use)
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s has no use for %s; leave it out",
+                            lists_presets ? "presets" : "list", no_use);
     enum mist_status status = begin(at, &emit, err);
 
     if (status == MIST_OK) {
@@ -318,44 +365,6 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
     return status;
 }
 
-/* The first of the options that a recording has no use for; NULL: none is given. */
-static const char *find_no_use(const struct mist_sim_run *at, bool is_timeline)
-{
-    const struct mist_sim_options *options = &at->options;
-    const struct {
-        bool is_given;
-        const char *name;
-    } choices[] = {
-        {at->plan_path && !is_timeline, "PLAN (a pattern of files stands in quotes)"},
-        {mist_sim_job_is_given(&options->job), "job"},
-        {options->cluster, "--cluster"},
-        {options->framework > 0, "--framework"},
-        {options->attention > 0, "--attention"},
-        {options->recompute > 0, "--recompute"},
-        {options->lengths, "--lengths"},
-        {options->packing > 0, "--packing"},
-        {options->jitter_frac > 0, "--jitter"},
-        {options->n_iterations > 0, "--iterations"},
-        {options->n_threads > 0, "--threads"},
-        {options->is_unfolded, "--unfolded"},
-        {options->sweep.n > 0, "--sweep"},
-        {options->finds_sensitivity, "--sensitivity"},
-        {options->retunes, "--retune"},
-        {options->explains, "--explain"},
-        {options->finds_causes, "--causes"},
-        {options->compare, "--compare"},
-        {options->common.output, "--output"},
-        {options->chrome, "--chrome"},
-        {options->save_plan, "--save-plan"},
-        {options->export, "--export"},
-    };
-
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if (choices[i].is_given)
-            return choices[i].name;
-    return NULL;
-}
-
 /* --replay. */
 static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *err)
 {
@@ -365,11 +374,14 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     struct mist_progress progress;
     bool is_timeline =
         options->replay.n == 1 && mist_recorded_is_timeline(options->replay.items[0]);
-    const char *no_use = find_no_use(at, is_timeline);
+    const char *no_use = at->plan_path && !is_timeline
+                             ? "PLAN (a pattern of files stands in quotes)"
+                             : find_no_use(at, FOR_RECORDING);
 
     if (no_use)
         return mist_err_set(err, MIST_ERR_USAGE,
-                            "--replay: a recording has no %s; leave it out", no_use);
+                            "--replay: a recording has no use for %s; leave it out",
+                            no_use);
     if (is_timeline && !at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--replay: %s is a timeline of a plan; name this PLAN, too",

@@ -52,7 +52,8 @@ static void warn_of_traces(struct mist_sim_run *run, const struct mist_trace_set
 {
     if (!run->has_warned) {
         mist_trace_use_warn(traces, run->plan.job.dtype, &run->messages);
-        mist_trace_use_warn_plan(traces, &run->plan, run->plan_path, &run->messages);
+        if (!run->options.cluster || mist_trace_set_is_folder(run->options.cluster))
+            mist_trace_use_warn_plan(traces, &run->plan, run->plan_path, &run->messages);
     }
     run->has_warned = true;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h> /* qsort */
 #include <string.h>
+#include <strings.h> /* strcasecmp */
 #include <sys/stat.h>
 
 enum {
@@ -65,8 +66,8 @@ static const struct mist_preset *find(const char *name)
     const struct mist_preset *preset;
 
     for (int i = 0; (preset = mist_preset_get(i)); i++)
-        if (strcmp(preset->name, name) == 0 ||
-            (preset->alias && strcmp(preset->alias, name) == 0))
+        if (strcasecmp(preset->name, name) == 0 ||
+            (preset->alias && strcasecmp(preset->alias, name) == 0))
             return preset;
     return NULL;
 }
@@ -224,6 +225,9 @@ static enum mist_status read_size(const struct reader *at, const char *key,
     if (mist_parse_bytes(value, &bytes, &why) != MIST_OK)
         return mist_err_set(at->err, MIST_ERR_INPUT, "cluster: %s=%.100s: %.150s", key,
                             value, why.message);
+    if (bytes == 0)
+        return mist_err_set(at->err, MIST_ERR_INPUT,
+                            "cluster: %s=%.60s: expected more than 0", key, value);
     if (bytes < 1 << 20)
         return mist_err_set(at->err, MIST_ERR_INPUT,
                             "cluster: %s=%.60s is %lld bytes, which can't be meant; a "

@@ -211,8 +211,8 @@ static enum mist_status take_memory(struct reader *at, struct mist_constraints *
     if (of.n_terms != 1 || term->scope == MIST_SCOPE_SUM || term->coefficient != 1 ||
         !isinf(of.lower) || !at->has_bytes || of.upper < 1)
         return mist_err_set(at->err, MIST_ERR_USAGE,
-                            "--constraint '%.120s': memory goes alone, as in 'memory <= "
-                            "60GiB' or 'memory[0] <= 16GiB'",
+                            "--constraint '%.120s': memory goes alone and has a unit, as "
+                            "in 'memory <= 60GiB' or 'memory[0] <= 16GiB'",
                             of.text);
     if (term->scope == MIST_SCOPE_ONE)
         return append(to, &of, at->err);

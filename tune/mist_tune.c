@@ -297,8 +297,13 @@ static enum mist_status run(struct tuning *at, const struct mist_positionals *gi
     if (status == MIST_OK)
         status = mist_tune_session_check(session, err);
     if (status == MIST_OK && options->common.is_dry_run &&
-        options->target != MIST_FRAMEWORK_OURS)
-        return MIST_OK; /* its plans are counted by looking at them */
+        options->target != MIST_FRAMEWORK_OURS) {
+        mist_message(&at->messages,
+                     "the job can be tuned for %s; how many plans that "
+                     "has is known once all were looked at",
+                     mist_framework_words[options->target]);
+        return MIST_OK;
+    }
     if (status == MIST_OK && options->common.is_dry_run)
         return mist_tune_report_print_space(&session->space, session->config.limit_bytes,
                                             at->kind, at->stream, err);

@@ -117,6 +117,7 @@ perl -MJSON::PP -0ne '$s = decode_json($_)->{stages}; exit(@$s != 2 || grep({ $_
 begin 'a dry run'
 run mist-tune --target megatron $tune --export no.sh -n
 expect_exit 0
+expect_stderr '^mist-tune: the job can be tuned for megatron; '
 nothing_written
 refuse 'a target that can not hold the model' 4 '^mist-tune: torchtitan can express no plan' \
     mist-tune --target torchtitan $tune -q --export no.toml

@@ -61,5 +61,9 @@ rm fits.csv difference
 refuse 'a data sheet has no measured links' 3 '^mist-sim: h100-sxm:2x8: has no link with three measured sizes$' \
     mist-sim --list --cluster h100-sxm:2x8
 refuse 'the words of a plan' 2 '^mist-sim: --list lists words and takes no PLAN$' mist-sim --list plan.json
+for option in --lengths=none --sweep=launch=2x --what-if=launch=2x --model=gpt3-demo --compare=none --output=new; do
+    refuse "a list with $option" 2 '^mist-sim: --list has no use for ' mist-sim --list "$option"
+    refuse "presets with $option" 2 '^mist-sim: --presets has no use for ' mist-sim --presets "$option"
+done
 refuse 'both lists' 2 '^mist-sim: --presets lists presets and takes no --list$' mist-sim --list --presets
 finish

@@ -27,6 +27,19 @@ cluster() {
 }
 cluster 'an unknown preset: the nearest comes first' \
     ' h100-smx: no preset has that name; presets, the nearest first: h100-sxm, .*rtx4090' h100-smx:8x8
+begin 'a name in capitals'
+run mist-tune -n $job --cluster H100-SXM:8x8,nic=8x400Gb/s
+expect_exit 0
+cp "$out" "$scratch/io/capitals"
+run mist-tune -n $job --cluster h100-sxm:8x8,nic=8x400Gb/s
+expect_same "$out" "$scratch/io/capitals"
+begin 'another preset than that of a plan is no surprise'
+run mist-tune $job --cluster h100-sxm:8x8,nic=8x400Gb/s --space 3d,zero -q -o preset.json
+expect_exit 0
+run mist-sim preset.json --cluster b200:8x8,nic=8x400Gb/s
+expect_exit 0
+expect_stderr_empty
+rm preset.json
 cluster 'a name of nothing' ' h100-smx: there is no such folder, and no preset of that name; .* h100-sxm, ' h100-smx
 cluster 'devices of no whole nodes' ' h100-sxm:63: 63 devices are no whole nodes of 8; 56 and 64 are' h100-sxm:63
 cluster 'a node that is too large' ' h100-sxm:1x63: nodes of 63 devices; a node has at most 16' h100-sxm:1x63
@@ -41,6 +54,7 @@ cluster 'no adapters' ': nic=0x..: expected 1 to 64 adapters of a node' h100-sxm
 cluster 'a latency without its unit' ': nic=..@5: .*expected a time' h100-sxm:8x8,nic=400Gb/s@5
 cluster 'a key twice' ': nic= comes twice' h100-sxm:8x8,nic=4Gb/s,nic=4Gb/s
 cluster 'an unknown key' ': unknown key nick; there are nic, link' h100-sxm:8x8,nick=4Gb/s
+cluster 'no memory' ': memory=0GiB: expected more than 0' h100-sxm:8x8,memory=0GiB
 cluster 'a memory without its unit' ": memory=80 is 80 bytes, which can't be meant; .*: 80GiB" h100-sxm:8x8,memory=80
 cluster 'a rate of the host with a latency' ': host=1GB/s@5us: expected a rate alone' h100-sxm:8x8,host=1GB/s@5us
 cluster 'nodes that nothing connects' \
