@@ -165,11 +165,13 @@ static enum mist_status add_run(struct mist_sim_run *at,
         mist_explanation_emit(emit, at->kind, explanation, cluster);
     if (at->options.compare && is_csv)
         status = add_comparison(emit, at, result, err);
-    if (!is_study || !is_csv)
+    if (at->options.finds_causes && is_csv) /* the first list is the table */
+        mist_sim_uneven_add_causes(emit, &at->causes, 0);
+    if (!is_study || !is_csv || at->options.finds_causes)
         mist_sim_report_add_result(emit, &at->plan, cluster, result, at->loads, &speed,
                                    at->kind != MIST_EMIT_TABLE ||
                                        at->options.common.is_verbose);
-    if (at->options.finds_causes)
+    if (at->options.finds_causes && !is_csv)
         mist_sim_uneven_add_causes(emit, &at->causes,
                                    at->kind == MIST_EMIT_TABLE ? MOST_CAUSES : 0);
     if (is_study && status == MIST_OK)
@@ -369,7 +371,6 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
 static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *err)
 {
     const struct mist_sim_options *options = &at->options;
-    bool is_for_machines = options->common.as_json || options->common.as_csv;
     struct mist_emit *emit = NULL;
     struct mist_progress progress;
     bool is_timeline =
@@ -393,10 +394,10 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,
                        false, stderr, "reading");
     if (status == MIST_OK)
-        status = mist_sim_recorded_add(emit, options->replay.items, options->replay.n,
-                                       is_timeline ? &at->plan : NULL,
+        status = mist_sim_recorded_add(emit, at->kind, options->replay.items,
+                                       options->replay.n, is_timeline ? &at->plan : NULL,
                                        options->what_if.items, options->what_if.n,
-                                       is_for_machines ? 0 : 8, &progress, err);
+                                       &progress, err);
     mist_progress_fini(&progress);
     if (status == MIST_OK && !options->common.is_dry_run)
         status = mist_emit_end(&emit, err);

@@ -9,6 +9,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* What is printed; CSV has one list, whose rows say what they are of. */
+struct output {
+    struct mist_emit *emit;
+    enum mist_emit_kind kind;
+    int32_t n_most; /* rows of a list; 0: all */
+};
+
+static void begin_list(const struct output *to, const char *key, const char *title)
+{
+    if (to->kind != MIST_EMIT_CSV)
+        mist_emit_list_begin(to->emit, key, title);
+}
+
+static void end_list(const struct output *to)
+{
+    if (to->kind != MIST_EMIT_CSV)
+        mist_emit_list_end(to->emit);
+}
+
+static void begin_row(const struct output *to, const char *of)
+{
+    mist_emit_object_begin(to->emit, NULL, NULL);
+    if (to->kind == MIST_EMIT_CSV)
+        mist_emit_text(to->emit, "of", NULL, of);
+}
+
+static bool is_shown(const struct output *to, int32_t i)
+{
+    return to->n_most == 0 || i < to->n_most;
+}
+
 /* A part of the job in a table: what it is, and how much it slows the job down. */
 struct line {
     const char *name; /* of a kind; NULL: a number */
@@ -25,9 +56,11 @@ static int compare_lines(const void *a_, const void *b_)
     return (a->i > b->i) - (a->i < b->i);
 }
 
-static void add_line(struct mist_emit *emit, const char *key, const struct line *line)
+static void add_line(const struct output *to, const char *key, const struct line *line)
 {
-    mist_emit_object_begin(emit, NULL, NULL);
+    struct mist_emit *emit = to->emit;
+
+    begin_row(to, key);
     if (line->name)
         mist_emit_text(emit, key, NULL, line->name);
     else
@@ -40,10 +73,10 @@ static void add_line(struct mist_emit *emit, const char *key, const struct line 
 }
 
 /* The parts of one sort, the slowest first; kinds that the job does not have left out. */
-static enum mist_status add_parts(struct mist_emit *emit, const char *list,
+static enum mist_status add_parts(const struct output *to, const char *list,
                                   const char *title, const char *key,
                                   const struct mist_recorded_part *parts, int32_t n,
-                                  const struct mist_recorded_kind *kinds, int32_t n_most,
+                                  const struct mist_recorded_kind *kinds,
                                   struct mist_err *err)
 {
     struct line *lines = malloc((size_t)n * sizeof *lines);
@@ -55,10 +88,10 @@ static enum mist_status add_parts(struct mist_emit *emit, const char *list,
         if (!kinds || kinds[i].n > 0)
             lines[used++] = (struct line){kinds ? kinds[i].name : NULL, i, &parts[i]};
     qsort(lines, (size_t)used, sizeof *lines, compare_lines);
-    mist_emit_list_begin(emit, list, title);
-    for (int32_t i = 0; i < used && (n_most == 0 || i < n_most); i++)
-        add_line(emit, key, &lines[i]);
-    mist_emit_list_end(emit);
+    begin_list(to, list, title);
+    for (int32_t i = 0; i < used && is_shown(to, i); i++)
+        add_line(to, key, &lines[i]);
+    end_list(to);
     free(lines);
     return MIST_OK;
 }
@@ -128,10 +161,11 @@ static enum mist_status add_edited(struct mist_emit *emit, struct mist_recorded_
 }
 
 /* Of a table of operations. */
-static enum mist_status add_study(struct mist_emit *emit, struct mist_recorded_job *job,
-                                  const char *const *edits, int n_edits, int n_most,
+static enum mist_status add_study(const struct output *to, struct mist_recorded_job *job,
+                                  const char *const *edits, int n_edits,
                                   struct mist_arena *arena, struct mist_err *err)
 {
+    struct mist_emit *emit = to->emit;
     struct mist_recorded_study study;
     enum mist_status status = mist_recorded_study(job, &study, arena, err);
 
@@ -139,15 +173,20 @@ static enum mist_status add_study(struct mist_emit *emit, struct mist_recorded_j
         add_times(emit, job, &study);
     if (status == MIST_OK && n_edits > 0)
         status = add_edited(emit, job, edits, n_edits, study.unchanged_s, arena, err);
+    const struct output all = {emit, to->kind, 0};
+    if (to->kind == MIST_EMIT_CSV)
+        mist_emit_list_begin(emit, "parts", NULL);
     if (status == MIST_OK)
-        status = add_parts(emit, "stages", "Stages", "stage", study.stages, job->n_stages,
-                           NULL, 0, err);
+        status = add_parts(&all, "stages", "Stages", "stage", study.stages, job->n_stages,
+                           NULL, err);
     if (status == MIST_OK)
-        status = add_parts(emit, "replicas_by_slowdown", "Replicas", "replica",
-                           study.replicas, job->n_replicas, NULL, n_most, err);
+        status = add_parts(to, "replicas_by_slowdown", "Replicas", "replica",
+                           study.replicas, job->n_replicas, NULL, err);
     if (status == MIST_OK)
-        status = add_parts(emit, "kinds", "Operations", "operation", study.kinds,
-                           job->n_kinds, job->kinds, n_most, err);
+        status = add_parts(to, "kinds", "Operations", "operation", study.kinds,
+                           job->n_kinds, job->kinds, err);
+    if (to->kind == MIST_EMIT_CSV)
+        mist_emit_list_end(emit);
     return status;
 }
 
@@ -186,13 +225,18 @@ static int compare_entries(const void *a_, const void *b_)
     return (a->i > b->i) - (a->i < b->i);
 }
 
-static void add_rank(struct mist_emit *emit, int32_t i,
+static void add_rank(const struct output *to, int32_t i,
                      const struct mist_recorded_rank *rank)
 {
-    mist_emit_object_begin(emit, NULL, NULL);
+    struct mist_emit *emit = to->emit;
+    bool is_csv = to->kind == MIST_EMIT_CSV; /* where the job's times have these names */
+
+    begin_row(to, "rank");
     mist_emit_int64(emit, "rank", NULL, i, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "recorded_s", "recorded", rank->recorded_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "replayed_s", "replayed", rank->replayed_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, is_csv ? "rank_recorded_s" : "recorded_s", "recorded",
+                     rank->recorded_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, is_csv ? "rank_replayed_s" : "replayed_s", "replayed",
+                     rank->replayed_s, MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "computing_s", "computes", rank->computing_s,
                      MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "waiting_s", "waits for ranks", rank->waiting_s,
@@ -201,14 +245,15 @@ static void add_rank(struct mist_emit *emit, int32_t i,
     mist_emit_object_end(emit);
 }
 
-static void add_kind(struct mist_emit *emit, const struct mist_recorded_kind *kind,
+static void add_kind(const struct output *to, const struct mist_recorded_kind *kind,
                      double without_s)
 {
+    struct mist_emit *emit = to->emit;
     static const char *const sorts[] = {[MIST_RECORDED_COMPUTATION] = "kernel",
                                         [MIST_RECORDED_MESSAGE] = "link",
                                         [MIST_RECORDED_CALL] = "call"};
 
-    mist_emit_object_begin(emit, NULL, NULL);
+    begin_row(to, "operation");
     mist_emit_text(emit, "operation", NULL, kind->name);
     mist_emit_text(emit, "sort", NULL, sorts[kind->sort]);
     mist_emit_int64(emit, "n", "times", kind->n, MIST_HUMAN_NUMBER);
@@ -219,9 +264,9 @@ static void add_kind(struct mist_emit *emit, const struct mist_recorded_kind *ki
 }
 
 /* The ranks that others waited for most, and the kinds that cost most. */
-static enum mist_status add_entries(struct mist_emit *emit,
+static enum mist_status add_entries(const struct output *to,
                                     const struct mist_recorded_job *job,
-                                    const struct mist_recorded_costs *costs, int n_most,
+                                    const struct mist_recorded_costs *costs,
                                     struct mist_err *err)
 {
     int32_t n = job->n_replicas > job->n_kinds ? job->n_replicas : job->n_kinds, used = 0;
@@ -233,28 +278,29 @@ static enum mist_status add_entries(struct mist_emit *emit,
         if (costs->ranks[i].n_ops > 0)
             entries[used++] = (struct entry){(double)costs->ranks[i].n_last, i};
     qsort(entries, (size_t)used, sizeof *entries, compare_entries);
-    mist_emit_list_begin(emit, "ranks_by_last", "Ranks");
-    for (int32_t i = 0; i < used && (n_most == 0 || i < n_most); i++)
-        add_rank(emit, entries[i].i, &costs->ranks[entries[i].i]);
-    mist_emit_list_end(emit);
+    begin_list(to, "ranks_by_last", "Ranks");
+    for (int32_t i = 0; i < used && is_shown(to, i); i++)
+        add_rank(to, entries[i].i, &costs->ranks[entries[i].i]);
+    end_list(to);
     used = 0;
     for (int32_t i = 0; i < job->n_kinds; i++)
         if (job->kinds[i].n > 0)
             entries[used++] = (struct entry){-costs->without_kind_s[i], i};
     qsort(entries, (size_t)used, sizeof *entries, compare_entries);
-    mist_emit_list_begin(emit, "kinds", "Operations");
-    for (int32_t i = 0; i < used && (n_most == 0 || i < n_most); i++)
-        add_kind(emit, &job->kinds[entries[i].i], costs->without_kind_s[entries[i].i]);
-    mist_emit_list_end(emit);
+    begin_list(to, "kinds", "Operations");
+    for (int32_t i = 0; i < used && is_shown(to, i); i++)
+        add_kind(to, &job->kinds[entries[i].i], costs->without_kind_s[entries[i].i]);
+    end_list(to);
     free(entries);
     return MIST_OK;
 }
 
 /* Of jobs recorded rank by rank. */
-static enum mist_status add_costs(struct mist_emit *emit, struct mist_recorded_job *job,
-                                  const char *const *edits, int n_edits, int n_most,
+static enum mist_status add_costs(const struct output *to, struct mist_recorded_job *job,
+                                  const char *const *edits, int n_edits,
                                   struct mist_arena *arena, struct mist_err *err)
 {
+    struct mist_emit *emit = to->emit;
     struct mist_recorded_costs costs;
     enum mist_status status = mist_recorded_find_costs(job, &costs, arena, err);
 
@@ -274,15 +320,23 @@ static enum mist_status add_costs(struct mist_emit *emit, struct mist_recorded_j
                      costs.without_launch_s, MIST_HUMAN_TIME_S);
     if (n_edits > 0)
         status = add_edited(emit, job, edits, n_edits, costs.replayed_s, arena, err);
-    return status == MIST_OK ? add_entries(emit, job, &costs, n_most, err) : status;
+    if (to->kind == MIST_EMIT_CSV)
+        mist_emit_list_begin(emit, "parts", NULL);
+    if (status == MIST_OK)
+        status = add_entries(to, job, &costs, err);
+    if (to->kind == MIST_EMIT_CSV)
+        mist_emit_list_end(emit);
+    return status;
 }
 
-enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const *names,
-                                       int n_names, const struct mist_plan *plan,
-                                       const char *const *edits, int n_edits, int n_most,
+enum mist_status mist_sim_recorded_add(struct mist_emit *emit, enum mist_emit_kind kind,
+                                       const char *const *names, int n_names,
+                                       const struct mist_plan *plan,
+                                       const char *const *edits, int n_edits,
                                        struct mist_progress *progress,
                                        struct mist_err *err)
 {
+    const struct output to = {emit, kind, kind == MIST_EMIT_TABLE ? 8 : 0};
     struct mist_recorded_job job;
     struct mist_arena arena;
 
@@ -291,8 +345,8 @@ enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const
         plan ? mist_sim_timeline_read(names[0], plan, &job, &arena, err)
              : mist_recorded_read(names, n_names, &job, progress, &arena, err);
     if (status == MIST_OK)
-        status = (job.is_by_rank ? add_costs : add_study)(emit, &job, edits, n_edits,
-                                                          n_most, &arena, err);
+        status = (job.is_by_rank ? add_costs : add_study)(&to, &job, edits, n_edits,
+                                                          &arena, err);
     mist_arena_fini(&arena);
     return status;
 }

@@ -12,14 +12,15 @@
 /*
  * Replays what names [n_names] mean (mist_recorded_read()) as it was and with the edits
  * [n_edits] (mist_recorded_edit()), a table of operations also even, and adds times and
- * causes to emit. n_most: as many replicas, ranks and kinds of operations, those that cost
- * most first; 0: all. plan: NULL, or that of the timeline
+ * causes to emit, which is of the kind; people see of replicas, ranks and kinds of
+ * operations those that cost most. plan: NULL, or that of the timeline
  * names[0] (mist_sim_timeline_read()). progress may be NULL. MIST_ERR_INPUT, MIST_ERR_IO, MIST_ERR_USAGE
  * (an edit), MIST_ERR_MEMORY.
  */
-enum mist_status mist_sim_recorded_add(struct mist_emit *emit, const char *const *names,
-                                       int n_names, const struct mist_plan *plan,
-                                       const char *const *edits, int n_edits, int n_most,
+enum mist_status mist_sim_recorded_add(struct mist_emit *emit, enum mist_emit_kind kind,
+                                       const char *const *names, int n_names,
+                                       const struct mist_plan *plan,
+                                       const char *const *edits, int n_edits,
                                        struct mist_progress *progress,
                                        struct mist_err *err) MIST_MUST_CHECK;
 

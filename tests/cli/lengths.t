@@ -9,6 +9,8 @@ printf '100\nmany\n' > wrong.txt
 refuse 'lengths: a word in a file' 3 \
     "^mist-sim: wrong\\.txt:2: 'many' is no length in tokens" mist-sim plan.json --lengths wrong.txt
 refuse 'lengths: no file' 5 '^mist-sim: .*nowhere\.txt' mist-sim plan.json --lengths nowhere.txt
+refuse 'lengths: a distribution alone' 2 '^mist-sim: lengths lognormal: expected a file or lognormal:median' \
+    mist-sim plan.json --lengths lognormal
 refuse 'lengths: half a distribution' 2 '^mist-sim: lengths lognormal:median=5: expected a file or lognormal' \
     mist-sim plan.json --lengths lognormal:median=5
 refuse 'lengths: an unknown rule' 2 '^mist-sim: --packing: ' mist-sim plan.json --lengths some.txt --packing tight
@@ -77,6 +79,13 @@ run mist-sim plan2.json --what-if rank.1.link=0.1x --causes --json
 expect_exit 0
 expect_json
 expect_stdout '"cause": "links of rank 1"'
+begin 'causes: as CSV, with the iteration, of an edit and of lengths'
+for uneven in '--what-if rank.1=0.5x' '--lengths some.txt --iterations 5'; do
+    run mist-sim plan2.json $uneven --causes --csv
+    expect_exit 0
+    head -n 1 "$out" | grep -q 'even_s,.*iteration_s,.*cause,alone_slowdown,without_s,saved_frac$' || fail "$(cat "$out")"
+    [ "$(wc -l < "$out")" -gt 2 ] || fail "$(cat "$out")"
+done
 refuse 'causes: of what is even' 2 '^mist-sim: everything is even' mist-sim plan2.json --causes
 refuse 'causes: in a study' 2 '^mist-sim: --sweep: ' mist-sim plan2.json --causes --sweep link.all=1x:2x
 

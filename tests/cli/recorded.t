@@ -38,6 +38,12 @@ expect_value edited_s 9.7e-05
 run mist-sim --replay ops.csv --json --what-if rank.1=0.5x
 expect_value edited_s 0.000152
 
+begin 'as CSV: stages, replicas and operations'
+run mist-sim --replay ops.csv --csv
+expect_exit 0
+for row in 'stage,0,' 'stage,1,' 'replica,' 'operation,.*,forward-compute' 'operation,.*,backward-recv'; do
+    expect_stdout "^1,1,2,8,.*,$row"
+done
 begin 'packed, for people'
 gzip -k ops.csv
 run mist-sim --replay ops.csv.gz
@@ -98,6 +104,11 @@ expect_value messages 1
 expect_value recorded_s 4e-05
 expect_value replayed_s 4e-05
 expect_value unmatched 0
+run mist-sim --replay job --csv
+expect_exit 0
+for row in 'rank,0,' 'rank,1,' 'operation,.*,matmul,kernel,2,' 'operation,.*,all_reduce,link,2,'; do
+    expect_stdout "^2,.*,$row"
+done
 run mist-sim --replay 'job/*.json*' --json --what-if launch=none
 expect_value edited_s 3.3e-05
 run mist-sim --replay job/b.json.gz,job/a.json --json --what-if kernel.matmul=2x
