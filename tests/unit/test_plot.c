@@ -615,15 +615,15 @@ static void test_not_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_format),
-        cmocka_unit_test(test_gantt),         cmocka_unit_test(test_gantt_cells),
-        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_timeline_program),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_equal_ranks),   cmocka_unit_test(test_many_ranks),
-        cmocka_unit_test(test_pixels),        cmocka_unit_test(test_recomputation),
-        cmocka_unit_test(test_merging),       cmocka_unit_test(test_memory_program),
-        cmocka_unit_test(test_memory_legend), cmocka_unit_test(test_fitted),
-        cmocka_unit_test(test_run),           cmocka_unit_test(test_not_whole),
+        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_format),
+        cmocka_unit_test(test_gantt),          cmocka_unit_test(test_gantt_cells),
+        cmocka_unit_test(test_lanes),          cmocka_unit_test(test_timeline_program),
+        cmocka_unit_test(test_busy),           cmocka_unit_test(test_equal_ranks),
+        cmocka_unit_test(test_many_ranks),     cmocka_unit_test(test_pixels),
+        cmocka_unit_test(test_recomputation),  cmocka_unit_test(test_merging),
+        cmocka_unit_test(test_memory_program), cmocka_unit_test(test_memory_legend),
+        cmocka_unit_test(test_fitted),         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_not_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
