@@ -213,12 +213,10 @@ enum mist_status mist_file_read_all(const char *path, size_t max_bytes, char **t
     enum mist_status status = mist_packed_file_open(&file, path, err);
 
     while (status == MIST_OK && got == READ_BYTES) {
-        char *grown = mist_grow(buffer, &capacity, used + READ_BYTES + 1, 1);
-        if (!grown) {
+        if (!MIST_RESERVE(buffer, capacity, used + READ_BYTES + 1)) {
             status = mist_err_memory(err, path);
             goto out;
         }
-        buffer = grown;
         status = mist_packed_file_read(&file, buffer + used, READ_BYTES, &got, err);
         used += got;
         if (status == MIST_OK && used > max_bytes)

@@ -28,14 +28,10 @@ void mist_command_fini(struct mist_command *command)
 /* The next word, with room for a NULL behind it; word NULL: only the room. */
 static void append(struct mist_command *command, char *word)
 {
-    char **grown = mist_grow(command->words, &command->capacity, command->n + 2,
-                             sizeof *command->words);
-
-    if (!grown) {
+    if (!MIST_RESERVE(command->words, command->capacity, command->n + 2)) {
         command->is_broken = true;
         return;
     }
-    command->words = grown;
     if (word)
         command->words[command->n++] = word;
     command->words[command->n] = NULL;

@@ -171,21 +171,15 @@ static void add_cell(void *data, size_t n, void *context)
                         "more than %d columns", FILE_COLUMNS_MAX);
         return;
     }
-    char *text = mist_grow(csv->text, &csv->text_capacity, csv->n_text + n + 1, 1);
-    if (text)
-        csv->text = text;
-    size_t *cells =
-        mist_grow(csv->cells, &csv->cells_capacity, csv->n_cells + 1, sizeof *cells);
-    if (cells)
-        csv->cells = cells;
-    if (!text || !cells) {
+    if (!MIST_RESERVE(csv->text, csv->text_capacity, csv->n_text + n + 1) ||
+        !MIST_RESERVE(csv->cells, csv->cells_capacity, csv->n_cells + 1)) {
         reader->status = mist_err_memory(reader->err, csv->path);
         return;
     }
     if (n > 0)
-        memcpy(text + csv->n_text, data, n);
-    text[csv->n_text + n] = '\0';
-    cells[csv->n_cells++] = csv->n_text;
+        memcpy(csv->text + csv->n_text, data, n);
+    csv->text[csv->n_text + n] = '\0';
+    csv->cells[csv->n_cells++] = csv->n_text;
     csv->n_text += n + 1;
 }
 
@@ -198,14 +192,11 @@ static void end_row(int separator, void *context)
     (void)separator;
     if (reader->status)
         return;
-    struct row *rows =
-        mist_grow(csv->rows, &csv->rows_capacity, csv->n_rows + 1, sizeof *rows);
-    if (!rows) {
+    if (!MIST_RESERVE(csv->rows, csv->rows_capacity, csv->n_rows + 1)) {
         reader->status = mist_err_memory(reader->err, csv->path);
         return;
     }
-    csv->rows = rows;
-    rows[csv->n_rows++] =
+    csv->rows[csv->n_rows++] =
         (struct row){.cells = reader->row_cells, .line = reader->row_line};
     if (csv->n_file == 0) {
         csv->n_file = n;

@@ -150,14 +150,11 @@ static size_t find_column(struct mist_emit *emit, struct table *table, const cha
             return i;
         }
     }
-    struct column *columns = mist_grow(table->columns, &table->columns_capacity,
-                                       table->n_columns + 1, sizeof *columns);
-    if (!columns) {
+    if (!MIST_RESERVE(table->columns, table->columns_capacity, table->n_columns + 1)) {
         emit->is_out_of_memory = true;
         return table->n_columns;
     }
-    table->columns = columns;
-    columns[table->n_columns] = (struct column){
+    table->columns[table->n_columns] = (struct column){
         .key = key,
         .label = node->label ? node->label : key,
         .is_number = node->kind == NODE_INT64 || node->kind == NODE_DOUBLE,

@@ -22,13 +22,32 @@ static inline int64_t mist_align_up(int64_t value, int64_t alignment)
 
 /*
  * Makes array (malloc'd or NULL, elements of element_bytes) hold at least need elements;
- * capacity doubles. Returns the array's new address, which the caller stores, or NULL
- * when out of memory (the old array stays valid):
- *
- *     p = mist_grow(a->items, &a->capacity, a->n + 1, sizeof *a->items);
+ * capacity doubles. Returns the array's new address, or NULL when out of memory (the old
+ * array and capacity stay valid).
  */
 void *mist_grow(void *array, size_t *capacity, size_t need, size_t element_bytes)
     __attribute__((warn_unused_result));
+
+/* The same, but the array as it was when out of memory. */
+static inline void *mist_grow_or_keep(void *array, size_t *capacity, size_t need,
+                                      size_t element_bytes)
+{
+    void *grown = mist_grow(array, capacity, need, element_bytes);
+
+    return grown ? grown : array;
+}
+
+/*
+ * Makes an array hold at least need elements, need > 0; false: out of memory, all is as it
+ * was. Arguments are evaluated more than once:
+ *
+ *     if (!MIST_RESERVE(a->items, a->capacity, a->n + 1))
+ *         return false;
+ *     a->items[a->n++] = item;
+ */
+#define MIST_RESERVE(array, capacity, need)                                              \
+    ((array) = mist_grow_or_keep(array, &(capacity), (size_t)(need), sizeof *(array)),   \
+     (size_t)(need) <= (capacity))
 
 /* Elements that there is room for in what mist_grow() makes of n. */
 double mist_grown(double n);

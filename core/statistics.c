@@ -12,12 +12,8 @@ static const double normal_95 = 1.96; /* half-width of a 95 % interval, deviatio
 
 bool mist_samples_add(struct mist_samples *samples, double value)
 {
-    double *values = mist_grow(samples->values, &samples->capacity, samples->n + 1,
-                               sizeof *samples->values);
-
-    if (!values)
+    if (!MIST_RESERVE(samples->values, samples->capacity, samples->n + 1))
         return false;
-    samples->values = values;
     samples->values[samples->n++] = value;
     return true;
 }

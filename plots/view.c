@@ -188,12 +188,9 @@ static enum mist_status find_ranks(const struct mist_plot_view *view,
             if (!is_visible(view, row, view->origin_s[i], &options->ranks) ||
                 (ranks->n > 0 && ranks->items[ranks->n - 1].rank == row->rank))
                 continue;
-            struct rank *items =
-                mist_grow(ranks->items, &ranks->capacity, ranks->n + 1, sizeof *items);
-            if (!items)
+            if (!MIST_RESERVE(ranks->items, ranks->capacity, ranks->n + 1))
                 return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for ranks");
-            ranks->items = items;
-            items[ranks->n++] =
+            ranks->items[ranks->n++] =
                 (struct rank){row->rank, (int)(behind_ranks(row) - row->rank)};
         }
     }
@@ -234,13 +231,10 @@ static enum mist_status add_task(struct mist_plot_view *view, int i_input,
 {
     for (size_t k = first_rank(ranks, row->rank);
          k < ranks->n && ranks->items[k].rank < behind_ranks(row); k++) {
-        struct mist_plot_span *spans = mist_grow(view->spans, &view->spans_capacity,
-                                                 view->n_spans + 1, sizeof *spans);
-        if (!spans)
+        if (!MIST_RESERVE(view->spans, view->spans_capacity, view->n_spans + 1))
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu tasks",
                                 view->n_spans + 1);
-        view->spans = spans;
-        spans[view->n_spans++] = (struct mist_plot_span){
+        view->spans[view->n_spans++] = (struct mist_plot_span){
             .i_input = i_input,
             .i_lane = (int)k * MIST_N_STREAMS + (int)stream, /* until lanes are known */
             .group = mist_plot_group_of(row->kind),

@@ -14,13 +14,10 @@ void mist_drift_fini(struct mist_drift *drift)
 
 bool mist_drift_add(struct mist_drift *drift, int32_t key, double time_us)
 {
-    struct mist_drift_run *runs =
-        mist_grow(drift->runs, &drift->capacity, drift->n_runs + 1, sizeof *runs);
-
-    if (!runs)
+    if (!MIST_RESERVE(drift->runs, drift->capacity, drift->n_runs + 1))
         return false;
-    drift->runs = runs;
-    runs[drift->n_runs++] = (struct mist_drift_run){time_us, drift->n_rounds - 1, key};
+    drift->runs[drift->n_runs++] =
+        (struct mist_drift_run){time_us, drift->n_rounds - 1, key};
     return true;
 }
 

@@ -137,12 +137,9 @@ static int32_t add_key(struct mist_grid *grid, const struct mist_grid_key *key)
     for (int32_t i = 0; i < grid->n_keys; i++)
         if (is_same_key(&grid->keys[i], key))
             return i;
-    struct mist_grid_key *keys = mist_grow(grid->keys, &grid->keys_capacity,
-                                           (size_t)grid->n_keys + 1, sizeof *keys);
-    if (!keys)
+    if (!MIST_RESERVE(grid->keys, grid->keys_capacity, grid->n_keys + 1))
         return -1;
-    grid->keys = keys;
-    keys[grid->n_keys] = *key;
+    grid->keys[grid->n_keys] = *key;
     return grid->n_keys++;
 }
 
@@ -219,12 +216,8 @@ static int32_t add_gradient_key(struct mist_grid *grid, enum mist_op op, int64_t
 
 static bool add_shard(struct mist_grid *grid, struct mist_grid_shard shard)
 {
-    struct mist_grid_shard *shards = mist_grow(
-        grid->shards, &grid->shards_capacity, (size_t)grid->n_shards + 1, sizeof *shards);
-
-    if (!shards)
+    if (!MIST_RESERVE(grid->shards, grid->shards_capacity, grid->n_shards + 1))
         return false;
-    grid->shards = shards;
     shard.adamw_key = add_gradient_key(grid, MIST_OP_ADAMW, shard.n);
     shard.host_key = -1;
     if (grid->config.n_threads == 0) /* on a CPU it is the same as the other */
@@ -235,7 +228,7 @@ static bool add_shard(struct mist_grid *grid, struct mist_grid_shard shard)
         shard.norm_key[k] = add_gradient_key(grid, MIST_OP_GRADIENT_NORM, n);
         shard.add_key[k] = add_gradient_key(grid, MIST_OP_RESIDUAL, n);
     }
-    shards[grid->n_shards++] = shard;
+    grid->shards[grid->n_shards++] = shard;
     return shard.adamw_key >= 0 && shard.zero_key >= 0 &&
            (shard.host_key >= 0 || grid->config.n_threads > 0) &&
            shard.norm_key[0] >= 0 && shard.norm_key[1] >= 0 && shard.add_key[0] >= 0 &&

@@ -48,12 +48,9 @@ static int32_t add_shape(struct mist_grid *grid, int32_t nodes, int32_t ranks_pe
             grid->shapes[i].ranks_per_node == ranks_per_node &&
             grid->shapes[i].concurrent_groups == concurrent_groups)
             return i;
-    struct mist_group_shape *shapes = mist_grow(
-        grid->shapes, &grid->shapes_capacity, (size_t)grid->n_shapes + 1, sizeof *shapes);
-    if (!shapes)
+    if (!MIST_RESERVE(grid->shapes, grid->shapes_capacity, grid->n_shapes + 1))
         return -1;
-    grid->shapes = shapes;
-    shapes[grid->n_shapes] =
+    grid->shapes[grid->n_shapes] =
         (struct mist_group_shape){nodes, ranks_per_node, concurrent_groups};
     return grid->n_shapes++;
 }
@@ -68,13 +65,9 @@ static bool add_message(struct mist_grid *grid, struct mist_grid_message message
             grid->messages[i].i_shape == message.i_shape &&
             grid->messages[i].bytes == message.bytes)
             return true;
-    struct mist_grid_message *messages =
-        mist_grow(grid->messages, &grid->messages_capacity, (size_t)grid->n_messages + 1,
-                  sizeof *messages);
-    if (!messages)
+    if (!MIST_RESERVE(grid->messages, grid->messages_capacity, grid->n_messages + 1))
         return false;
-    grid->messages = messages;
-    messages[grid->n_messages++] = message;
+    grid->messages[grid->n_messages++] = message;
     return true;
 }
 

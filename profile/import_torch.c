@@ -73,12 +73,9 @@ static enum mist_status read_operator(struct import *at, const struct mist_json 
     if (status != MIST_OK)
         return status;
     span.end_us = span.start_us + duration_us;
-    struct span *spans =
-        mist_grow(at->spans, &at->spans_capacity, at->n_spans + 1, sizeof *spans);
-    if (!spans)
+    if (!MIST_RESERVE(at->spans, at->spans_capacity, at->n_spans + 1))
         return out_of_memory(err);
-    at->spans = spans;
-    spans[at->n_spans++] = span;
+    at->spans[at->n_spans++] = span;
     return MIST_OK;
 }
 
@@ -95,25 +92,18 @@ static enum mist_status read_launch(struct import *at, const struct mist_json *e
         status = mist_torch_get_ts_us(event, &launch.start_us, err);
     if (status != MIST_OK)
         return status;
-    struct launch *launches = mist_grow(at->launches, &at->launches_capacity,
-                                        at->n_launches + 1, sizeof *launches);
-    if (!launches)
+    if (!MIST_RESERVE(at->launches, at->launches_capacity, at->n_launches + 1))
         return out_of_memory(err);
-    at->launches = launches;
-    launches[at->n_launches++] = launch;
+    at->launches[at->n_launches++] = launch;
     return MIST_OK;
 }
 
 static enum mist_status add_kernel(struct import *at, int64_t correlation, double time_us,
                                    struct mist_err *err)
 {
-    struct kernel *kernels =
-        mist_grow(at->kernels, &at->kernels_capacity, at->n_kernels + 1, sizeof *kernels);
-
-    if (!kernels)
+    if (!MIST_RESERVE(at->kernels, at->kernels_capacity, at->n_kernels + 1))
         return out_of_memory(err);
-    at->kernels = kernels;
-    kernels[at->n_kernels++] = (struct kernel){correlation, time_us};
+    at->kernels[at->n_kernels++] = (struct kernel){correlation, time_us};
     at->report->kernels_s += time_us * 1e-6;
     return MIST_OK;
 }

@@ -84,14 +84,11 @@ static void keep(void *context, const struct mist_span_work *work)
         span->end_s = work->end_s;
     if (!watch->keeps_works)
         return;
-    struct mist_span_work *works = mist_grow(watch->works, &watch->works_capacity,
-                                             watch->n_works + 1, sizeof *works);
-    if (!works) {
+    if (!MIST_RESERVE(watch->works, watch->works_capacity, watch->n_works + 1)) {
         watch->loss = MIST_SPANS_TOO_MANY;
         return;
     }
-    watch->works = works;
-    works[watch->n_works++] = *work;
+    watch->works[watch->n_works++] = *work;
 }
 
 enum mist_status mist_stopwatch_collect(struct mist_stopwatch *watch,

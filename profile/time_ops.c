@@ -85,25 +85,23 @@ static enum mist_status run_and_keep(struct mist_time_ops *at, mist_stream_fn fn
                                      int64_t n_spans, struct mist_err *err)
 {
     const struct mist_stopwatch *watch = &at->bench->watch;
-    struct noted *noted =
-        mist_grow(at->noted, &at->noted_capacity, (size_t)n_spans, sizeof *noted);
 
-    if (!noted)
+    if (!MIST_RESERVE(at->noted, at->noted_capacity, (size_t)n_spans))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for timings");
-    at->noted = noted;
     enum mist_status status =
         mist_workbench_run(at->bench, MIST_STREAM_COMPUTE, fn, at, n_spans, err);
     for (int32_t i = 0; i < at->n_noted && status == MIST_OK && !at->is_warm_up; i++) {
-        double time_s = mist_stopwatch_time_since_s(watch, noted[i].first, i);
-        if (noted[i].key >= 0 && time_s > 0)
-            status = keep(at, noted[i].key, time_s * 1e6, err);
-        if (at->rows && noted[i].key >= 0 && time_s > 0)
-            mist_op_table_add_calls(at->bench->ops, at->rows[noted[i].key], 1, time_s);
+        double time_s = mist_stopwatch_time_since_s(watch, at->noted[i].first, i);
+        if (at->noted[i].key >= 0 && time_s > 0)
+            status = keep(at, at->noted[i].key, time_s * 1e6, err);
+        if (at->rows && at->noted[i].key >= 0 && time_s > 0)
+            mist_op_table_add_calls(at->bench->ops, at->rows[at->noted[i].key], 1,
+                                    time_s);
     }
     for (size_t i = 0; i < watch->n_works && at->rows && !at->is_warm_up; i++) {
         const struct mist_span_work *work = &watch->works[i];
-        if (noted[work->id].key >= 0)
-            mist_op_table_add_kernel(at->bench->ops, at->rows[noted[work->id].key],
+        if (at->noted[work->id].key >= 0)
+            mist_op_table_add_kernel(at->bench->ops, at->rows[at->noted[work->id].key],
                                      work->name, work->end_s - work->start_s);
     }
     return status;

@@ -103,12 +103,9 @@ static enum mist_status add_rank(struct import *import, const char *host)
             header->hosts[i].n_ranks++;
             return MIST_OK;
         }
-    struct host *hosts = mist_grow(header->hosts, &header->hosts_capacity,
-                                   header->n_hosts + 1, sizeof *hosts);
-    if (!hosts)
+    if (!MIST_RESERVE(header->hosts, header->hosts_capacity, header->n_hosts + 1))
         return mist_err_set(import->err, MIST_ERR_MEMORY, "out of memory for host names");
-    header->hosts = hosts;
-    hosts[header->n_hosts++] = (struct host){host, 1};
+    header->hosts[header->n_hosts++] = (struct host){host, 1};
     return MIST_OK;
 }
 

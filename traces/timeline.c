@@ -128,15 +128,10 @@ enum mist_status mist_timeline_add(struct mist_timeline *timeline,
                                    struct mist_err *err)
 {
     struct mist_timeline_row copy = *row; /* row may lie in the array that moves */
-    struct mist_timeline_row *rows =
-        mist_grow(timeline->rows, &timeline->capacity, timeline->n_rows + 1,
-                  sizeof *timeline->rows);
-
-    if (!rows)
+    if (!MIST_RESERVE(timeline->rows, timeline->capacity, timeline->n_rows + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu timeline rows",
                             timeline->n_rows + 1);
-    timeline->rows = rows;
-    rows[timeline->n_rows++] = copy;
+    timeline->rows[timeline->n_rows++] = copy;
     return MIST_OK;
 }
 

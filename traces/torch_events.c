@@ -34,12 +34,10 @@ static enum mist_status read_on(struct mist_torch_events *events, struct mist_er
         memmove(events->text, events->text + events->at, rest);
     events->at = 0;
     events->n = rest;
-    char *grown = mist_grow(events->text, &events->capacity, rest + wanted + 1, 1);
-    if (!grown)
+    if (!MIST_RESERVE(events->text, events->capacity, rest + wanted + 1))
         return mist_err_memory(err, events->path);
-    events->text = grown;
     enum mist_status status =
-        mist_packed_file_read(&events->file, grown + rest, wanted, &got, err);
+        mist_packed_file_read(&events->file, events->text + rest, wanted, &got, err);
     events->n += got;
     events->text[events->n] = '\0';
     events->is_at_end = got < wanted;

@@ -201,14 +201,11 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
                             copy.op, mist_trace_dtype_name(copy.dtype),
                             mist_trace_phase_name(copy.phase), text);
     }
-    struct mist_kernel_row *rows =
-        mist_grow(set->kernels, &set->kernels_capacity, set->n_kernels + 1, sizeof *rows);
-    if (!rows)
+    if (!MIST_RESERVE(set->kernels, set->kernels_capacity, set->n_kernels + 1))
         return out_of_memory(err);
-    set->kernels = rows;
     if (!index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
         return out_of_memory(err);
-    rows[set->n_kernels] = copy;
+    set->kernels[set->n_kernels] = copy;
     chain_kernel(set, &group, set->n_kernels);
     index_put(&set->by_kernel, hash, set->n_kernels++);
     set->has_kernels = true;
@@ -231,14 +228,11 @@ enum mist_status mist_trace_set_add_link(struct mist_trace_set *set,
                             " bytes comes twice, expected one row per size",
                             mist_link_operation_name(copy.operation), copy.nodes,
                             copy.ranks_per_node, copy.concurrent_groups, copy.bytes);
-    struct mist_link_row *rows =
-        mist_grow(set->links, &set->links_capacity, set->n_links + 1, sizeof *rows);
-    if (!rows)
+    if (!MIST_RESERVE(set->links, set->links_capacity, set->n_links + 1))
         return out_of_memory(err);
-    set->links = rows;
     if (!index_reserve(&set->by_link))
         return out_of_memory(err);
-    rows[set->n_links] = copy;
+    set->links[set->n_links] = copy;
     index_put(&set->by_link, hash, set->n_links++);
     return MIST_OK;
 }
@@ -261,15 +255,12 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
                             "%s over %d x %d ranks comes twice with the same times alone",
                             text, copy.nodes, copy.ranks_per_node);
     }
-    struct mist_interference_row *rows =
-        mist_grow(set->interferences, &set->interferences_capacity,
-                  set->n_interferences + 1, sizeof *rows);
-    if (!rows)
+    if (!MIST_RESERVE(set->interferences, set->interferences_capacity,
+                      set->n_interferences + 1))
         return out_of_memory(err);
-    set->interferences = rows;
     if (!index_reserve(&set->by_interference))
         return out_of_memory(err);
-    rows[set->n_interferences] = copy;
+    set->interferences[set->n_interferences] = copy;
     index_put(&set->by_interference, hash, set->n_interferences++);
     return MIST_OK;
 }

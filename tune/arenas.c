@@ -116,15 +116,12 @@ enum mist_status mist_arenas_add(struct mist_arenas *arenas,
             same[k].bytes = arena_bytes > same[k].bytes ? arena_bytes : same[k].bytes;
             return MIST_OK;
         }
-    struct mist_arena_known *grown =
-        mist_grow(arenas->known, &arenas->capacity, arenas->n + 1, sizeof *grown);
-    if (!grown)
+    if (!MIST_RESERVE(arenas->known, arenas->capacity, arenas->n + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    arenas->known = grown;
     size_t i = arenas->n++;
-    for (; i > 0 && compare_kinds(&grown[i - 1].kind, kind) > 0; i--)
-        grown[i] = grown[i - 1];
-    grown[i] = known;
+    for (; i > 0 && compare_kinds(&arenas->known[i - 1].kind, kind) > 0; i--)
+        arenas->known[i] = arenas->known[i - 1];
+    arenas->known[i] = known;
     arenas->most[known.class] = fmax(arenas->most[known.class], known.ratio);
     return MIST_OK;
 }

@@ -176,13 +176,10 @@ static bool grow_best(struct search *search)
     size_t capacity = search->best_capacity;
     if (search->n_best < capacity)
         return true;
-    struct mist_inter_stage_solution *best =
-        mist_grow(search->best, &search->best_capacity, search->n_best + 1, sizeof *best);
-    if (!best)
+    if (!MIST_RESERVE(search->best, search->best_capacity, search->n_best + 1))
         return false;
-    search->best = best;
     for (size_t k = capacity; k < search->best_capacity; k++)
-        best[k].i_option = NULL;
+        search->best[k].i_option = NULL;
     return true;
 }
 
@@ -253,13 +250,12 @@ static enum mist_status add_interval(struct search *search, size_t first, size_t
 {
     if (first >= end || g_s == INFINITY)
         return MIST_OK;
-    struct interval *intervals = mist_grow(search->intervals, &search->interval_capacity,
-                                           search->n_intervals + 1, sizeof *intervals);
-    if (!intervals)
+    if (!MIST_RESERVE(search->intervals, search->interval_capacity,
+                      search->n_intervals + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for the search over max t");
-    search->intervals = intervals;
     double bound_s = search->table.weight_t * search->table.tau_s[first] + g_s;
-    intervals[search->n_intervals++] = (struct interval){first, end - 1, bound_s, g_s};
+    search->intervals[search->n_intervals++] =
+        (struct interval){first, end - 1, bound_s, g_s};
     return MIST_OK;
 }
 

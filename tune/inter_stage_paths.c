@@ -128,16 +128,14 @@ static size_t gather_edge(struct mist_stage_paths *paths, size_t edge, size_t fr
     double c_s = paths->table->cost_s[from_cell];
     if (c_s == INFINITY || group_of(paths, edge)->n_usable == 0)
         return n;
-    struct mist_stage_path_candidate *scratch =
-        mist_grow(paths->scratch, &paths->scratch_capacity, n + 1, sizeof *scratch);
-    if (!scratch) {
+    if (!MIST_RESERVE(paths->scratch, paths->scratch_capacity, n + 1)) {
         paths->out_of_memory = true;
         return n;
     }
-    paths->scratch = scratch;
     double cost_s = edge_cost(paths, edge, c_s);
     if (cost_s <= limit_s)
-        scratch[n++] = (struct mist_stage_path_candidate){cost_s, edge, from_cell, 0};
+        paths->scratch[n++] =
+            (struct mist_stage_path_candidate){cost_s, edge, from_cell, 0};
     return n;
 }
 

@@ -92,19 +92,16 @@ enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,
     for (size_t start = 0; start < n_block; start += BLOCK_POINTS) {
         size_t end = n_block - start < BLOCK_POINTS ? n_block : start + BLOCK_POINTS;
         size_t n_all = frontier->n;
-        struct mist_pareto_point *points = mist_grow(
-            frontier->points, &frontier->capacity, n_all + (end - start), sizeof *points);
-        if (!points)
+        if (!MIST_RESERVE(frontier->points, frontier->capacity, n_all + (end - start)))
             return mist_err_set(err, MIST_ERR_MEMORY,
                                 "no memory for a frontier of %zu points",
                                 n_all + (end - start));
-        frontier->points = points;
         for (size_t i = start; i < end; i++)
             if (!isnan(block[i].t_s) && !isnan(block[i].d_s) &&
                 !mist_pareto_covers(frontier, &block[i]))
-                points[n_all++] = block[i];
+                frontier->points[n_all++] = block[i];
         if (n_all > frontier->n)
-            frontier->n = mist_pareto_filter(points, n_all);
+            frontier->n = mist_pareto_filter(frontier->points, n_all);
     }
     return MIST_OK;
 }

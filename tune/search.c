@@ -271,11 +271,8 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
         return MIST_OK;
     size_t bytes = n * (size_t)from->candidates[0].n_stages * sizeof *from->stages;
     struct mist_search_choice *stages = mist_arena_alloc(&result->arena, bytes);
-    void *grown = mist_grow(result->candidates, &to->candidates_capacity,
-                            result->n_candidates + n, sizeof *result->candidates);
-    if (grown)
-        result->candidates = grown;
-    if (!stages || !grown)
+    if (!stages || !MIST_RESERVE(result->candidates, to->candidates_capacity,
+                                 result->n_candidates + n))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     memcpy(stages, from->stages, bytes);
     for (size_t i = 0; i < n; i++) {

@@ -188,12 +188,9 @@ static enum mist_status price_leasts(struct mist_search_bounds *bounds,
 {
     struct mist_search_floors *floors = bounds->config->floors;
     size_t n = floors->n;
-    void *grown = mist_grow(floors->leasts, &floors->capacity, n + bounds->n_leasts + 1,
-                            sizeof *floors->leasts);
 
-    if (!grown)
+    if (!MIST_RESERVE(floors->leasts, floors->capacity, n + bounds->n_leasts + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-    floors->leasts = grown;
     for (size_t i = 0; i < bounds->n_leasts; i++) {
         const struct mist_search_least *known =
             bsearch(&bounds->leasts[i], floors->leasts, n, sizeof *known, compare_leasts);
@@ -351,16 +348,13 @@ static enum mist_status find_mixed(const struct mist_search_bounds *bounds, int3
             *by_stages_s = floors->mixed[i].by_stages_s;
             return MIST_OK;
         }
-    struct mist_search_mixed *grown = mist_grow(floors->mixed, &floors->mixed_capacity,
-                                                floors->n_mixed + 1, sizeof *grown);
     double *all = calloc(MIST_MAX_STAGES + 1, sizeof *all);
-    if (grown)
-        floors->mixed = grown;
-    if (!grown || !all) {
+    if (!all ||
+        !MIST_RESERVE(floors->mixed, floors->mixed_capacity, floors->n_mixed + 1)) {
         free(all);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     }
-    grown[floors->n_mixed++] = (struct mist_search_mixed){g, all};
+    floors->mixed[floors->n_mixed++] = (struct mist_search_mixed){g, all};
     *by_stages_s = all;
     return bound_mixed(bounds, most, all, err);
 }

@@ -264,12 +264,9 @@ static enum mist_status list_shapes(struct listing *at, struct mist_err *err)
             for (int kind = 0; kind < 2 && n % tp == 0; kind++) {
                 if (!can_run(at, n / tp, tp, kind == 1))
                     continue;
-                struct mist_space_shape *grown =
-                    mist_grow(at->shapes, &at->capacity, at->n + 1, sizeof *grown);
-                if (!grown)
+                if (!MIST_RESERVE(at->shapes, at->capacity, at->n + 1))
                     return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-                at->shapes = grown;
-                grown[at->n++] = (struct mist_space_shape){n / tp, tp, kind == 1};
+                at->shapes[at->n++] = (struct mist_space_shape){n / tp, tp, kind == 1};
             }
     return MIST_OK;
 }
@@ -310,13 +307,9 @@ static enum mist_status add_case(const struct listing *at, int32_t n_stages,
     int32_t n_layers = space->model.n_layers, even = n_layers / n_stages;
     int32_t most = at_most(n_layers - n_stages + 1, layers.max);
     bool is_even = mist_space_is_even(space);
-    void *grown = mist_grow(space->cases, &space->capacity, (size_t)space->n_cases + 1,
-                            sizeof *space->cases);
     struct mist_space_shape *own = mist_arena_alloc(&space->arena, n * sizeof *own);
 
-    if (grown)
-        space->cases = grown;
-    if (!grown || !own)
+    if (!own || !MIST_RESERVE(space->cases, space->capacity, space->n_cases + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     memcpy(own, shapes, n * sizeof *own);
     space->cases[space->n_cases++] = (struct mist_space_case){

@@ -87,15 +87,12 @@ static enum mist_status add(struct mist_stage_price *price,
                             const struct mist_stage_shape *shape,
                             const struct mist_stage_values **out, struct mist_err *err)
 {
-    void *grown = mist_grow(price->values, &price->capacity, price->n_values + 1,
-                            sizeof *price->values);
     struct mist_stage_values *values = calloc(1, sizeof *values);
 
-    if (grown)
-        price->values = grown;
     enum mist_status status =
-        grown && values ? mist_stage_model_prepare(price->model, shape, values, err)
-                        : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        values && MIST_RESERVE(price->values, price->capacity, price->n_values + 1)
+            ? mist_stage_model_prepare(price->model, shape, values, err)
+            : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     if (status != MIST_OK) {
         free(values);
         return status;

@@ -40,11 +40,8 @@ static enum mist_status move_plans(struct mist_validate_result *to,
             k++;
         if (k < to->n_plans)
             continue;
-        struct mist_validated *plans =
-            mist_grow(to->plans, &to->plans_capacity, k + 1, sizeof *plans);
-        if (!plans)
+        if (!MIST_RESERVE(to->plans, to->plans_capacity, k + 1))
             return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-        to->plans = plans;
         to->plans[to->n_plans++] = from->plans[i];
         from->plans[i].plan = NULL;
     }

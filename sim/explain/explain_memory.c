@@ -36,11 +36,8 @@ static bool add(struct mist_explained_memory *out, enum mist_content content,
             return true;
         }
     }
-    void *grown = mist_grow(out->parts, &out->capacity, (size_t)out->n_parts + 1,
-                            sizeof *out->parts);
-    if (!grown)
+    if (!MIST_RESERVE(out->parts, out->capacity, out->n_parts + 1))
         return false;
-    out->parts = grown;
     memmove(out->parts + i + 1, out->parts + i,
             (size_t)(out->n_parts++ - i) * sizeof *out->parts);
     out->parts[i] = (struct mist_memory_part){content, tensor, bytes};

@@ -24,16 +24,13 @@ enum mist_status mist_arg_list_add(struct mist_arg_list *list,
     if (list->n == MIST_ARG_LIST_MAX)
         return mist_err_at(err, MIST_ERR_INPUT, path, item->line, 0,
                            "more than %d arguments", MIST_ARG_LIST_MAX);
-    struct mist_arg_item *grown =
-        mist_grow(list->items, &list->capacity, list->n + 1, sizeof *grown);
-    if (!grown)
+    if (!MIST_RESERVE(list->items, list->capacity, list->n + 1))
         return mist_err_memory(err, path);
-    list->items = grown;
-    grown[list->n] = *item;
-    grown[list->n].name = mist_arena_strdup(&list->texts, item->name);
-    grown[list->n].value =
+    list->items[list->n] = *item;
+    list->items[list->n].name = mist_arena_strdup(&list->texts, item->name);
+    list->items[list->n].value =
         item->value ? mist_arena_strdup(&list->texts, item->value) : NULL;
-    if (!grown[list->n].name || (item->value && !grown[list->n].value))
+    if (!list->items[list->n].name || (item->value && !list->items[list->n].value))
         return mist_err_memory(err, path);
     list->n++;
     return MIST_OK;

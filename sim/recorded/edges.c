@@ -6,13 +6,9 @@
 bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
                              int64_t waits_for)
 {
-    struct mist_recorded_edge *grown =
-        mist_grow(edges->items, &edges->capacity, edges->n + 1, sizeof *grown);
-
-    if (!grown)
+    if (!MIST_RESERVE(edges->items, edges->capacity, edges->n + 1))
         return false;
-    edges->items = grown;
-    grown[edges->n++] = (struct mist_recorded_edge){op, waits_for};
+    edges->items[edges->n++] = (struct mist_recorded_edge){op, waits_for};
     return true;
 }
 

@@ -23,13 +23,10 @@ struct files {
 
 static enum mist_status add_file(struct files *files, const char *path)
 {
-    char **items = mist_grow(files->items, &files->capacity, files->n + 1, sizeof *items);
-
-    if (!items)
+    if (!MIST_RESERVE(files->items, files->capacity, files->n + 1))
         return mist_err_memory(files->err, path);
-    files->items = items;
-    items[files->n] = mist_arena_strdup(files->arena, path);
-    return items[files->n++] ? MIST_OK : mist_err_memory(files->err, path);
+    files->items[files->n] = mist_arena_strdup(files->arena, path);
+    return files->items[files->n++] ? MIST_OK : mist_err_memory(files->err, path);
 }
 
 static bool ends(const char *text, const char *with)

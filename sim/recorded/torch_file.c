@@ -24,12 +24,10 @@ static int32_t enter_text(struct mist_torch_texts *texts, const char *text)
     for (size_t i = 0; i < texts->n; i++)
         if (strcmp(texts->items[i], text) == 0)
             return (int32_t)i;
-    char **items = mist_grow(texts->items, &texts->capacity, texts->n + 1, sizeof *items);
-    if (!items)
+    if (!MIST_RESERVE(texts->items, texts->capacity, texts->n + 1))
         return -1;
-    texts->items = items;
-    items[texts->n] = strdup(text);
-    return items[texts->n] ? (int32_t)texts->n++ : -1;
+    texts->items[texts->n] = strdup(text);
+    return texts->items[texts->n] ? (int32_t)texts->n++ : -1;
 }
 
 static const char *get_text(const struct mist_json *args, const char *key)
@@ -93,12 +91,9 @@ static enum mist_status read_call(struct reading *at, const struct mist_json *ev
         status = read_times(at, event, &call.start_us, &call.end_us);
     if (status != MIST_OK)
         return status;
-    struct mist_torch_call *grown = mist_grow(trace->calls, &trace->calls_capacity,
-                                              trace->n_calls + 1, sizeof *grown);
-    if (!grown)
+    if (!MIST_RESERVE(trace->calls, trace->calls_capacity, trace->n_calls + 1))
         return mist_err_memory(at->err, at->path);
-    trace->calls = grown;
-    grown[trace->n_calls++] = call;
+    trace->calls[trace->n_calls++] = call;
     return MIST_OK;
 }
 
@@ -119,25 +114,19 @@ static enum mist_status read_work(struct reading *at, const struct mist_json *ev
         status = read_group(at, args, &work.group);
     if (status != MIST_OK)
         return status;
-    struct mist_torch_work *grown = mist_grow(trace->works, &trace->works_capacity,
-                                              trace->n_works + 1, sizeof *grown);
-    if (!grown)
+    if (!MIST_RESERVE(trace->works, trace->works_capacity, trace->n_works + 1))
         return mist_err_memory(at->err, at->path);
-    trace->works = grown;
-    grown[trace->n_works++] = work;
+    trace->works[trace->n_works++] = work;
     return MIST_OK;
 }
 
 static enum mist_status read_sync(struct reading *at, const struct mist_json *args)
 {
     struct mist_torch_trace *trace = at->trace;
-    struct mist_torch_sync *grown = mist_grow(trace->syncs, &trace->syncs_capacity,
-                                              trace->n_syncs + 1, sizeof *grown);
 
-    if (!grown)
+    if (!MIST_RESERVE(trace->syncs, trace->syncs_capacity, trace->n_syncs + 1))
         return mist_err_memory(at->err, at->path);
-    trace->syncs = grown;
-    grown[trace->n_syncs++] = (struct mist_torch_sync){
+    trace->syncs[trace->n_syncs++] = (struct mist_torch_sync){
         .correlation = mist_torch_get_id(args, "correlation"),
         .stream = mist_torch_get_id(args, "stream"),
         .source = mist_torch_get_id(args, "wait_on_stream"),
@@ -157,12 +146,9 @@ static enum mist_status read_span(struct reading *at, const struct mist_json *ev
         status = read_times(at, event, &span.start_us, &span.end_us);
     if (status != MIST_OK)
         return status;
-    struct mist_torch_span *grown = mist_grow(trace->spans, &trace->spans_capacity,
-                                              trace->n_spans + 1, sizeof *grown);
-    if (!grown)
+    if (!MIST_RESERVE(trace->spans, trace->spans_capacity, trace->n_spans + 1))
         return mist_err_memory(at->err, at->path);
-    trace->spans = grown;
-    grown[trace->n_spans++] = span;
+    trace->spans[trace->n_spans++] = span;
     return MIST_OK;
 }
 

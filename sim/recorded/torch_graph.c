@@ -148,16 +148,13 @@ static struct thread *find_thread(struct rank *at, int64_t id)
     for (size_t i = 0; i < at->n_threads; i++)
         if (at->threads[i].id == id)
             return &at->threads[i];
-    struct thread *grown =
-        mist_grow(at->threads, &at->threads_capacity, at->n_threads + 1, sizeof *grown);
-    if (!grown) {
+    if (!MIST_RESERVE(at->threads, at->threads_capacity, at->n_threads + 1)) {
         at->is_out_of_memory = true;
         return NULL;
     }
-    at->threads = grown;
-    grown[at->n_threads] = (struct thread){
+    at->threads[at->n_threads] = (struct thread){
         .id = id, .last_op = -1, .last_end_us = -INFINITY, .wrapper_end_us = -INFINITY};
-    return &grown[at->n_threads++];
+    return &at->threads[at->n_threads++];
 }
 
 static void wait_for(struct rank *at, int64_t op, int64_t waits_for)
@@ -170,19 +167,16 @@ static void wait_for(struct rank *at, int64_t op, int64_t waits_for)
 static int64_t add_op(struct rank *at, int32_t kind, double start_us, double end_us)
 {
     struct mist_torch_graph *graph = at->graph;
-    struct mist_torch_op *grown =
-        mist_grow(graph->ops, &graph->capacity, graph->n_ops + 1, sizeof *grown);
 
-    if (!grown) {
+    if (!MIST_RESERVE(graph->ops, graph->capacity, graph->n_ops + 1)) {
         at->is_out_of_memory = true;
         return -1;
     }
-    graph->ops = grown;
-    grown[graph->n_ops] = (struct mist_torch_op){.start_us = start_us,
-                                                 .end_us = end_us,
-                                                 .rank = at->rank,
-                                                 .kind = kind,
-                                                 .meeting = -1};
+    graph->ops[graph->n_ops] = (struct mist_torch_op){.start_us = start_us,
+                                                      .end_us = end_us,
+                                                      .rank = at->rank,
+                                                      .kind = kind,
+                                                      .meeting = -1};
     return (int64_t)graph->n_ops++;
 }
 
@@ -249,15 +243,11 @@ static struct wait what_it_waits_for(const struct rank *at,
 
 static void add_wait(struct rank *at, const struct mist_torch_call *call)
 {
-    struct wait *grown =
-        mist_grow(at->waits, &at->waits_capacity, at->n_waits + 1, sizeof *grown);
-
-    if (!grown) {
+    if (!MIST_RESERVE(at->waits, at->waits_capacity, at->n_waits + 1)) {
         at->is_out_of_memory = true;
         return;
     }
-    at->waits = grown;
-    grown[at->n_waits++] = what_it_waits_for(at, call);
+    at->waits[at->n_waits++] = what_it_waits_for(at, call);
 }
 
 /* Behind the one before it on its thread. */

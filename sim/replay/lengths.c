@@ -83,15 +83,9 @@ static enum mist_status add(struct reading *at, int64_t length, int64_t count)
 {
     struct mist_lengths *out = at->out;
     int64_t before = out->n > 0 ? out->counts[out->n - 1] : 0;
-    int32_t *lengths =
-        mist_grow(out->lengths, &at->lengths_capacity, out->n + 1, sizeof *lengths);
-    if (lengths)
-        out->lengths = lengths;
-    int64_t *counts =
-        mist_grow(out->counts, &at->counts_capacity, out->n + 1, sizeof *counts);
-    if (counts)
-        out->counts = counts;
-    if (!lengths || !counts)
+
+    if (!MIST_RESERVE(out->lengths, at->lengths_capacity, out->n + 1) ||
+        !MIST_RESERVE(out->counts, at->counts_capacity, out->n + 1))
         return mist_err_memory(at->err, at->path);
     if (count > MAX_COUNT - before)
         return mist_err_at(at->err, MIST_ERR_INPUT, at->path, at->line, 0,

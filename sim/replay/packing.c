@@ -79,11 +79,8 @@ static bool fill_pool(struct packing *at)
             at->n_drawn--;
             return true;
         }
-        int32_t *pool =
-            mist_grow(at->pool, &at->pool_capacity, at->n_pool + 1, sizeof *pool);
-        if (!pool)
+        if (!MIST_RESERVE(at->pool, at->pool_capacity, at->n_pool + 1))
             return false;
-        at->pool = pool;
         at->pool[at->n_pool++] = length;
         left -= cut(at, length);
     }

@@ -65,21 +65,11 @@ static enum mist_status price_schedule(const struct pricing *at,
 static bool grow(struct pricing *at)
 {
     struct mist_rank_set *set = at->set;
-    size_t n = (size_t)set->n_costs + 1;
-    struct key *keys = mist_grow(at->keys, &at->capacity, n, sizeof *keys);
-    if (keys)
-        at->keys = keys;
-    struct mist_cost **costs =
-        mist_grow(set->costs, &at->costs_capacity, n, sizeof *costs);
-    if (costs)
-        set->costs = costs;
-    if (!at->has_growths)
-        return keys && costs;
-    struct mist_cost_growth **growths =
-        mist_grow(set->growths, &at->growths_capacity, n, sizeof *growths);
-    if (growths)
-        set->growths = growths;
-    return keys && costs && growths;
+    int32_t n = set->n_costs + 1;
+
+    return MIST_RESERVE(at->keys, at->capacity, n) &&
+           MIST_RESERVE(set->costs, at->costs_capacity, n) &&
+           (!at->has_growths || MIST_RESERVE(set->growths, at->growths_capacity, n));
 }
 
 /* Appends prices of a rank that is like none before. */

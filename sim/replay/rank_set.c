@@ -72,13 +72,10 @@ static enum mist_status find_lanes(struct mist_rank_program *program,
         program->lane[i] = k;
         if (k < program->n_lanes)
             continue;
-        struct mist_lane *lanes =
-            mist_grow(program->lanes, &capacity, (size_t)k + 1, sizeof *lanes);
-        if (!lanes)
+        if (!MIST_RESERVE(program->lanes, capacity, k + 1))
             return out_of_memory(err);
-        program->lanes = lanes;
         bool is_peer = task->group == MIST_GROUP_PEER;
-        lanes[program->n_lanes++] = (struct mist_lane){
+        program->lanes[program->n_lanes++] = (struct mist_lane){
             .group = task->group,
             .kind = is_peer ? task->kind : 0,
             .peer = is_peer ? task->peer : -1,
@@ -164,11 +161,8 @@ static enum mist_status classify(struct building *at, const struct mist_rank_mes
             rank->program = i;
             return MIST_OK;
         }
-    struct kind *kinds = mist_grow(at->kinds, &at->capacity, (size_t)out->n_programs + 1,
-                                   sizeof *at->kinds);
-    if (!kinds)
+    if (!MIST_RESERVE(at->kinds, at->capacity, out->n_programs + 1))
         return out_of_memory(at->err);
-    at->kinds = kinds;
     struct kind kind = {rank->rank, at->scratch};
     size_t size = ((size_t)n_slices(&at->scratch) + 1) * sizeof *kind.slices.items;
     kind.slices.items = malloc(size);
@@ -176,7 +170,7 @@ static enum mist_status classify(struct building *at, const struct mist_rank_mes
         return out_of_memory(at->err);
     memcpy(kind.slices.items, at->scratch.items, size - sizeof *kind.slices.items);
     rank->program = out->n_programs;
-    kinds[out->n_programs++] = kind;
+    at->kinds[out->n_programs++] = kind;
     return MIST_OK;
 }
 

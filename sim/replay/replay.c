@@ -127,11 +127,8 @@ static int32_t find_work(struct run *at, int32_t i_rank, int32_t first, size_t *
     for (int32_t i = first; i < at->n_works; i++)
         if (is_same_work(&at->works[i], &work))
             return i;
-    struct work *grown =
-        mist_grow(at->works, capacity, (size_t)at->n_works + 1, sizeof *grown);
-    if (grown)
-        at->works = grown;
-    if (!grown || make_work(at, &work) != MIST_OK)
+    if (!MIST_RESERVE(at->works, *capacity, at->n_works + 1) ||
+        make_work(at, &work) != MIST_OK)
         return -1;
     at->works[at->n_works] = work;
     return at->n_works++;

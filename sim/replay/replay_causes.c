@@ -49,14 +49,10 @@ char *mist_replay_cause_text(const struct mist_replay_part *part, char *text, si
 
 static bool add(struct study *at, struct mist_replay_part part)
 {
-    struct mist_replay_cause *causes =
-        mist_grow(at->out.causes, &at->capacity, at->out.n + 1, sizeof *causes);
-
-    if (causes) {
-        at->out.causes = causes;
-        causes[at->out.n++] = (struct mist_replay_cause){.part = part};
-    }
-    return causes;
+    if (!MIST_RESERVE(at->out.causes, at->capacity, at->out.n + 1))
+        return false;
+    at->out.causes[at->out.n++] = (struct mist_replay_cause){.part = part};
+    return true;
 }
 
 /* The ranks that are not as fast as priced. */

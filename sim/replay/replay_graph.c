@@ -170,13 +170,10 @@ static bool number_pair(struct mist_replay_graph *graph, int32_t first, int32_t 
         const int32_t *tasks = group_tasks(graph, g, &n);
         const struct mist_schedule *schedule =
             mist_rank_schedule(graph->set, graph->groups[g].i_rank);
-        struct meeting *grown =
-            mist_grow(meetings, &capacity, n_meetings + (size_t)n + 1, sizeof *meetings);
-        if (!grown) {
+        if (!MIST_RESERVE(meetings, capacity, n_meetings + (size_t)n + 1)) {
             free(meetings);
             return false;
         }
-        meetings = grown;
         for (int32_t k = 0; k < n; k++)
             meetings[n_meetings++] =
                 (struct meeting){schedule->tasks[tasks[k]].tag, g, k};

@@ -296,11 +296,8 @@ static enum mist_status explain(const struct linking *at, const struct end *ends
     for (int32_t i = 0; i < n_ends && status == MIST_OK; i++) {
         int32_t n;
         const int32_t *mine = tasks_of(at, &ends[i], &n);
-        struct end_task *grown =
-            mist_grow(tasks, &capacity, (size_t)(n_tasks + n) + 1, sizeof *tasks);
-        if (!grown)
+        if (!MIST_RESERVE(tasks, capacity, n_tasks + n + 1))
             status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
-        tasks = grown ? grown : tasks;
         for (int32_t k = 0; k < n && status == MIST_OK; k++)
             tasks[n_tasks++] = (struct end_task){
                 .i_rank = ends[i].i_rank,

@@ -318,12 +318,8 @@ static const int32_t nobody[MIST_N_STREAMS] = NOBODY;
 
 static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
 {
-    void *grown = mist_grow(arena->segments, &arena->capacity,
-                            (size_t)arena->n_segments + 1, sizeof *arena->segments);
-
-    if (!grown)
+    if (!MIST_RESERVE(arena->segments, arena->capacity, arena->n_segments + 1))
         return false;
-    arena->segments = grown;
     memmove(arena->segments + at + 1, arena->segments + at,
             (size_t)(arena->n_segments - at) * sizeof *arena->segments);
     arena->segments[at] = segment;
@@ -355,11 +351,8 @@ static bool add_waits(struct planner *at, int32_t task,
     for (int i = 0; i < MIST_N_STREAMS; i++) {
         if (last[i] < 0 || i == (int)own)
             continue;
-        void *grown = mist_grow(at->deps, &at->deps_capacity, (size_t)at->n_deps + 1,
-                                sizeof *at->deps);
-        if (!grown)
+        if (!MIST_RESERVE(at->deps, at->deps_capacity, at->n_deps + 1))
             return false;
-        at->deps = grown;
         at->deps[at->n_deps++] = (struct mist_dep){task, last[i]};
     }
     return true;

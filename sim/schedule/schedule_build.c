@@ -167,13 +167,10 @@ static enum mist_status number_costs(struct mist_schedule_builder *at)
         task->cost = cost;
         if (cost < out->n_costs)
             continue;
-        int32_t *grown =
-            mist_grow(first_of, &capacity, (size_t)out->n_costs + 1, sizeof *first_of);
-        if (!grown) {
+        if (!MIST_RESERVE(first_of, capacity, out->n_costs + 1)) {
             free(first_of);
             return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
         }
-        first_of = grown;
         first_of[out->n_costs++] = i;
     }
     free(first_of);

@@ -15,21 +15,12 @@ int32_t mist_schedule_add_buffer(struct mist_schedule_builder *at,
                                  bool is_persistent)
 {
     struct mist_schedule *out = at->out;
-    void *grown = mist_grow(out->buffers, &at->buffers_capacity,
-                            (size_t)out->n_buffers + 1, sizeof *out->buffers);
 
-    if (!grown) {
+    if (!MIST_RESERVE(out->buffers, at->buffers_capacity, out->n_buffers + 1) ||
+        !MIST_RESERVE(at->writers, at->writers_capacity, out->n_buffers + 1)) {
         at->is_out_of_memory = true;
         return -1;
     }
-    out->buffers = grown;
-    grown = mist_grow(at->writers, &at->writers_capacity, (size_t)out->n_buffers + 1,
-                      sizeof *at->writers);
-    if (!grown) {
-        at->is_out_of_memory = true;
-        return -1;
-    }
-    at->writers = grown;
     memset(at->writers[out->n_buffers], -1, sizeof *at->writers);
     out->buffers[out->n_buffers] = (struct mist_buffer){
         .arena = arena,
@@ -50,14 +41,11 @@ int32_t mist_schedule_add_task(struct mist_schedule_builder *at, enum mist_task_
                                int32_t micro_batch)
 {
     struct mist_schedule *out = at->out;
-    void *grown = mist_grow(out->tasks, &at->tasks_capacity, (size_t)out->n_tasks + 1,
-                            sizeof *out->tasks);
 
-    if (!grown) {
+    if (!MIST_RESERVE(out->tasks, at->tasks_capacity, out->n_tasks + 1)) {
         at->is_out_of_memory = true;
         return -1;
     }
-    out->tasks = grown;
     out->tasks[out->n_tasks] = (struct mist_task){
         .kind = kind,
         .stream = stream,
@@ -114,13 +102,10 @@ void mist_schedule_depend(struct mist_schedule_builder *at, int32_t task, int32_
     if (on <= *waited)
         return;
     *waited = on;
-    void *grown =
-        mist_grow(at->deps, &at->deps_capacity, (size_t)at->n_deps + 1, sizeof *at->deps);
-    if (!grown) {
+    if (!MIST_RESERVE(at->deps, at->deps_capacity, at->n_deps + 1)) {
         at->is_out_of_memory = true;
         return;
     }
-    at->deps = grown;
     at->deps[at->n_deps++] = (struct mist_dep){task, on};
 }
 

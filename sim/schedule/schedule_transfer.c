@@ -154,14 +154,10 @@ struct mist_group_shape mist_schedule_group_shape(const struct mist_plan *plan,
 static void add_listed(struct mist_schedule_builder *at,
                        const struct mist_schedule_transfer *transfer)
 {
-    void *grown = mist_grow(at->transfers, &at->transfers_capacity,
-                            (size_t)at->n_transfers + 1, sizeof *at->transfers);
-
-    if (!grown) {
+    if (!MIST_RESERVE(at->transfers, at->transfers_capacity, at->n_transfers + 1)) {
         at->is_out_of_memory = true;
         return;
     }
-    at->transfers = grown;
     at->transfers[at->n_transfers++] = *transfer;
 }
 

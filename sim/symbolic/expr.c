@@ -123,11 +123,8 @@ static bool reserve_node(struct mist_expr_pool *pool)
         return false;
     if (2 * need > pool->n_slots && !grow_slots(pool))
         return false;
-    struct mist_expr_node *nodes =
-        mist_grow(pool->nodes, &pool->capacity, need, sizeof *nodes);
-    if (!nodes)
+    if (!MIST_RESERVE(pool->nodes, pool->capacity, need))
         return false;
-    pool->nodes = nodes;
     return true;
 }
 
@@ -199,23 +196,14 @@ mist_expr mist_expr_symbol(struct mist_expr_pool *pool, const char *name)
 
     if (expr >= 0)
         return expr;
-    const char **symbols =
-        mist_grow(pool->symbols, &pool->symbols_capacity, n + 1, sizeof *symbols);
-    if (!symbols)
+    if (!MIST_RESERVE(pool->symbols, pool->symbols_capacity, n + 1) ||
+        !MIST_RESERVE(pool->symbol_exprs, pool->symbol_exprs_capacity, n + 1) ||
+        !(pool->symbols[n] = mist_arena_strdup(&pool->arena, name)))
         return fail(pool, MIST_ERR_MEMORY);
-    pool->symbols = symbols;
-    mist_expr *exprs =
-        mist_grow(pool->symbol_exprs, &pool->symbol_exprs_capacity, n + 1, sizeof *exprs);
-    if (!exprs)
-        return fail(pool, MIST_ERR_MEMORY);
-    pool->symbol_exprs = exprs;
-    symbols[n] = mist_arena_strdup(&pool->arena, name);
-    if (!symbols[n])
-        return fail(pool, MIST_ERR_MEMORY);
-    exprs[n] = intern_op(pool, MIST_EXPR_SYMBOL, (int32_t)n, -1, -1, -1);
-    if (exprs[n] >= 0)
+    pool->symbol_exprs[n] = intern_op(pool, MIST_EXPR_SYMBOL, (int32_t)n, -1, -1, -1);
+    if (pool->symbol_exprs[n] >= 0)
         pool->n_symbols++;
-    return exprs[n];
+    return pool->symbol_exprs[n];
 }
 
 /* -------------------------------------------------------------------- operations */

@@ -66,15 +66,13 @@ enum mist_status mist_cuda_recorder_start(struct mist_cuda_recorder *recorder,
 
 void mist_cuda_recorder_begin(struct mist_cuda_recorder *recorder, int64_t id)
 {
-    struct mist_span_work *works =
-        mist_grow(recorder->works, &recorder->capacity, recorder->n + 1, sizeof *works);
+    bool has_room = MIST_RESERVE(recorder->works, recorder->capacity, recorder->n + 1);
 
-    recorder->has_failed |= !works || !recorder->is_started;
-    if (!works)
+    recorder->has_failed |= !has_room || !recorder->is_started;
+    if (!has_room)
         return;
     mist_emulated_recorded.n_begins++;
-    recorder->works = works;
-    works[recorder->n++] = (struct mist_span_work){
+    recorder->works[recorder->n++] = (struct mist_span_work){
         .id = id, .name = "emulated kernel", .start_s = mist_clock_now_s()};
 }
 

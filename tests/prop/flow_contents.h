@@ -140,9 +140,7 @@ static inline void flow_touch(struct flow *at, int32_t buffer, int64_t from, int
     cell->n_accesses = n;
     if (!is_kept)
         return;
-    cell->accesses = mist_grow(cell->accesses, &cell->accesses_capacity, n + 1,
-                               sizeof *cell->accesses);
-    assert_non_null(cell->accesses);
+    assert_true(MIST_RESERVE(cell->accesses, cell->accesses_capacity, n + 1));
     cell->accesses[cell->n_accesses++] = (struct access){at->task, writes, from, to};
 }
 
@@ -184,9 +182,7 @@ static inline void flow_put(struct flow *at, int32_t buffer, int64_t from, int64
     assert_true(n_old + 3 < MAX_PIECES);
     if (n_old > 0)
         memcpy(old, cell->segments, n_old * sizeof *old);
-    cell->segments = mist_grow(cell->segments, &cell->segments_capacity, n_old + 3,
-                               sizeof *cell->segments);
-    assert_non_null(cell->segments);
+    assert_true(MIST_RESERVE(cell->segments, cell->segments_capacity, n_old + 3));
     for (size_t i = 0; i <= n_old; i++) {
         struct segment pieces[3];
         int n_pieces = 0;

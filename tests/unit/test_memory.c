@@ -28,13 +28,17 @@ static void test_growing(void **state)
     size_t capacity = 0;
 
     for (size_t i = 0; i < 1000; i++) {
-        array = mist_grow(array, &capacity, i + 1, sizeof *array);
+        assert_true(MIST_RESERVE(array, capacity, i + 1));
         assert_true(capacity > i);
         array[i] = (int)i;
     }
     for (size_t i = 0; i < 1000; i++)
         assert_int_equal(array[i], i);
+    const size_t had = capacity;
     assert_null(mist_grow(array, &capacity, SIZE_MAX / 2, sizeof *array));
+    bool is_larger = MIST_RESERVE(array, capacity, SIZE_MAX / 2);
+    assert_false(is_larger);
+    assert_int_equal(capacity, had);
     assert_int_equal(array[999], 999);
     free(array);
 }

@@ -559,11 +559,8 @@ static void price_knobs(const struct bench *at, const struct mist_search_kind *k
         .host_bytes = column[12],
     };
     must(mist_stage_price_block(at->price, kind, &block, &err), &err);
-    out->time_s =
-        mist_grow(out->time_s, &out->time_capacity, out->n + n, sizeof *out->time_s);
-    out->peak_bytes =
-        mist_grow(out->peak_bytes, &out->peak_capacity, out->n + n, sizeof *out->time_s);
-    assert_true(out->time_s && out->peak_bytes);
+    assert_true(MIST_RESERVE(out->time_s, out->time_capacity, out->n + n) &&
+                MIST_RESERVE(out->peak_bytes, out->peak_capacity, out->n + n));
     for (size_t i = 0; i < n; i++, out->n++) {
         out->time_s[out->n] = (kind->n_micro_batches - 1) * block.t_s[i] + block.t_s[i] +
                               fmax(block.d_s[i], 0);
