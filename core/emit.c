@@ -145,6 +145,45 @@ void mist_emit_double(struct mist_emit *emit, const char *key, const char *label
     node->format = format;
 }
 
+/* How people see a number behind key: by the unit that it ends in. */
+static enum mist_human_format format_of(const char *key)
+{
+    static const struct {
+        const char *unit;
+        enum mist_human_format format;
+    } units[] = {
+        {"_bytes_per_s", MIST_HUMAN_BYTES_PER_S},
+        {"_flop_per_s", MIST_HUMAN_FLOP_PER_S},
+        {"_per_s", MIST_HUMAN_NUMBER},
+        {"_bytes", MIST_HUMAN_BYTES},
+        {"_frac", MIST_HUMAN_FRAC},
+        {"_us", MIST_HUMAN_TIME_US},
+        {"_s", MIST_HUMAN_TIME_S},
+    };
+    size_t n = key ? strlen(key) : 0;
+
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        const char *unit = units[i].unit;
+        size_t n_unit = strlen(unit);
+        if ((n >= n_unit && strcmp(key + n - n_unit, unit) == 0) ||
+            (n > 0 && strcmp(key, unit + 1) == 0))
+            return units[i].format;
+    }
+    return MIST_HUMAN_NUMBER;
+}
+
+void mist_emit_integer(struct mist_emit *emit, const char *key, const char *label,
+                       int64_t value)
+{
+    mist_emit_int64(emit, key, label, value, format_of(key));
+}
+
+void mist_emit_number(struct mist_emit *emit, const char *key, const char *label,
+                      double value)
+{
+    mist_emit_double(emit, key, label, value, format_of(key));
+}
+
 void mist_emit_bool(struct mist_emit *emit, const char *key, const char *label,
                     bool value)
 {

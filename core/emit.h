@@ -3,11 +3,11 @@
  * CSV or as one JSON document, so that they can't disagree.
  *
  *     mist_emit_begin(&emit, MIST_EMIT_TABLE, stdout, err);
- *     mist_emit_double(emit, "iteration_time_s", "iteration", time_s, MIST_HUMAN_TIME_S);
+ *     mist_emit_number(emit, "iteration_time_s", "iteration", time_s);
  *     mist_emit_list_begin(emit, "stages", "Stages");
  *     for (...) {
  *         mist_emit_object_begin(emit, NULL, NULL);
- *         mist_emit_int64(emit, "layers", "layers", n, MIST_HUMAN_NUMBER);
+ *         mist_emit_integer(emit, "layers", "layers", n);
  *         mist_emit_object_end(emit);
  *     }
  *     mist_emit_list_end(emit);
@@ -72,15 +72,22 @@ void mist_emit_object_end(struct mist_emit *emit);
 void mist_emit_list_begin(struct mist_emit *emit, const char *key, const char *title);
 void mist_emit_list_end(struct mist_emit *emit);
 
-/* Values. label NULL: the key. */
-void mist_emit_int64(struct mist_emit *emit, const char *key, const char *label,
-                     int64_t value, enum mist_human_format format);
-void mist_emit_double(struct mist_emit *emit, const char *key, const char *label,
-                      double value, enum mist_human_format format);
+/* Values. label NULL: the key. People see a number in the unit that its key ends in: _s,
+ * _us, _bytes, _bytes_per_s, _flop_per_s or _frac, else as it is. */
+void mist_emit_integer(struct mist_emit *emit, const char *key, const char *label,
+                       int64_t value);
+void mist_emit_number(struct mist_emit *emit, const char *key, const char *label,
+                      double value);
 void mist_emit_bool(struct mist_emit *emit, const char *key, const char *label,
                     bool value);
 void mist_emit_text(struct mist_emit *emit, const char *key, const char *label,
                     const char *text); /* NULL: null, empty, "-" */
+
+/* Numbers that people see in a format which the key does not say. */
+void mist_emit_int64(struct mist_emit *emit, const char *key, const char *label,
+                     int64_t value, enum mist_human_format format);
+void mist_emit_double(struct mist_emit *emit, const char *key, const char *label,
+                      double value, enum mist_human_format format);
 
 /*
  * Prints the document, flushes the stream, frees *emit and sets it to NULL. MIST_ERR_IO

@@ -300,24 +300,18 @@ static void emit_job(struct mist_emit *emit, const struct setup *setup)
     mist_emit_text(emit, "backend", NULL, setup->machine.backend->name);
     mist_emit_text(emit, "dtype", "number format", mist_dtype_name(config->dtype));
     mist_emit_text(emit, "model", NULL, config->model.name);
-    mist_emit_int64(emit, "seq_len", "tokens per sample", config->seq_len,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "seq_len", "tokens per sample", config->seq_len);
     mist_emit_text(emit, "micro_batches", "micro-batches",
                    micro_batches_text(config, sizes, sizeof sizes));
-    mist_emit_int64(emit, "nodes", NULL, config->n_nodes, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "ranks", NULL, config->n_ranks, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "tensor_parallel", "tensor parallelism up to",
-                    setup->grid.variants[setup->grid.n_variants - 1].tp,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "nodes", NULL, config->n_nodes);
+    mist_emit_integer(emit, "ranks", NULL, config->n_ranks);
+    mist_emit_integer(emit, "tensor_parallel", "tensor parallelism up to",
+                      setup->grid.variants[setup->grid.n_variants - 1].tp);
     if (config->n_threads > 0)
-        mist_emit_int64(emit, "threads", "threads per rank", config->n_threads,
-                        MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "operator_shapes", "operator shapes", setup->grid.n_keys,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "messages", "messages and copies", setup->grid.n_messages,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "mixtures", "mixtures of channels", setup->plan.n_mixtures,
-                    MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "threads", "threads per rank", config->n_threads);
+    mist_emit_integer(emit, "operator_shapes", "operator shapes", setup->grid.n_keys);
+    mist_emit_integer(emit, "messages", "messages and copies", setup->grid.n_messages);
+    mist_emit_integer(emit, "mixtures", "mixtures of channels", setup->plan.n_mixtures);
 }
 
 static enum mist_status begin_document(const struct setup *setup, struct mist_emit **emit,
@@ -337,19 +331,13 @@ static enum mist_status print_plan(const struct setup *setup, struct mist_err *e
     if (status != MIST_OK)
         return status;
     emit_job(emit, setup);
-    mist_emit_int64(emit, "blocks", "blocks in the stage", plan->n_copies,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "memory_bytes", "memory per rank", plan->memory_bytes,
-                    MIST_HUMAN_BYTES);
-    mist_emit_double(emit, "operators_s", "for operators, up to", plan->ops_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "links_s", "for messages", plan->links_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "interference_s", "for mixtures", plan->interference_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "checks_s", "for plans to check by", plan->checks_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "expected_s", "in all, about", plan->expected_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_integer(emit, "blocks", "blocks in the stage", plan->n_copies);
+    mist_emit_integer(emit, "memory_bytes", "memory per rank", plan->memory_bytes);
+    mist_emit_number(emit, "operators_s", "for operators, up to", plan->ops_s);
+    mist_emit_number(emit, "links_s", "for messages", plan->links_s);
+    mist_emit_number(emit, "interference_s", "for mixtures", plan->interference_s);
+    mist_emit_number(emit, "checks_s", "for plans to check by", plan->checks_s);
+    mist_emit_number(emit, "expected_s", "in all, about", plan->expected_s);
     return mist_emit_end(&emit, err);
 }
 

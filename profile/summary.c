@@ -41,15 +41,15 @@ static enum mist_status emit_slowdowns(struct mist_emit *emit,
     mist_emit_text(emit, "streams", "streams of a rank",
                    take_turns ? "take turns: their times add up" : "run at once");
     if (!take_turns) {
-        mist_emit_double(emit, "compute_slowdown", "compute beside gpu_gpu",
-                         fitted.slowdown[both][MIST_STREAM_COMPUTE], MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "gpu_gpu_slowdown", "gpu_gpu beside compute",
-                         fitted.slowdown[both][MIST_STREAM_GPU_GPU], MIST_HUMAN_NUMBER);
+        mist_emit_number(emit, "compute_slowdown", "compute beside gpu_gpu",
+                         fitted.slowdown[both][MIST_STREAM_COMPUTE]);
+        mist_emit_number(emit, "gpu_gpu_slowdown", "gpu_gpu beside compute",
+                         fitted.slowdown[both][MIST_STREAM_GPU_GPU]);
     }
-    mist_emit_double(emit, "mixtures_residual_frac", "mixtures: residual, mean",
-                     report.mean_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "mixtures_worst_residual_frac", "mixtures: residual, worst",
-                     report.worst_frac, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "mixtures_residual_frac", "mixtures: residual, mean",
+                     report.mean_frac);
+    mist_emit_number(emit, "mixtures_worst_residual_frac", "mixtures: residual, worst",
+                     report.worst_frac);
     return MIST_OK;
 }
 
@@ -64,16 +64,13 @@ static void emit_checks(struct mist_emit *emit, const struct mist_trace_set *tra
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "mechanism", "mechanism",
                        mist_mechanism_name(row->mechanism));
-        mist_emit_double(emit, "predicted_us", "predicted", row->predicted_us,
-                         MIST_HUMAN_TIME_US);
-        mist_emit_double(emit, "bar_us", "+-", row->bar_us, MIST_HUMAN_TIME_US);
-        mist_emit_double(emit, "measured_us", "measured", row->measured_us,
-                         MIST_HUMAN_TIME_US);
-        mist_emit_double(emit, "error_frac", "predicted / measured - 1",
-                         row->predicted_us / row->measured_us - 1, MIST_HUMAN_FRAC);
-        mist_emit_double(emit, "doubt_frac", "adds to bars, +-",
-                         2 * mist_mechanism_doubt_frac(traces, 1u << row->mechanism),
-                         MIST_HUMAN_FRAC);
+        mist_emit_number(emit, "predicted_us", "predicted", row->predicted_us);
+        mist_emit_number(emit, "bar_us", "+-", row->bar_us);
+        mist_emit_number(emit, "measured_us", "measured", row->measured_us);
+        mist_emit_number(emit, "error_frac", "predicted / measured - 1",
+                         row->predicted_us / row->measured_us - 1);
+        mist_emit_number(emit, "doubt_frac", "adds to bars, +-",
+                         2 * mist_mechanism_doubt_frac(traces, 1u << row->mechanism));
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -96,44 +93,36 @@ enum mist_status mist_profile_emit_summary(struct mist_emit *emit,
     struct mist_op_peak peak = mist_profile_peak(&traces->cluster);
     enum mist_status status;
 
-    mist_emit_double(emit, "peak_flop_per_s", "best operator", peak.flop_per_s,
-                     MIST_HUMAN_FLOP_PER_S);
-    mist_emit_double(emit, "memory_bytes_per_s", "memory, read and write",
-                     peak.bytes_per_s, MIST_HUMAN_BYTES_PER_S);
-    mist_emit_double(emit, "launch_us", "launching a task", report->host.launch_us,
-                     MIST_HUMAN_TIME_US);
-    mist_emit_double(emit, "hand_over_us", "handing over to a stream",
-                     report->host.hand_over_us, MIST_HUMAN_TIME_US);
-    mist_emit_int64(emit, "runtime_memory_bytes", "memory beside the arenas",
-                    report->host.runtime_memory_bytes, MIST_HUMAN_BYTES);
+    mist_emit_number(emit, "peak_flop_per_s", "best operator", peak.flop_per_s);
+    mist_emit_number(emit, "memory_bytes_per_s", "memory, read and write",
+                     peak.bytes_per_s);
+    mist_emit_number(emit, "launch_us", "launching a task", report->host.launch_us);
+    mist_emit_number(emit, "hand_over_us", "handing over to a stream",
+                     report->host.hand_over_us);
+    mist_emit_integer(emit, "runtime_memory_bytes", "memory beside the arenas",
+                      report->host.runtime_memory_bytes);
     status = emit_slowdowns(emit, traces, err);
-    mist_emit_int64(emit, "rounds", "rounds of operators", report->ops.n_rounds,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "mixture_rounds", "rounds of mixtures",
-                    report->n_rounds_interference, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "runs", "runs timed", report->n_runs, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "outliers", "of these left out", report->n_outliers,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "rounds", "rounds of operators", report->ops.n_rounds);
+    mist_emit_integer(emit, "mixture_rounds", "rounds of mixtures",
+                      report->n_rounds_interference);
+    mist_emit_integer(emit, "runs", "runs timed", report->n_runs);
+    mist_emit_integer(emit, "outliers", "of these left out", report->n_outliers);
     if (report->n_repeated > 0)
-        mist_emit_int64(emit, "repeated_runs", "repeated: recording lost",
-                        report->n_repeated, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "wide_rows", "operators known worse than 1 %", report->n_wide,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "widest_frac", "the worst of all to", report->widest_frac,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "probe_us", "a probe, mean", report->probe_us,
-                     MIST_HUMAN_TIME_US);
-    mist_emit_int64(emit, "probes", "times it was probed", report->n_probes,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "drift_frac", "drift of the machine", report->drift_frac,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "skew_alone_frac", "computing takes longer: alone",
-                     report->ops.skew.alone_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "skew_pass_frac", "with ranks that wait for another",
-                     report->ops.skew.pass_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "skew_step_frac", "after every few operators",
-                     report->ops.skew.step_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "time_s", "time taken", report->time_s, MIST_HUMAN_TIME_S);
+        mist_emit_integer(emit, "repeated_runs", "repeated: recording lost",
+                          report->n_repeated);
+    mist_emit_integer(emit, "wide_rows", "operators known worse than 1 %",
+                      report->n_wide);
+    mist_emit_number(emit, "widest_frac", "the worst of all to", report->widest_frac);
+    mist_emit_number(emit, "probe_us", "a probe, mean", report->probe_us);
+    mist_emit_integer(emit, "probes", "times it was probed", report->n_probes);
+    mist_emit_number(emit, "drift_frac", "drift of the machine", report->drift_frac);
+    mist_emit_number(emit, "skew_alone_frac", "computing takes longer: alone",
+                     report->ops.skew.alone_frac);
+    mist_emit_number(emit, "skew_pass_frac", "with ranks that wait for another",
+                     report->ops.skew.pass_frac);
+    mist_emit_number(emit, "skew_step_frac", "after every few operators",
+                     report->ops.skew.step_frac);
+    mist_emit_number(emit, "time_s", "time taken", report->time_s);
     emit_checks(emit, traces);
     return status;
 }

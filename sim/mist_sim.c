@@ -100,8 +100,7 @@ static enum mist_status add_comparison(struct mist_emit *emit,
     if (status == MIST_OK) {
         sides[0].iteration_s = result->iteration_s;
         if (at->kind == MIST_EMIT_CSV) /* the first list is the table */
-            mist_emit_double(emit, "measured_iteration_s", NULL, sides[1].iteration_s,
-                             MIST_HUMAN_TIME_S);
+            mist_emit_number(emit, "measured_iteration_s", NULL, sides[1].iteration_s);
         else
             mist_sim_report_add_comparison(emit, &at->plan, &sides[0], &sides[1],
                                            result->error_s);

@@ -203,13 +203,11 @@ enum mist_status mist_sim_list_add_links(struct mist_emit *emit, const char *clu
         char name[96];
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "name", "link", name_link(&fits[i], name, sizeof name));
-        mist_emit_int64(emit, "bytes", NULL, fits[i].bytes, MIST_HUMAN_BYTES);
-        mist_emit_double(emit, "measured_us", "measured", 1e6 * fits[i].measured_s,
-                         MIST_HUMAN_TIME_US);
-        mist_emit_double(emit, "fitted_us", "by the others", 1e6 * fits[i].fitted_s,
-                         MIST_HUMAN_TIME_US);
-        mist_emit_double(emit, "residual_frac", "off by",
-                         fits[i].fitted_s / fits[i].measured_s - 1, MIST_HUMAN_FRAC);
+        mist_emit_integer(emit, "bytes", NULL, fits[i].bytes);
+        mist_emit_number(emit, "measured_us", "measured", 1e6 * fits[i].measured_s);
+        mist_emit_number(emit, "fitted_us", "by the others", 1e6 * fits[i].fitted_s);
+        mist_emit_number(emit, "residual_frac", "off by",
+                         fits[i].fitted_s / fits[i].measured_s - 1);
         mist_emit_object_end(emit);
     }
     if (status == MIST_OK)

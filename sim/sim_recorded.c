@@ -65,10 +65,8 @@ static void add_line(const struct output *to, const char *key, const struct line
         mist_emit_text(emit, key, NULL, line->name);
     else
         mist_emit_int64(emit, key, NULL, line->i, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "alone_slowdown", "alone, slowdown", line->part->alone_frac,
-                     MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "without_s", "iteration without it", line->part->without_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_number(emit, "alone_slowdown", "alone, slowdown", line->part->alone_frac);
+    mist_emit_number(emit, "without_s", "iteration without it", line->part->without_s);
     mist_emit_object_end(emit);
 }
 
@@ -107,33 +105,27 @@ static void add_slowest(struct mist_emit *emit, const struct mist_recorded_job *
             used += snprintf(text + used, sizeof text - (size_t)used, "%s%d",
                              used ? ", " : "", i);
     mist_emit_text(emit, "slowest_workers", "slowest workers", text);
-    mist_emit_double(emit, "without_slowest_s", "iteration without them",
-                     study->slowest.without_s, MIST_HUMAN_TIME_S);
+    mist_emit_number(emit, "without_slowest_s", "iteration without them",
+                     study->slowest.without_s);
 }
 
 static void add_times(struct mist_emit *emit, const struct mist_recorded_job *job,
                       const struct mist_recorded_study *study)
 {
-    mist_emit_int64(emit, "steps", NULL, job->n_steps, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "replicas", NULL, job->n_replicas, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "stages_of_replica", "stages", job->n_stages,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "operations", NULL, job->n_ops, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "recorded_s", "iteration, recorded", study->recorded_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "replayed_s", "replayed unchanged", study->unchanged_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "replayed_worst_frac", "worst error of a step",
-                     study->unchanged_worst_frac, MIST_HUMAN_FRAC);
-    mist_emit_int64(emit, "contradictions", "earlier than what they wait for",
-                    job->n_contradictions, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "without_gaps_s", "without gaps", study->without_gaps_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "even_s", "if all were even", study->even_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "slowdown", "slowdown by unevenness",
-                     study->even_s > 0 ? study->without_gaps_s / study->even_s : 1,
-                     MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "steps", NULL, job->n_steps);
+    mist_emit_integer(emit, "replicas", NULL, job->n_replicas);
+    mist_emit_integer(emit, "stages_of_replica", "stages", job->n_stages);
+    mist_emit_integer(emit, "operations", NULL, job->n_ops);
+    mist_emit_number(emit, "recorded_s", "iteration, recorded", study->recorded_s);
+    mist_emit_number(emit, "replayed_s", "replayed unchanged", study->unchanged_s);
+    mist_emit_number(emit, "replayed_worst_frac", "worst error of a step",
+                     study->unchanged_worst_frac);
+    mist_emit_integer(emit, "contradictions", "earlier than what they wait for",
+                      job->n_contradictions);
+    mist_emit_number(emit, "without_gaps_s", "without gaps", study->without_gaps_s);
+    mist_emit_number(emit, "even_s", "if all were even", study->even_s);
+    mist_emit_number(emit, "slowdown", "slowdown by unevenness",
+                     study->even_s > 0 ? study->without_gaps_s / study->even_s : 1);
     add_slowest(emit, job, study);
 }
 
@@ -153,10 +145,9 @@ static enum mist_status add_edited(struct mist_emit *emit, struct mist_recorded_
         return status;
     mist_recorded_replay(job, job->gap_s, job->work_s, &times);
     double edited_s = mist_recorded_mean_s(job, &times, NULL);
-    mist_emit_double(emit, "edited_s", "iteration, as edited", edited_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "edited_change_frac", "of what was replayed, less",
-                     unchanged_s > 0 ? 1 - edited_s / unchanged_s : 0, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "edited_s", "iteration, as edited", edited_s);
+    mist_emit_number(emit, "edited_change_frac", "of what was replayed, less",
+                     unchanged_s > 0 ? 1 - edited_s / unchanged_s : 0);
     return MIST_OK;
 }
 
@@ -196,18 +187,16 @@ static enum mist_status add_study(const struct output *to, struct mist_recorded_
 static void add_doubts(struct mist_emit *emit, const struct mist_recorded_job *job,
                        const struct mist_recorded_costs *costs)
 {
-    mist_emit_int64(emit, "contradictions", "earlier than what they wait for",
-                    job->n_contradictions, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "unlaunched", "launched by no call that is there",
-                    job->n_unlaunched, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "unmatched", "messages without their other ends",
-                    job->n_unmatched, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "clock_shift_s", "clocks of ranks moved by up to",
-                     job->clock_shift_s, MIST_HUMAN_TIME_S);
-    mist_emit_int64(emit, "late", "late on a device, nothing says why", costs->n_late,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "late_s", "these gaps, together", costs->late_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_integer(emit, "contradictions", "earlier than what they wait for",
+                      job->n_contradictions);
+    mist_emit_integer(emit, "unlaunched", "launched by no call that is there",
+                      job->n_unlaunched);
+    mist_emit_integer(emit, "unmatched", "messages without their other ends",
+                      job->n_unmatched);
+    mist_emit_number(emit, "clock_shift_s", "clocks of ranks moved by up to",
+                     job->clock_shift_s);
+    mist_emit_integer(emit, "late", "late on a device, nothing says why", costs->n_late);
+    mist_emit_number(emit, "late_s", "these gaps, together", costs->late_s);
 }
 
 /* An element of a table, and what it is sorted by: most first. */
@@ -232,16 +221,14 @@ static void add_rank(const struct output *to, int32_t i,
     bool is_csv = to->kind == MIST_EMIT_CSV; /* where the job's times have these names */
 
     begin_row(to, "rank");
-    mist_emit_int64(emit, "rank", NULL, i, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, is_csv ? "rank_recorded_s" : "recorded_s", "recorded",
-                     rank->recorded_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, is_csv ? "rank_replayed_s" : "replayed_s", "replayed",
-                     rank->replayed_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "computing_s", "computes", rank->computing_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "waiting_s", "waits for ranks", rank->waiting_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_int64(emit, "last", "comes last", rank->n_last, MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "rank", NULL, i);
+    mist_emit_number(emit, is_csv ? "rank_recorded_s" : "recorded_s", "recorded",
+                     rank->recorded_s);
+    mist_emit_number(emit, is_csv ? "rank_replayed_s" : "replayed_s", "replayed",
+                     rank->replayed_s);
+    mist_emit_number(emit, "computing_s", "computes", rank->computing_s);
+    mist_emit_number(emit, "waiting_s", "waits for ranks", rank->waiting_s);
+    mist_emit_integer(emit, "last", "comes last", rank->n_last);
     mist_emit_object_end(emit);
 }
 
@@ -256,10 +243,9 @@ static void add_kind(const struct output *to, const struct mist_recorded_kind *k
     begin_row(to, "operation");
     mist_emit_text(emit, "operation", NULL, kind->name);
     mist_emit_text(emit, "sort", NULL, sorts[kind->sort]);
-    mist_emit_int64(emit, "n", "times", kind->n, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "work_s", "takes, together", kind->work_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "without_s", "replayed without it", without_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_integer(emit, "n", "times", kind->n);
+    mist_emit_number(emit, "work_s", "takes, together", kind->work_s);
+    mist_emit_number(emit, "without_s", "replayed without it", without_s);
     mist_emit_object_end(emit);
 }
 
@@ -306,18 +292,16 @@ static enum mist_status add_costs(const struct output *to, struct mist_recorded_
 
     if (status != MIST_OK)
         return status;
-    mist_emit_int64(emit, "ranks", NULL, job->n_replicas, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "operations", NULL, job->n_ops, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "messages", "messages between ranks", job->n_meetings,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "recorded_s", "recorded", costs.recorded_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "replayed_s", "replayed unchanged", costs.replayed_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "replayed_worst_frac", "worst error of a rank",
-                     costs.worst_frac, MIST_HUMAN_FRAC);
+    mist_emit_integer(emit, "ranks", NULL, job->n_replicas);
+    mist_emit_integer(emit, "operations", NULL, job->n_ops);
+    mist_emit_integer(emit, "messages", "messages between ranks", job->n_meetings);
+    mist_emit_number(emit, "recorded_s", "recorded", costs.recorded_s);
+    mist_emit_number(emit, "replayed_s", "replayed unchanged", costs.replayed_s);
+    mist_emit_number(emit, "replayed_worst_frac", "worst error of a rank",
+                     costs.worst_frac);
     add_doubts(emit, job, &costs);
-    mist_emit_double(emit, "without_launch_s", "without launches and gaps",
-                     costs.without_launch_s, MIST_HUMAN_TIME_S);
+    mist_emit_number(emit, "without_launch_s", "without launches and gaps",
+                     costs.without_launch_s);
     if (n_edits > 0)
         status = add_edited(emit, job, edits, n_edits, costs.replayed_s, arena, err);
     if (to->kind == MIST_EMIT_CSV)

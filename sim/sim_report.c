@@ -16,21 +16,17 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         const struct mist_replay_stage *stage = &result->stages[i];
         const struct mist_stage_plan *of = &plan->stages[i];
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "ranks", "ranks", mist_stage_n_ranks(of),
-                        MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "layers", "layers", of->n_layers, MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "compute_s", "compute", stage->compute_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "exposed_s", "exposed", stage->exposed_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "bubble_s", "bubble", stage->bubble_s, MIST_HUMAN_TIME_S);
-        mist_emit_int64(emit, "peak_bytes", "live peak", stage->peak_bytes,
-                        MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "arena_bytes", "arena",
-                        stage->arena_bytes[MIST_ARENA_DEVICE], MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "host_arena_bytes", "host arena",
-                        stage->arena_bytes[MIST_ARENA_HOST], MIST_HUMAN_BYTES);
+        mist_emit_integer(emit, "stage", "stage", i);
+        mist_emit_integer(emit, "ranks", "ranks", mist_stage_n_ranks(of));
+        mist_emit_integer(emit, "layers", "layers", of->n_layers);
+        mist_emit_number(emit, "compute_s", "compute", stage->compute_s);
+        mist_emit_number(emit, "exposed_s", "exposed", stage->exposed_s);
+        mist_emit_number(emit, "bubble_s", "bubble", stage->bubble_s);
+        mist_emit_integer(emit, "peak_bytes", "live peak", stage->peak_bytes);
+        mist_emit_integer(emit, "arena_bytes", "arena",
+                          stage->arena_bytes[MIST_ARENA_DEVICE]);
+        mist_emit_integer(emit, "host_arena_bytes", "host arena",
+                          stage->arena_bytes[MIST_ARENA_HOST]);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -48,15 +44,14 @@ static void emit_prices(struct mist_emit *emit, const struct mist_replay_result 
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "task", "tasks",
                        mist_task_kind_name((enum mist_task_kind)i));
-        mist_emit_double(emit, "time_s", "time", cost->time_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "measured_frac", "measured",
-                         1 - cost->extrapolated_s / cost->time_s, MIST_HUMAN_FRAC);
-        mist_emit_double(emit, "borrowed_frac", "borrowed",
-                         cost->borrowed_s / cost->time_s, MIST_HUMAN_FRAC);
-        mist_emit_double(emit, "extrapolated_frac", "extrapolated",
-                         fmax(0, other_s / cost->time_s), MIST_HUMAN_FRAC);
-        mist_emit_double(emit, "preset_frac", "preset", cost->preset_s / cost->time_s,
-                         MIST_HUMAN_FRAC);
+        mist_emit_number(emit, "time_s", "time", cost->time_s);
+        mist_emit_number(emit, "measured_frac", "measured",
+                         1 - cost->extrapolated_s / cost->time_s);
+        mist_emit_number(emit, "borrowed_frac", "borrowed",
+                         cost->borrowed_s / cost->time_s);
+        mist_emit_number(emit, "extrapolated_frac", "extrapolated",
+                         fmax(0, other_s / cost->time_s));
+        mist_emit_number(emit, "preset_frac", "preset", cost->preset_s / cost->time_s);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -119,7 +114,7 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
             continue;
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "what", "memory", rows[i].what);
-        mist_emit_int64(emit, "bytes", "bytes", rows[i].bytes, MIST_HUMAN_BYTES);
+        mist_emit_integer(emit, "bytes", "bytes", rows[i].bytes);
         mist_emit_text(emit, "source", "source", rows[i].source);
         mist_emit_object_end(emit);
     }
@@ -162,9 +157,9 @@ static void emit_needed_memory(struct mist_emit *emit, const struct mist_plan *p
 {
     int64_t bytes = mist_sim_report_needed_bytes(plan, cluster, result);
 
-    mist_emit_int64(emit, "device_bytes", "memory of a device", bytes, MIST_HUMAN_BYTES);
-    mist_emit_int64(emit, "device_memory_bytes", "it has", cluster->device_memory_bytes,
-                    MIST_HUMAN_BYTES);
+    mist_emit_integer(emit, "device_bytes", "memory of a device", bytes);
+    mist_emit_integer(emit, "device_memory_bytes", "it has",
+                      cluster->device_memory_bytes);
 }
 
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
@@ -175,15 +170,13 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
 {
     const struct mist_job *job = &plan->job;
 
-    mist_emit_double(emit, "iteration_s", "iteration", result->iteration_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "error bar, +-", result->error_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_number(emit, "iteration_s", "iteration", result->iteration_s);
+    mist_emit_number(emit, "error_s", "error bar, +-", result->error_s);
     mist_sim_uneven_add_iterations(emit, result);
     if (loads)
         mist_sim_uneven_add_loads(emit, loads);
-    mist_emit_double(emit, "extrapolated_frac", "rests on extrapolation",
-                     result->extrapolated_frac, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "extrapolated_frac", "rests on extrapolation",
+                     result->extrapolated_frac);
     mist_speed_emit(emit, speed, has_all);
     emit_needed_memory(emit, plan, cluster, result);
     if (job->framework != MIST_FRAMEWORK_OURS) {
@@ -208,8 +201,8 @@ static void emit_pair(struct mist_emit *emit, const char *what, double predicted
     mist_emit_text(emit, "what", "", what);
     mist_emit_double(emit, "predicted", "predicted", predicted, format);
     mist_emit_double(emit, "measured", "measured", measured, format);
-    mist_emit_double(emit, "error_frac", "error",
-                     measured > 0 ? predicted / measured - 1 : 0, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "error_frac", "error",
+                     measured > 0 ? predicted / measured - 1 : 0);
     mist_emit_object_end(emit);
 }
 
@@ -261,14 +254,12 @@ void mist_sim_report_add_differences(struct mist_emit *emit,
         const struct mist_compare_difference *at = &differences[i];
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "task", "tasks", mist_task_kind_name(at->kind));
-        mist_emit_int64(emit, "stage", NULL, at->stage, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "rank", NULL, at->rank, MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "predicted_s", "predicted", at->predicted_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "measured_s", "measured", at->measured_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "difference_s", "difference",
-                         at->predicted_s - at->measured_s, MIST_HUMAN_TIME_S);
+        mist_emit_integer(emit, "stage", NULL, at->stage);
+        mist_emit_integer(emit, "rank", NULL, at->rank);
+        mist_emit_number(emit, "predicted_s", "predicted", at->predicted_s);
+        mist_emit_number(emit, "measured_s", "measured", at->measured_s);
+        mist_emit_number(emit, "difference_s", "difference",
+                         at->predicted_s - at->measured_s);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);

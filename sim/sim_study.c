@@ -130,24 +130,20 @@ static void emit_point(struct mist_emit *emit, const struct point *at,
 
     mist_emit_object_begin(emit, NULL, NULL);
     mist_emit_text(emit, "change", "what if", at->change);
-    mist_emit_double(emit, "iteration_s", "iteration", is_known ? at->iteration_s : NAN,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "+-", is_known ? at->error_s : NAN,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "iteration_change_s", "difference",
-                     has_both ? at->iteration_s - baseline->iteration_s : NAN,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "iteration_change_frac", "of it",
-                     has_both ? change_frac(at->iteration_s, baseline->iteration_s) : NAN,
-                     MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "iteration_s", "iteration", is_known ? at->iteration_s : NAN);
+    mist_emit_number(emit, "error_s", "+-", is_known ? at->error_s : NAN);
+    mist_emit_number(emit, "iteration_change_s", "difference",
+                     has_both ? at->iteration_s - baseline->iteration_s : NAN);
+    mist_emit_number(emit, "iteration_change_frac", "of it",
+                     has_both ? change_frac(at->iteration_s, baseline->iteration_s)
+                              : NAN);
     mist_emit_double(emit, "tokens_per_s", "tokens/s", is_known ? at->tokens_per_s : NAN,
                      MIST_HUMAN_COUNT);
-    mist_emit_double(emit, "tokens_per_s_change_frac", "difference",
+    mist_emit_number(emit, "tokens_per_s_change_frac", "difference",
                      has_both ? change_frac(at->tokens_per_s, baseline->tokens_per_s)
-                              : NAN,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "model_flop_utilisation_frac", "MFU",
-                     is_known ? at->model_frac : NAN, MIST_HUMAN_FRAC);
+                              : NAN);
+    mist_emit_number(emit, "model_flop_utilisation_frac", "MFU",
+                     is_known ? at->model_frac : NAN);
     emit_bytes(emit, "device_bytes", "memory of a device", is_known, at->device_bytes);
     emit_bytes(emit, "device_bytes_change", "difference", has_both,
                at->device_bytes - baseline->device_bytes);
@@ -478,14 +474,13 @@ static void emit_sensitivity(struct mist_emit *emit, const struct sensitivity *a
     const struct point *baseline = &at->baseline;
     double base_s = baseline->iteration_s;
 
-    mist_emit_double(emit, "iteration_s", "iteration", base_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "error bar, +-", baseline->error_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_number(emit, "iteration_s", "iteration", base_s);
+    mist_emit_number(emit, "error_s", "error bar, +-", baseline->error_s);
     mist_emit_double(emit, "tokens_per_s", "tokens/s", baseline->tokens_per_s,
                      MIST_HUMAN_COUNT);
     if (at->retunes)
-        mist_emit_double(emit, "best_iteration_s", "iteration of the best plan",
-                         at->retuned_s, MIST_HUMAN_TIME_S);
+        mist_emit_number(emit, "best_iteration_s", "iteration of the best plan",
+                         at->retuned_s);
     mist_emit_list_begin(emit, "sensitivity", "What would help most");
     for (int i = 0; i < at->n; i++) {
         const struct pull *pull = &at->pulls[i];

@@ -20,8 +20,7 @@ void mist_sim_uneven_add_iterations(struct mist_emit *emit,
 
     if (n < 2)
         return;
-    mist_emit_int64(emit, "iterations", "mean of iterations", (int64_t)n,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "iterations", "mean of iterations", (int64_t)n);
     for (size_t i = 0; i < sizeof quantiles / sizeof *quantiles; i++)
         mist_emit_double(emit, quantiles[i].key, quantiles[i].label,
                          mist_quantile(result->iterations_s, n, quantiles[i].frac),
@@ -36,14 +35,11 @@ void mist_sim_uneven_add_loads(struct mist_emit *emit, const struct mist_loads *
 
     mist_emit_double(emit, "tokens", "tokens of an iteration", loads->packed.tokens / n,
                      MIST_HUMAN_COUNT);
-    mist_emit_double(emit, "sequences", "its sequences", n_sequences / n,
-                     MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "filled_frac", "of full samples", held_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "padded_frac", "and padding", loads->mean.tokens - held_frac,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "cut_frac", "sequences that are cut",
-                     n_sequences > 0 ? (double)loads->n_cut / n_sequences : 0,
-                     MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "sequences", "its sequences", n_sequences / n);
+    mist_emit_number(emit, "filled_frac", "of full samples", held_frac);
+    mist_emit_number(emit, "padded_frac", "and padding", loads->mean.tokens - held_frac);
+    mist_emit_number(emit, "cut_frac", "sequences that are cut",
+                     n_sequences > 0 ? (double)loads->n_cut / n_sequences : 0);
 }
 
 void mist_sim_uneven_add_causes(struct mist_emit *emit,
@@ -51,25 +47,20 @@ void mist_sim_uneven_add_causes(struct mist_emit *emit,
 {
     char text[64];
 
-    mist_emit_double(emit, "even_s", "if all were even", causes->even_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "slowdown", "slowdown by unevenness",
-                     causes->even_s > 0 ? causes->iteration_s / causes->even_s : 1,
-                     MIST_HUMAN_NUMBER);
+    mist_emit_number(emit, "even_s", "if all were even", causes->even_s);
+    mist_emit_number(emit, "slowdown", "slowdown by unevenness",
+                     causes->even_s > 0 ? causes->iteration_s / causes->even_s : 1);
     mist_emit_list_begin(emit, "causes", "What slows iterations down");
     for (size_t i = 0; i < causes->n && (n_most == 0 || i < n_most); i++) {
         const struct mist_replay_cause *cause = &causes->causes[i];
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "cause", "cause",
                        mist_replay_cause_text(&cause->part, text, sizeof text));
-        mist_emit_double(emit, "alone_slowdown", "alone, slowdown", cause->alone_frac,
-                         MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "without_s", "iteration without it", cause->without_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(
+        mist_emit_number(emit, "alone_slowdown", "alone, slowdown", cause->alone_frac);
+        mist_emit_number(emit, "without_s", "iteration without it", cause->without_s);
+        mist_emit_number(
             emit, "saved_frac", "less",
-            causes->iteration_s > 0 ? 1 - cause->without_s / causes->iteration_s : 0,
-            MIST_HUMAN_FRAC);
+            causes->iteration_s > 0 ? 1 - cause->without_s / causes->iteration_s : 0);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);

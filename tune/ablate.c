@@ -195,17 +195,13 @@ void mist_ablation_emit(struct mist_emit *emit, enum mist_emit_kind kind,
         mist_emit_text(emit, "added", "group added", row->added);
         mist_emit_text(emit, "kind", "best plan",
                        row->fits ? row->label : "none fits the memory");
-        mist_emit_double(emit, "iteration_s", "iteration", time_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "error_s", "+-", row->fits ? row->error_s : NAN,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "gain_frac", "faster by", before_s / time_s - 1,
-                         MIST_HUMAN_FRAC);
-        mist_emit_double(emit, "speedup", "than the first, x", first_s / time_s,
-                         MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "peak_bytes", "arena", row->peak_bytes, MIST_HUMAN_BYTES);
+        mist_emit_number(emit, "iteration_s", "iteration", time_s);
+        mist_emit_number(emit, "error_s", "+-", row->fits ? row->error_s : NAN);
+        mist_emit_number(emit, "gain_frac", "faster by", before_s / time_s - 1);
+        mist_emit_number(emit, "speedup", "than the first, x", first_s / time_s);
+        mist_emit_integer(emit, "peak_bytes", "arena", row->peak_bytes);
         if (kind != MIST_EMIT_JSON)
-            mist_emit_double(emit, "search_s", "search", row->search_s,
-                             MIST_HUMAN_TIME_S);
+            mist_emit_number(emit, "search_s", "search", row->search_s);
         mist_emit_object_end(emit);
         before_s = time_s;
     }

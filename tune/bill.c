@@ -57,9 +57,8 @@ enum mist_status mist_bill_check(const struct mist_bill *bill, double budget,
 
 void mist_bill_emit(struct mist_emit *emit, const struct mist_bill *bill, bool has_price)
 {
-    mist_emit_double(emit, "training_s", "training", bill->training_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "device_hours", "device-hours", bill->device_hours,
-                     MIST_HUMAN_NUMBER);
+    mist_emit_number(emit, "training_s", "training", bill->training_s);
+    mist_emit_number(emit, "device_hours", "device-hours", bill->device_hours);
     if (has_price)
-        mist_emit_double(emit, "cost", "cost", bill->cost, MIST_HUMAN_NUMBER);
+        mist_emit_number(emit, "cost", "cost", bill->cost);
 }

@@ -138,13 +138,12 @@ static void emit_row(struct mist_emit *emit, int64_t place,
 
     mist_emit_object_begin(emit, NULL, NULL);
     if (place > 0)
-        mist_emit_int64(emit, "place", "#", place, MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "place", "#", place);
     mist_emit_text(emit, "kind", "kind", mist_plan_label(of->plan, label));
-    mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "iteration_s", "iteration", time_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "slower_frac", "slower", time_s / best_s - 1, MIST_HUMAN_FRAC);
-    mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
+    mist_emit_integer(emit, "n_micro_batches", "G", of->plan->n_micro_batches);
+    mist_emit_number(emit, "iteration_s", "iteration", time_s);
+    mist_emit_number(emit, "slower_frac", "slower", time_s / best_s - 1);
+    mist_emit_integer(emit, "peak_bytes", "arena", of->planned_bytes);
     mist_emit_text(emit, "why", "why it lost", why);
     mist_emit_object_end(emit);
 }

@@ -115,10 +115,10 @@ static void emit_predicted(struct mist_emit *emit, const struct mist_prediction 
         bytes = of->peak_bytes[i] > bytes ? of->peak_bytes[i] : bytes;
     }
     if (of->stable_s[0] > 0) { /* plans of --target have none */
-        mist_emit_double(emit, "stable_s", "t", stable_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "extra_s", "d", extra_s, MIST_HUMAN_TIME_S);
+        mist_emit_number(emit, "stable_s", "t", stable_s);
+        mist_emit_number(emit, "extra_s", "d", extra_s);
     }
-    mist_emit_int64(emit, "peak_bytes", "arena", bytes, MIST_HUMAN_BYTES);
+    mist_emit_integer(emit, "peak_bytes", "arena", bytes);
 }
 
 /* has_all: a row for each; else neighbours with the same knobs share one. */
@@ -135,21 +135,20 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
             last++;
         mist_emit_object_begin(emit, NULL, NULL);
         if (last == i) {
-            mist_emit_int64(emit, "stage", "stage", i, MIST_HUMAN_NUMBER);
+            mist_emit_integer(emit, "stage", "stage", i);
         } else {
             snprintf(text, sizeof text, "%d .. %d", (int)i, (int)last);
             mist_emit_text(emit, "stage", "stage", text);
         }
-        mist_emit_int64(emit, "layers", "layers", stage->n_layers, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "dp", "dp", stage->dp, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "tp", "tp", stage->tp, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "sequence_parallel", "sp", get_sequence(stage),
-                        MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "micro_batch", "b", stage->micro_batch, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "zero", "ZeRO", mist_zero_of(stage), MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "checkpointed_layers", "checkpointed",
-                        stage->n_checkpointed, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "lean_layers", "lean", stage->n_lean, MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "layers", "layers", stage->n_layers);
+        mist_emit_integer(emit, "dp", "dp", stage->dp);
+        mist_emit_integer(emit, "tp", "tp", stage->tp);
+        mist_emit_integer(emit, "sequence_parallel", "sp", get_sequence(stage));
+        mist_emit_integer(emit, "micro_batch", "b", stage->micro_batch);
+        mist_emit_integer(emit, "zero", "ZeRO", mist_zero_of(stage));
+        mist_emit_integer(emit, "checkpointed_layers", "checkpointed",
+                          stage->n_checkpointed);
+        mist_emit_integer(emit, "lean_layers", "lean", stage->n_lean);
         emit_offloads(emit, stage, as_json);
         emit_predicted(emit, &plan->predicted, i, last);
         mist_emit_object_end(emit);
@@ -254,25 +253,21 @@ static void emit_doubt(struct mist_emit *emit, const struct mist_tune_report *re
 
     mist_emit_text(emit, "why_pipeline", "why this schedule",
                    explain_pipeline(best, text));
-    mist_emit_double(emit, "extrapolated_frac", "of it extrapolated",
-                     best->plan->predicted.extrapolated_frac, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "closed_form_s", "iteration, closed form", best->closed_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "closed_form_error_frac", "closed form / replay of 1f1b - 1",
-                     best->closed_s / get_1f1b_s(best) - 1, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "extrapolated_frac", "of it extrapolated",
+                     best->plan->predicted.extrapolated_frac);
+    mist_emit_number(emit, "closed_form_s", "iteration, closed form", best->closed_s);
+    mist_emit_number(emit, "closed_form_error_frac", "closed form / replay of 1f1b - 1",
+                     best->closed_s / get_1f1b_s(best) - 1);
 }
 
 static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *report)
 {
     const struct mist_validated *best = &report->result->plans[0];
 
-    mist_emit_int64(emit, "peak_bytes", "largest arena", best->planned_bytes,
-                    MIST_HUMAN_BYTES);
+    mist_emit_integer(emit, "peak_bytes", "largest arena", best->planned_bytes);
     if (report->limit_bytes < INT64_MAX)
-        mist_emit_int64(emit, "limit_bytes", "its limit", report->limit_bytes,
-                        MIST_HUMAN_BYTES);
-    mist_emit_int64(emit, "host_bytes", "host memory of a node", best->host_bytes,
-                    MIST_HUMAN_BYTES);
+        mist_emit_integer(emit, "limit_bytes", "its limit", report->limit_bytes);
+    mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);
 }
 
 static const char *list_edits(const struct mist_option_list *edits, char text[TEXT_BYTES])
@@ -297,36 +292,31 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
     mist_emit_text(emit, "model", "model", plan->model.name);
     mist_emit_text(emit, "dtype", "weights and activations",
                    mist_dtype_name(plan->job.dtype));
-    mist_emit_int64(emit, "ranks", "ranks", mist_plan_n_ranks(plan), MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "n_micro_batches", "micro-batches (G)", plan->n_micro_batches,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "ranks", "ranks", mist_plan_n_ranks(plan));
+    mist_emit_integer(emit, "n_micro_batches", "micro-batches (G)",
+                      plan->n_micro_batches);
     mist_emit_text(emit, "pipeline", "pipeline schedule",
                    mist_pipeline_name(plan->pipeline));
-    mist_emit_int64(emit, "chunks", "its chunks", mist_plan_n_chunks(plan),
-                    MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "iteration_s", "iteration, by replay", predicted->iteration_s,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "its error bar, +-", predicted->error_s,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_integer(emit, "chunks", "its chunks", mist_plan_n_chunks(plan));
+    mist_emit_number(emit, "iteration_s", "iteration, by replay", predicted->iteration_s);
+    mist_emit_number(emit, "error_s", "its error bar, +-", predicted->error_s);
     if (report->lengths) {
         mist_emit_text(emit, "lengths", "mean over lengths of", report->lengths);
-        mist_emit_double(emit, "full_iteration_s", "iteration of full samples",
-                         report->result->plans[0].pipelines[plan->pipeline].time_s,
-                         MIST_HUMAN_TIME_S);
+        mist_emit_number(emit, "full_iteration_s", "iteration of full samples",
+                         report->result->plans[0].pipelines[plan->pipeline].time_s);
     }
     if (has_verified(report)) {
         const struct mist_verified *of =
             &report->verified->plans[report->verified->choice.i_chosen];
-        mist_emit_double(emit, "measured_s", "iteration, measured", of->measured_s,
-                         MIST_HUMAN_TIME_S);
+        mist_emit_number(emit, "measured_s", "iteration, measured", of->measured_s);
     }
     if (report->traces->n_checks > 0)
-        mist_emit_int64(emit, "n_alike", "plans not told apart from the fastest",
-                        (int64_t)report->n_alike - 1, MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "n_alike", "plans not told apart from the fastest",
+                          (int64_t)report->n_alike - 1);
     if (report->has_constraints)
-        mist_emit_double(emit, "proven_gap_frac",
+        mist_emit_number(emit, "proven_gap_frac",
                          "proven gap under constraints, closed form",
-                         mist_search_gap_frac(&report->result->search), MIST_HUMAN_FRAC);
+                         mist_search_gap_frac(&report->result->search));
     if (!has_verified(report) && explain_simple(report, text))
         mist_emit_text(emit, "why_simple", "why this plan", text);
     mist_speed_emit(emit, report->speed, has_all);
@@ -350,10 +340,9 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         const struct mist_validated *of = &plans[i];
         const struct mist_plan *plan = of->plan;
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_int64(emit, "place", "#", (int64_t)i + 1, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "n_micro_batches", "G", plan->n_micro_batches,
-                        MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "n_stages", "S", plan->n_stages, MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "place", "#", (int64_t)i + 1);
+        mist_emit_integer(emit, "n_micro_batches", "G", plan->n_micro_batches);
+        mist_emit_integer(emit, "n_stages", "S", plan->n_stages);
         mist_emit_text(emit, "layers", "layers", join_knob(plan, get_layers, text));
         mist_emit_text(emit, "dp", "dp", join_knob(plan, get_dp, text));
         mist_emit_text(emit, "tp", "tp", join_knob(plan, get_tp, text));
@@ -362,14 +351,11 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         mist_emit_text(emit, "checkpointed_layers", "checkpointed",
                        join_knob(plan, get_checkpointed, text));
         mist_emit_text(emit, "lean_layers", "lean", join_knob(plan, get_lean, text));
-        mist_emit_double(emit, "iteration_s", "replay", plan->predicted.iteration_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "error_s", "+-", plan->predicted.error_s,
-                         MIST_HUMAN_TIME_S);
+        mist_emit_number(emit, "iteration_s", "replay", plan->predicted.iteration_s);
+        mist_emit_number(emit, "error_s", "+-", plan->predicted.error_s);
         if (of->closed_s > 0) /* sampled plans have none */
-            mist_emit_double(emit, "closed_form_s", "closed form", of->closed_s,
-                             MIST_HUMAN_TIME_S);
-        mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
+            mist_emit_number(emit, "closed_form_s", "closed form", of->closed_s);
+        mist_emit_integer(emit, "peak_bytes", "arena", of->planned_bytes);
         mist_emit_text(emit, "kind", "kind", mist_plan_label(plan, text));
         mist_emit_object_end(emit);
     }
@@ -389,10 +375,10 @@ static void emit_comparison(struct mist_emit *emit, const struct mist_tune_repor
         worst = error > worst ? error : worst;
         sum += error / (double)result->n_plans;
     }
-    mist_emit_double(emit, "closed_form_mean_error_frac", "closed form to replay, mean",
-                     sum, MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "closed_form_worst_error_frac", "closed form to replay, worst",
-                     worst, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "closed_form_mean_error_frac", "closed form to replay, mean",
+                     sum);
+    mist_emit_number(emit, "closed_form_worst_error_frac", "closed form to replay, worst",
+                     worst);
 }
 
 static void emit_search(struct mist_emit *emit, const struct mist_tune_report *report,
@@ -401,33 +387,28 @@ static void emit_search(struct mist_emit *emit, const struct mist_tune_report *r
     const struct mist_validate_result *result = report->result;
     const struct mist_search_result *search = &result->search;
 
-    mist_emit_int64(emit, "n_cases", "cases searched", search->n_cases_done,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "n_cases", "cases searched", search->n_cases_done);
     mist_emit_int64(emit, "n_priced", "stage configurations priced", search->n_priced,
                     MIST_HUMAN_COUNT);
     mist_emit_int64(emit, "n_fitting", "within the memory", search->n_fitting,
                     MIST_HUMAN_COUNT);
     mist_emit_int64(emit, "n_frontier", "on a frontier", search->n_frontier,
                     MIST_HUMAN_COUNT);
-    mist_emit_int64(emit, "n_replayed", "plans replayed", (int64_t)result->n_plans,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "n_dropped", "plans dropped, planned memory over the limit",
-                    (int64_t)result->n_dropped, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "n_searches", "searches", result->n_searches,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "n_replayed", "plans replayed", (int64_t)result->n_plans);
+    mist_emit_integer(emit, "n_dropped", "plans dropped, planned memory over the limit",
+                      (int64_t)result->n_dropped);
+    mist_emit_integer(emit, "n_searches", "searches", result->n_searches);
     if (!as_json) /* the same input is to give the same document */
-        mist_emit_double(emit, "search_s", "time of the search", report->search_s,
-                         MIST_HUMAN_TIME_S);
+        mist_emit_number(emit, "search_s", "time of the search", report->search_s);
     if (!report->with_glpk && search->glpk.n_cases == 0)
         return;
-    mist_emit_int64(emit, "glpk_cases", "cases given to GLPK", search->glpk.n_cases,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "glpk_optimal", "solved by it in time", search->glpk.n_optimal,
-                    MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "glpk_different", "unlike the exact solver",
-                    search->glpk.n_differ, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "glpk_worst_frac", "largest difference",
-                     search->glpk.worst_frac, MIST_HUMAN_FRAC);
+    mist_emit_integer(emit, "glpk_cases", "cases given to GLPK", search->glpk.n_cases);
+    mist_emit_integer(emit, "glpk_optimal", "solved by it in time",
+                      search->glpk.n_optimal);
+    mist_emit_integer(emit, "glpk_different", "unlike the exact solver",
+                      search->glpk.n_differ);
+    mist_emit_number(emit, "glpk_worst_frac", "largest difference",
+                     search->glpk.worst_frac);
 }
 
 static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *report)
@@ -442,18 +423,15 @@ static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *
     for (size_t i = 0; i < n; i++) {
         const struct mist_validated *of = &result->dropped[i];
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
-                        MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "n_micro_batches", "G", of->plan->n_micro_batches);
         mist_emit_text(emit, "layers", "layers", join_knob(of->plan, get_layers, text));
         mist_emit_text(emit, "dp", "dp", join_knob(of->plan, get_dp, text));
-        mist_emit_double(emit, "closed_form_s", "closed form", of->closed_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_int64(emit, "stage", "stage", of->i_stage, MIST_HUMAN_NUMBER);
-        mist_emit_int64(emit, "peak_bytes", "arena", of->planned_bytes, MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "closed_form_bytes", "closed form", of->closed_bytes,
-                        MIST_HUMAN_BYTES);
-        mist_emit_int64(emit, "excess_bytes", "too much",
-                        of->planned_bytes - report->limit_bytes, MIST_HUMAN_BYTES);
+        mist_emit_number(emit, "closed_form_s", "closed form", of->closed_s);
+        mist_emit_integer(emit, "stage", "stage", of->i_stage);
+        mist_emit_integer(emit, "peak_bytes", "arena", of->planned_bytes);
+        mist_emit_integer(emit, "closed_form_bytes", "closed form", of->closed_bytes);
+        mist_emit_integer(emit, "excess_bytes", "too much",
+                          of->planned_bytes - report->limit_bytes);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -544,14 +522,12 @@ enum mist_status mist_tune_report_print_space(const struct mist_space *space,
                      mist_space_group_name((enum mist_space_group)i));
         }
     mist_emit_text(emit, "model", "model", space->model.name);
-    mist_emit_int64(emit, "ranks", "ranks", space->n_ranks, MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "ranks", "ranks", space->n_ranks);
     mist_emit_text(emit, "groups", "groups of knobs", groups);
-    mist_emit_int64(emit, "n_cases", "cases (G, stages)", space->n_cases,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "n_cases", "cases (G, stages)", space->n_cases);
     mist_emit_double(emit, "n_plans", "plans", mist_space_n_plans(space),
                      MIST_HUMAN_COUNT);
     if (limit_bytes < INT64_MAX)
-        mist_emit_int64(emit, "limit_bytes", "limit of the device arena", limit_bytes,
-                        MIST_HUMAN_BYTES);
+        mist_emit_integer(emit, "limit_bytes", "limit of the device arena", limit_bytes);
     return mist_emit_end(&emit, err);
 }

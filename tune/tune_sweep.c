@@ -378,21 +378,18 @@ static void emit_row(struct mist_emit *emit, const struct mist_tune_sweep *sweep
         mist_emit_text(emit, "is_best", "best", i_point == sweep->i_best ? "*" : "");
     else
         mist_emit_bool(emit, "is_best", NULL, i_point == sweep->i_best);
-    mist_emit_int64(emit, "devices", "devices", row->n_devices, MIST_HUMAN_NUMBER);
-    mist_emit_double(emit, "iteration_s", "iteration", has_plan ? row->iteration_s : NAN,
-                     MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "error_s", "+-", has_plan ? row->error_s : NAN,
-                     MIST_HUMAN_TIME_S);
+    mist_emit_integer(emit, "devices", "devices", row->n_devices);
+    mist_emit_number(emit, "iteration_s", "iteration", has_plan ? row->iteration_s : NAN);
+    mist_emit_number(emit, "error_s", "+-", has_plan ? row->error_s : NAN);
     mist_emit_double(emit, "tokens_per_s", "tokens/s",
                      has_plan ? row->speed.tokens_per_s : NAN, MIST_HUMAN_COUNT);
     mist_emit_double(emit, "tokens_per_s_per_device", "of a device",
                      has_plan ? row->speed.tokens_per_s_per_device : NAN,
                      MIST_HUMAN_COUNT);
-    mist_emit_double(emit, "model_flop_utilisation_frac", "MFU",
-                     has_plan && row->speed.model_frac > 0 ? row->speed.model_frac : NAN,
-                     MIST_HUMAN_FRAC);
-    mist_emit_double(emit, "peak_bytes", "arena",
-                     has_plan ? (double)row->peak_bytes : NAN, MIST_HUMAN_BYTES);
+    mist_emit_number(emit, "model_flop_utilisation_frac", "MFU",
+                     has_plan && row->speed.model_frac > 0 ? row->speed.model_frac : NAN);
+    mist_emit_number(emit, "peak_bytes", "arena",
+                     has_plan ? (double)row->peak_bytes : NAN);
     mist_bill_emit(emit, has_plan ? &row->bill : &none, has_price);
     mist_emit_text(emit, "kind", "best plan",
                    has_plan   ? row->label

@@ -57,16 +57,13 @@ static void emit_plans(struct mist_emit *emit, const struct mist_verify_result *
         bool is_chosen = i == verified->choice.i_chosen;
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "kind", "kind", mist_plan_label(of->plan, label));
-        mist_emit_int64(emit, "n_micro_batches", "G", of->plan->n_micro_batches,
-                        MIST_HUMAN_NUMBER);
-        mist_emit_double(emit, "predicted_s", "predicted", predicted->iteration_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "error_s", "+-", predicted->error_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "measured_s", "measured", of->measured_s,
-                         MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "spread_s", "spread", of->spread_s, MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "prediction_error_frac", "error",
-                         predicted->iteration_s / of->measured_s - 1, MIST_HUMAN_FRAC);
+        mist_emit_integer(emit, "n_micro_batches", "G", of->plan->n_micro_batches);
+        mist_emit_number(emit, "predicted_s", "predicted", predicted->iteration_s);
+        mist_emit_number(emit, "error_s", "+-", predicted->error_s);
+        mist_emit_number(emit, "measured_s", "measured", of->measured_s);
+        mist_emit_number(emit, "spread_s", "spread", of->spread_s);
+        mist_emit_number(emit, "prediction_error_frac", "error",
+                         predicted->iteration_s / of->measured_s - 1);
         if (as_json) {
             emit_times(emit, of);
             mist_emit_bool(emit, "is_chosen", NULL, is_chosen);
@@ -87,8 +84,7 @@ static void emit_choice(struct mist_emit *emit, const struct mist_verify_result 
     char text[CHOICE_BYTES];
 
     mist_emit_object_begin(emit, "choice", "Choice");
-    mist_emit_int64(emit, "n_rounds", "rounds", verified->choice.n_rounds,
-                    MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "n_rounds", "rounds", verified->choice.n_rounds);
     mist_emit_text(emit, "reason", "why this plan", explain_choice(verified, text));
     mist_emit_object_end(emit);
 }

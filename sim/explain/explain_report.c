@@ -12,20 +12,18 @@ void mist_speed_emit(struct mist_emit *emit, const struct mist_speed *speed, boo
         mist_emit_double(emit, "flop_per_s_per_device", "FLOP/s of a device",
                          speed->flop_per_s_per_device, MIST_HUMAN_FLOP_PER_S);
     if (speed->model_frac > 0)
-        mist_emit_double(emit, "model_flop_utilisation_frac",
-                         "model FLOP utilisation (MFU)", speed->model_frac,
-                         MIST_HUMAN_FRAC);
+        mist_emit_number(emit, "model_flop_utilisation_frac",
+                         "model FLOP utilisation (MFU)", speed->model_frac);
     if (speed->hardware_frac > 0 && has_all)
-        mist_emit_double(emit, "hardware_flop_utilisation_frac",
-                         "with recomputation (HFU)", speed->hardware_frac,
-                         MIST_HUMAN_FRAC);
+        mist_emit_number(emit, "hardware_flop_utilisation_frac",
+                         "with recomputation (HFU)", speed->hardware_frac);
 }
 
 static void emit_stage(struct mist_emit *emit, const struct mist_explanation *of,
                        int32_t i_stage)
 {
-    mist_emit_int64(emit, "stage", "stage", i_stage, MIST_HUMAN_NUMBER);
-    mist_emit_int64(emit, "rank", "rank", of->stages[i_stage].rank, MIST_HUMAN_NUMBER);
+    mist_emit_integer(emit, "stage", "stage", i_stage);
+    mist_emit_integer(emit, "rank", "rank", of->stages[i_stage].rank);
 }
 
 /* i_stage -1: the mean of all. */
@@ -44,9 +42,8 @@ static void emit_times(struct mist_emit *emit, const struct mist_explanation *of
         }
         mist_emit_text(emit, "part", "time",
                        mist_time_class_label((enum mist_time_class)c));
-        mist_emit_double(emit, "time_s", "of a device", time_s[c], MIST_HUMAN_TIME_S);
-        mist_emit_double(emit, "frac", "share", time_s[c] / of->iteration_s,
-                         MIST_HUMAN_FRAC);
+        mist_emit_number(emit, "time_s", "of a device", time_s[c]);
+        mist_emit_number(emit, "frac", "share", time_s[c] / of->iteration_s);
         mist_emit_object_end(emit);
     }
 }
@@ -56,8 +53,8 @@ static void emit_total(struct mist_emit *emit, double iteration_s)
 {
     mist_emit_object_begin(emit, NULL, NULL);
     mist_emit_text(emit, "part", "time", "iteration");
-    mist_emit_double(emit, "time_s", "of a device", iteration_s, MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "frac", "share", 1, MIST_HUMAN_FRAC);
+    mist_emit_number(emit, "time_s", "of a device", iteration_s);
+    mist_emit_number(emit, "frac", "share", 1);
     mist_emit_object_end(emit);
 }
 
@@ -73,10 +70,9 @@ static void emit_memory_row(struct mist_emit *emit, const struct mist_explanatio
     }
     mist_emit_text(emit, "part", "memory", part);
     mist_emit_text(emit, "tensor", "tensor", tensor);
-    mist_emit_int64(emit, "bytes", "bytes", bytes, MIST_HUMAN_BYTES);
-    mist_emit_double(emit, "frac", "share of the arena",
-                     all_bytes > 0 ? (double)bytes / (double)all_bytes : 0,
-                     MIST_HUMAN_FRAC);
+    mist_emit_integer(emit, "bytes", "bytes", bytes);
+    mist_emit_number(emit, "frac", "share of the arena",
+                     all_bytes > 0 ? (double)bytes / (double)all_bytes : 0);
     mist_emit_object_end(emit);
 }
 

@@ -21,21 +21,20 @@ static enum mist_status emit_all(enum mist_emit_kind kind, FILE *stream,
     mist_emit_double(emit, "iteration_time_s", "iteration", 0.0032, MIST_HUMAN_TIME_S);
     mist_emit_text(emit, "plan", NULL, NULL);
     mist_emit_object_begin(emit, "device", "Device");
-    mist_emit_int64(emit, "memory_bytes", "memory", 85899345920, MIST_HUMAN_BYTES);
+    mist_emit_integer(emit, "memory_bytes", "memory", 85899345920);
     mist_emit_bool(emit, "fits", NULL, true);
     mist_emit_object_end(emit);
     mist_emit_list_begin(emit, "stages", "Stages");
     for (int i = 0; i < 2; i++) {
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "name", NULL, names[i]);
-        mist_emit_int64(emit, "layers", NULL, 9 + i, MIST_HUMAN_NUMBER);
+        mist_emit_integer(emit, "layers", NULL, 9 + i);
         mist_emit_object_begin(emit, "ratio", NULL);
-        mist_emit_double(emit, "load_frac", "load", i ? (double)NAN : 0.1,
-                         MIST_HUMAN_FRAC);
+        mist_emit_number(emit, "load_frac", "load", i ? (double)NAN : 0.1);
         mist_emit_object_end(emit);
         mist_emit_list_begin(emit, "ranks", "ranks");
         for (int k = 0; k <= i; k++)
-            mist_emit_int64(emit, NULL, NULL, k, MIST_HUMAN_NUMBER);
+            mist_emit_integer(emit, NULL, NULL, k);
         mist_emit_list_end(emit);
         mist_emit_object_end(emit);
     }
@@ -122,6 +121,36 @@ static void test_csv_of_values(void **state)
     assert_string_equal(text, "time_s,device.fits\n0.333333333333333,false\n");
 }
 
+/* People see a number in the unit of its key. */
+static void test_units(void **state)
+{
+    char text[512] = "";
+    struct mist_emit *emit;
+    FILE *stream = fmemopen(text, sizeof text, "w");
+
+    assert_int_equal(mist_emit_begin(&emit, MIST_EMIT_TABLE, stream, NULL), MIST_OK);
+    mist_emit_integer(emit, "arena_bytes", NULL, 1 << 30);
+    mist_emit_integer(emit, "bytes", NULL, 3 << 20);
+    mist_emit_number(emit, "link_bytes_per_s", NULL, 25e9);
+    mist_emit_number(emit, "peak_flop_per_s", NULL, 312e12);
+    mist_emit_number(emit, "frac", NULL, 0.413);
+    mist_emit_number(emit, "launch_us", NULL, 3200);
+    mist_emit_number(emit, "time_s", NULL, 0.0032);
+    mist_emit_number(emit, "tokens_per_s", NULL, 2.5);
+    mist_emit_integer(emit, "bus", NULL, 7);
+    assert_int_equal(mist_emit_end(&emit, NULL), MIST_OK);
+    fclose(stream);
+    assert_string_equal(text, "arena_bytes       1.00 GiB\n"
+                              "bytes             3.00 MiB\n"
+                              "link_bytes_per_s  25.0 GB/s\n"
+                              "peak_flop_per_s   312 TFLOP/s\n"
+                              "frac              41.3 %\n"
+                              "launch_us         3.20 ms\n"
+                              "time_s            3.20 ms\n"
+                              "tokens_per_s      2.5\n"
+                              "bus               7\n");
+}
+
 static void test_full_disk(void **state)
 {
     struct mist_err err;
@@ -161,9 +190,8 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_kinds),
-        cmocka_unit_test(test_csv_of_values),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_csv_of_values),
+        cmocka_unit_test(test_units),     cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_faults),
     };
 
