@@ -31,18 +31,15 @@ static enum mist_status read_row(const struct mist_csv *csv, size_t i,
                                  struct mist_kernel_row *row, int64_t sizes[3],
                                  struct mist_err *err)
 {
-    const char *dtypes[MIST_TRACE_MAX_WORDS];
     int dtype = (int)row->dtype;
     enum mist_status status = MIST_OK;
 
-    MIST_TRACE_FILL_WORDS(dtypes, MIST_N_TRACE_DTYPES, mist_trace_dtype_name,
-                          enum mist_trace_dtype);
     for (int c = M; c <= K && status == MIST_OK; c++)
         status = mist_csv_get_int64(csv, i, (size_t)c, 1, SIZE_MAX_, &sizes[c - M], err);
     if (status == MIST_OK)
         status = mist_csv_get_double(csv, i, TIME, DBL_MIN, DBL_MAX, &row->time_us, err);
     if (status == MIST_OK && has_cell(csv, i, DTYPE))
-        status = mist_csv_get_choice(csv, i, DTYPE, dtypes, &dtype, err);
+        status = mist_csv_get_choice(csv, i, DTYPE, mist_trace_dtype_words, &dtype, err);
     if (status == MIST_OK && has_cell(csv, i, DEVIATION))
         status =
             mist_csv_get_double(csv, i, DEVIATION, 0, DBL_MAX, &row->deviation_us, err);

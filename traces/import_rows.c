@@ -37,7 +37,7 @@ enum mist_status mist_import_rows_add_kernel(const struct mist_import_rows *rows
     struct mist_trace_set *set = rows->set;
     const struct mist_kernel_row *same =
         mist_trace_set_find_kernel(set, row->op, row->dtype, row->phase, &row->shape);
-    enum mist_status status = mist_trace_check_kernel(row, err);
+    enum mist_status status = mist_trace_check_row(MIST_TRACE_TABLE_KERNELS, row, err);
 
     if (status == MIST_OK)
         status = mist_trace_judge_kernel(row, &set->cluster, err);
@@ -90,7 +90,7 @@ enum mist_status mist_import_rows_add_link(const struct mist_import_rows *rows,
 {
     struct mist_trace_set *set = rows->set;
     const struct mist_link_row *same = mist_trace_set_find_link(set, row);
-    enum mist_status status = mist_trace_check_link(row, err);
+    enum mist_status status = mist_trace_check_row(MIST_TRACE_TABLE_LINKS, row, err);
 
     if (status == MIST_OK)
         status = mist_trace_judge_link(row, &set->cluster, err);

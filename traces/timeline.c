@@ -3,7 +3,6 @@
 
 #include "core/csv.h"
 #include "core/memory.h"
-#include "traces/trace_internal.h" /* MIST_TRACE_FILL_WORDS */
 
 #include <assert.h>
 #include <limits.h>
@@ -368,8 +367,9 @@ static enum mist_status read_rows(const struct mist_csv *csv,
     enum mist_status status = MIST_OK;
     const char *kinds[MIST_N_TASK_KINDS + 1];
 
-    MIST_TRACE_FILL_WORDS(kinds, MIST_N_TASK_KINDS, mist_task_kind_name,
-                          enum mist_task_kind);
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        kinds[i] = KINDS[i].name;
+    kinds[MIST_N_TASK_KINDS] = NULL;
     for (size_t i = 0; i < mist_csv_n_rows(csv) && status == MIST_OK; i++) {
         struct mist_timeline_row row = {0};
         status = read_row(csv, i, kinds, &row, err);

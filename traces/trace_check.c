@@ -243,21 +243,6 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
     return status == MIST_OK ? check_libraries(cluster, err) : status;
 }
 
-static enum mist_status check_measured(double time_us, const char *name,
-                                       double deviation_us, int64_t repetitions,
-                                       struct mist_err *err)
-{
-    enum mist_status status = check_positive(name, time_us, err);
-
-    if (status == MIST_OK)
-        status = check_at_most(name, time_us, TIME_MAX_US, err);
-    if (status == MIST_OK)
-        status = check_not_negative("deviation_us", deviation_us, err);
-    if (status == MIST_OK)
-        status = check_at_most("deviation_us", deviation_us, TIME_MAX_US, err);
-    return status == MIST_OK ? check_count("repetitions", repetitions, err) : status;
-}
-
 /* A shape that was built by hand must read back from its own text. */
 static enum mist_status check_shape(const struct mist_shape *shape, struct mist_err *err)
 {
@@ -281,97 +266,98 @@ static enum mist_status check_shape(const struct mist_shape *shape, struct mist_
     return MIST_OK;
 }
 
-enum mist_status mist_trace_check_kernel(const struct mist_kernel_row *row,
-                                         struct mist_err *err)
+static enum mist_status check_op(const char *name, const char *op, struct mist_err *err)
 {
-    enum mist_status status =
-        check_word("dtype", (int)row->dtype, MIST_N_TRACE_DTYPES, err);
-
-    if (status == MIST_OK && (!memchr(row->op, '\0', sizeof row->op) ||
-                              !mist_words_is_name(row->op, sizeof row->op)))
-        status =
-            mist_err_set(err, MIST_ERR_INPUT,
-                         "op is '%.63s', expected a name of a-z, 0-9 and _", row->op);
-    if (status == MIST_OK)
-        status = check_word("phase", (int)row->phase, MIST_N_TRACE_PHASES, err);
-    if (status == MIST_OK)
-        status = check_shape(&row->shape, err);
-    if (status == MIST_OK)
-        status = check_measured(row->time_us, "time_us", row->deviation_us,
-                                row->repetitions, err);
-    if (status == MIST_OK)
-        status = check_not_negative("flop", row->flop, err);
-    return status == MIST_OK ? check_not_negative("bytes", row->bytes, err) : status;
+    if (memchr(op, '\0', MIST_TRACE_NAME_MAX) &&
+        mist_words_is_name(op, MIST_TRACE_NAME_MAX))
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "%s is '%.63s', expected a name of a-z, 0-9 and _", name, op);
 }
 
-enum mist_status mist_trace_check_link(const struct mist_link_row *row,
+static enum mist_status check_channels(const char *name, unsigned channels,
                                        struct mist_err *err)
 {
-    enum mist_status status =
-        check_word("operation", (int)row->operation, MIST_N_LINK_OPERATIONS, err);
+    int n = 0;
 
-    if (status == MIST_OK)
-        status = check_count("nodes", row->nodes, err);
-    if (status == MIST_OK)
-        status = check_count("ranks_per_node", row->ranks_per_node, err);
-    if (status == MIST_OK)
-        status = check_count("concurrent_groups", row->concurrent_groups, err);
-    if (status == MIST_OK)
-        status = check_count("bytes", row->bytes, err);
-    if (status == MIST_OK)
-        status = check_measured(row->time_us, "time_us", row->deviation_us,
-                                row->repetitions, err);
-    return status;
+    for (int i = 0; i < MIST_N_CHANNELS; i++)
+        n += (channels >> i & 1u) != 0;
+    if (n >= 2 && !(channels >> MIST_N_CHANNELS))
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT, "%s must name two streams or more", name);
 }
 
-enum mist_status mist_trace_check_interference(const struct mist_interference_row *row,
-                                               struct mist_err *err)
+static enum mist_status check_time(const char *name, double time_us, bool may_be_0,
+                                   struct mist_err *err)
 {
-    enum mist_status status = check_count("nodes", row->nodes, err);
-    int n_channels = 0;
+    enum mist_status status = may_be_0 ? check_not_negative(name, time_us, err)
+                                       : check_positive(name, time_us, err);
 
-    for (int i = 0; i < MIST_N_CHANNELS && status == MIST_OK; i++) {
-        bool is_busy = row->channels >> i & 1u;
-        char name[MIST_CHANNELS_TEXT_MAX];
-        snprintf(name, sizeof name, "%s_us", mist_stream_name((enum mist_stream)i));
-        n_channels += is_busy;
-        if (is_busy)
-            status = check_positive(name, row->alone_us[i], err);
-        if (is_busy && status == MIST_OK)
-            status = check_at_most(name, row->alone_us[i], TIME_MAX_US, err);
-        if (!is_busy && row->alone_us[i] != 0)
-            status = mist_err_set(err, MIST_ERR_INPUT,
-                                  "%s is %g, expected 0 as channels does not name it",
-                                  name, row->alone_us[i]);
+    return status == MIST_OK ? check_at_most(name, time_us, TIME_MAX_US, err) : status;
+}
+
+/* The time of one stream alone. */
+static enum mist_status check_alone(const char *name, const double *time_us,
+                                    const struct mist_interference_row *row,
+                                    struct mist_err *err)
+{
+    if (row->channels >> (time_us - row->alone_us) & 1u)
+        return check_time(name, *time_us, false, err);
+    return *time_us == 0
+               ? MIST_OK
+               : mist_err_set(err, MIST_ERR_INPUT,
+                              "%s is %g, expected 0 as channels does not name it", name,
+                              *time_us);
+}
+
+static int n_words(const char *const *words)
+{
+    int n = 0;
+
+    while (words[n])
+        n++;
+    return n;
+}
+
+static enum mist_status check_cell(const struct mist_trace_column *column,
+                                   const void *row, struct mist_err *err)
+{
+    const void *in = (const char *)row + column->offset;
+    const char *name = column->name;
+
+    switch (column->kind) {
+    case MIST_TRACE_OP:
+        return check_op(name, in, err);
+    case MIST_TRACE_WORD:
+        return check_word(name, *(const int *)in, n_words(column->words), err);
+    case MIST_TRACE_SHAPE:
+        return check_shape(in, err);
+    case MIST_TRACE_CHANNELS:
+        return check_channels(name, *(const unsigned *)in, err);
+    case MIST_TRACE_INT:
+        return check_count(name, *(const int *)in, err);
+    case MIST_TRACE_INT64:
+        return check_count(name, *(const int64_t *)in, err);
+    case MIST_TRACE_TIME_US:
+        return check_time(name, *(const double *)in, false, err);
+    case MIST_TRACE_SPREAD_US:
+        return check_time(name, *(const double *)in, true, err);
+    case MIST_TRACE_ALONE_US:
+        return check_alone(name, in, row, err);
+    case MIST_TRACE_AMOUNT:
+        return check_not_negative(name, *(const double *)in, err);
     }
-    if (status == MIST_OK && (n_channels < 2 || row->channels >> MIST_N_CHANNELS))
-        status =
-            mist_err_set(err, MIST_ERR_INPUT, "channels must name two streams or more");
-    if (status == MIST_OK)
-        status = check_count("ranks_per_node", row->ranks_per_node, err);
-    if (status == MIST_OK)
-        status = check_measured(row->together_us, "together_us", row->deviation_us,
-                                row->repetitions, err);
-    return status;
+    return MIST_OK;
 }
 
-enum mist_status mist_trace_check_check(const struct mist_check_row *row,
-                                        struct mist_err *err)
+enum mist_status mist_trace_check_row(enum mist_trace_table table, const void *row,
+                                      struct mist_err *err)
 {
-    enum mist_status status =
-        check_word("mechanism", (int)row->mechanism, MIST_N_MECHANISMS, err);
+    const struct mist_trace_form *form = &mist_trace_forms[table];
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK)
-        status = check_positive("predicted_us", row->predicted_us, err);
-    if (status == MIST_OK)
-        status = check_at_most("predicted_us", row->predicted_us, TIME_MAX_US, err);
-    if (status == MIST_OK)
-        status = check_not_negative("bar_us", row->bar_us, err);
-    if (status == MIST_OK)
-        status = check_at_most("bar_us", row->bar_us, TIME_MAX_US, err);
-    if (status == MIST_OK)
-        status = check_measured(row->measured_us, "measured_us", row->deviation_us,
-                                row->repetitions, err);
+    for (size_t i = 0; i < form->n_columns && status == MIST_OK; i++)
+        status = check_cell(&form->columns[i], row, err);
     return status;
 }
 

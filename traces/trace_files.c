@@ -61,17 +61,15 @@ static enum mist_status read_rates(const struct mist_json *root,
                                    struct mist_cluster *cluster, struct mist_err *err)
 {
     struct mist_json rates;
-    const char *dtypes[MIST_TRACE_MAX_WORDS];
     enum mist_status status =
         mist_json_get_object(root, "peak_flop_per_s", MIST_JSON_REQUIRED, &rates, err);
 
-    MIST_TRACE_FILL_WORDS(dtypes, MIST_N_TRACE_DTYPES, mist_trace_dtype_name,
-                          enum mist_trace_dtype);
     if (status == MIST_OK)
-        status = mist_json_check_keys(&rates, dtypes, err);
+        status = mist_json_check_keys(&rates, mist_trace_dtype_words, err);
     for (int i = 0; i < MIST_N_TRACE_DTYPES && status == MIST_OK; i++)
-        status = mist_json_get_double(&rates, dtypes[i], MIST_JSON_OPTIONAL, 0, DBL_MAX,
-                                      &cluster->peak_flop_per_s[i], err);
+        status =
+            mist_json_get_double(&rates, mist_trace_dtype_words[i], MIST_JSON_OPTIONAL, 0,
+                                 DBL_MAX, &cluster->peak_flop_per_s[i], err);
     return status;
 }
 
@@ -109,16 +107,13 @@ static enum mist_status read_libraries(const struct mist_json *root,
 static enum mist_status read_words(const struct mist_json *root,
                                    struct mist_cluster *cluster, struct mist_err *err)
 {
-    const char *backends[MIST_TRACE_MAX_WORDS];
     int backend = 0;
     enum mist_status status = read_string(root, "name", MIST_JSON_REQUIRED, cluster->name,
                                           sizeof cluster->name, err);
 
-    MIST_TRACE_FILL_WORDS(backends, MIST_N_TRACE_BACKENDS, mist_trace_backend_name,
-                          enum mist_trace_backend);
     if (status == MIST_OK)
-        status = mist_json_get_choice(root, "backend", MIST_JSON_REQUIRED, backends,
-                                      &backend, err);
+        status = mist_json_get_choice(root, "backend", MIST_JSON_REQUIRED,
+                                      mist_trace_backend_words, &backend, err);
     if (status != MIST_OK)
         return status;
     cluster->backend = (enum mist_trace_backend)backend;

@@ -1,41 +1,8 @@
 /* Fingerprint of a trace set. See trace_set.h. */
+#include "core/hash.h"
 #include "traces/trace_internal.h"
 
 #include <string.h>
-
-/* ---- keys ---- */
-
-void mist_trace_hash_kernel_key(struct mist_hash *hash, const struct mist_kernel_key *key)
-{
-    mist_hash_add_text(hash, key->op);
-    mist_hash_add_int64(hash, key->dtype);
-    mist_hash_add_int64(hash, key->phase);
-    for (int i = 0; key->shape && i < key->shape->n_dims; i++) {
-        mist_hash_add_text(hash, key->shape->dims[i].name);
-        mist_hash_add_int64(hash, key->shape->dims[i].value);
-    }
-}
-
-void mist_trace_hash_link_key(struct mist_hash *hash, const struct mist_link_row *row)
-{
-    mist_hash_add_int64(hash, row->operation);
-    mist_hash_add_int64(hash, row->nodes);
-    mist_hash_add_int64(hash, row->ranks_per_node);
-    mist_hash_add_int64(hash, row->concurrent_groups);
-    mist_hash_add_int64(hash, row->bytes);
-}
-
-void mist_trace_hash_interference_key(struct mist_hash *hash,
-                                      const struct mist_interference_row *row)
-{
-    mist_hash_add_int64(hash, row->channels);
-    mist_hash_add_int64(hash, row->nodes);
-    mist_hash_add_int64(hash, row->ranks_per_node);
-    for (int i = 0; i < MIST_N_CHANNELS; i++)
-        mist_hash_add_double(hash, row->alone_us[i]);
-}
-
-/* ---- fingerprint ---- */
 
 static void hash_prices(struct mist_hash *hash, const struct mist_cluster *cluster)
 {
@@ -114,64 +81,12 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
     return hash.value + libraries;
 }
 
-/* The hash of one row: a word that tells the tables apart, the key, the measurement. */
-static uint64_t kernel_fingerprint(const struct mist_kernel_row *row)
-{
-    struct mist_kernel_key key = {row->op, row->dtype, row->phase, &row->shape};
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_hash_add_text(&hash, "kernel");
-    mist_trace_hash_kernel_key(&hash, &key);
-    mist_hash_add_double(&hash, row->time_us);
-    mist_hash_add_double(&hash, row->deviation_us);
-    mist_hash_add_int64(&hash, row->repetitions);
-    mist_hash_add_double(&hash, row->flop);
-    mist_hash_add_double(&hash, row->bytes);
-    return hash.value;
-}
-
-static uint64_t check_fingerprint(const struct mist_check_row *row)
-{
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_hash_add_text(&hash, "check");
-    mist_hash_add_int64(&hash, row->mechanism);
-    mist_hash_add_double(&hash, row->predicted_us);
-    mist_hash_add_double(&hash, row->bar_us);
-    mist_hash_add_double(&hash, row->measured_us);
-    mist_hash_add_double(&hash, row->deviation_us);
-    mist_hash_add_int64(&hash, row->repetitions);
-    return hash.value;
-}
-
 uint64_t mist_trace_set_fingerprint(const struct mist_trace_set *set)
 {
     uint64_t sum = cluster_fingerprint(&set->cluster) + set->has_kernels;
-    struct mist_hash hash;
 
-    for (size_t i = 0; i < set->n_kernels; i++)
-        sum += kernel_fingerprint(&set->kernels[i]);
-    for (size_t i = 0; i < set->n_links; i++) {
-        mist_hash_init(&hash);
-        mist_hash_add_text(&hash, "link");
-        mist_trace_hash_link_key(&hash, &set->links[i]);
-        mist_hash_add_double(&hash, set->links[i].time_us);
-        mist_hash_add_double(&hash, set->links[i].deviation_us);
-        mist_hash_add_int64(&hash, set->links[i].repetitions);
-        sum += hash.value;
-    }
-    for (size_t i = 0; i < set->n_interferences; i++) {
-        mist_hash_init(&hash);
-        mist_hash_add_text(&hash, "interference");
-        mist_trace_hash_interference_key(&hash, &set->interferences[i]);
-        mist_hash_add_double(&hash, set->interferences[i].together_us);
-        mist_hash_add_double(&hash, set->interferences[i].deviation_us);
-        mist_hash_add_int64(&hash, set->interferences[i].repetitions);
-        sum += hash.value;
-    }
-    for (size_t i = 0; i < set->n_checks; i++)
-        sum += check_fingerprint(&set->checks[i]);
+    for (enum mist_trace_table table = 0; table < MIST_N_TRACE_TABLES; table++)
+        for (size_t i = 0; i < mist_trace_table_n_rows(table, set); i++)
+            sum += mist_trace_row_hash(table, mist_trace_table_row(table, set, i), false);
     return sum;
 }

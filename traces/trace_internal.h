@@ -5,16 +5,67 @@
 #include "core/hash.h"
 #include "traces/trace_set.h"
 
+/* The tables of a trace set. */
+enum mist_trace_table {
+    MIST_TRACE_TABLE_KERNELS,
+    MIST_TRACE_TABLE_LINKS,
+    MIST_TRACE_TABLE_INTERFERENCE,
+    MIST_TRACE_TABLE_CHECKS,
+    MIST_N_TRACE_TABLES
+};
+
+/* Their columns: what reading, writing, checks and fingerprints go by. */
+enum mist_trace_kind {
+    MIST_TRACE_OP,        /* char[MIST_TRACE_NAME_MAX]: [a-z][a-z0-9_]* */
+    MIST_TRACE_WORD,      /* an enum by its words */
+    MIST_TRACE_SHAPE,     /* struct mist_shape */
+    MIST_TRACE_CHANNELS,  /* unsigned: a mask of streams, two or more */
+    MIST_TRACE_INT,       /* int > 0 */
+    MIST_TRACE_INT64,     /* int64_t > 0 */
+    MIST_TRACE_TIME_US,   /* double > 0, up to a day */
+    MIST_TRACE_SPREAD_US, /* double >= 0, up to a day */
+    MIST_TRACE_ALONE_US,  /* TIME_US if channels name the column's stream, else 0 */
+    MIST_TRACE_AMOUNT,    /* double >= 0 */
+};
+
+struct mist_trace_column {
+    const char *name;
+    enum mist_trace_kind kind;
+    size_t offset;            /* of the member in the table's rows */
+    const char *const *words; /* of MIST_TRACE_WORD, NULL-terminated */
+};
+
+struct mist_trace_form {
+    const char *name;                        /* tells the rows of tables apart */
+    const struct mist_trace_column *columns; /* in the order of writing */
+    size_t n_columns;
+    size_t n_key; /* the first of them: no two rows have the same */
+};
+extern const struct mist_trace_form mist_trace_forms[MIST_N_TRACE_TABLES];
+
+/* One cell to and from its member of a row. */
+struct mist_csv;
+struct mist_csv_writer;
+MIST_MUST_CHECK enum mist_status
+mist_trace_cell_read(const struct mist_trace_column *column, const struct mist_csv *csv,
+                     size_t i_row, size_t i_column, void *row, struct mist_err *err);
+void mist_trace_cell_write(const struct mist_trace_column *column,
+                           struct mist_csv_writer *writer, const void *row);
+
+/*
+ * Gives a message about a row (which begins with the column's name) the row's place; those
+ * that are about no input (out of memory) pass unchanged. Returns status.
+ */
+enum mist_status mist_trace_at_row(const struct mist_csv *csv, size_t i_row,
+                                   enum mist_status status,
+                                   const struct mist_err *message, struct mist_err *err);
+
+/* FNV-1a of a row, or of its key. */
+uint64_t mist_trace_row_hash(enum mist_trace_table table, const void *row, bool of_key);
+
 /* MIST_OK or MIST_ERR_INPUT with a message that begins with the column's name. */
 MIST_MUST_CHECK enum mist_status
-mist_trace_check_kernel(const struct mist_kernel_row *row, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_trace_check_link(const struct mist_link_row *row,
-                                                       struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_trace_check_interference(const struct mist_interference_row *row,
-                              struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_trace_check_check(const struct mist_check_row *row,
-                                                        struct mist_err *err);
+mist_trace_check_row(enum mist_trace_table table, const void *row, struct mist_err *err);
 
 /*
  * Whether a row (checked) that somebody wrote into a file can be true on this cluster: an
@@ -36,38 +87,11 @@ mist_trace_judge_interference(const struct mist_interference_row *row,
 MIST_MUST_CHECK enum mist_status mist_trace_judge_check(const struct mist_check_row *row,
                                                         struct mist_err *err);
 
-/* The key of a kernel, or of a group of kernels when shape is NULL. */
-struct mist_kernel_key {
-    const char *op;
-    enum mist_trace_dtype dtype;
-    enum mist_trace_phase phase;
-    const struct mist_shape *shape;
-};
-
-/* Add the key columns of a row to hash; shape's dims are left out when it is NULL. */
-void mist_trace_hash_kernel_key(struct mist_hash *hash,
-                                const struct mist_kernel_key *key);
-void mist_trace_hash_link_key(struct mist_hash *hash, const struct mist_link_row *row);
-void mist_trace_hash_interference_key(struct mist_hash *hash,
-                                      const struct mist_interference_row *row);
-
-/* The words of an enum as the NULL-terminated list that the readers take. */
-#define MIST_TRACE_MAX_WORDS 8
-#define MIST_TRACE_FILL_WORDS(words, n, name_of, type)                                   \
-    do {                                                                                 \
-        for (int i_word = 0; i_word < (n); i_word++)                                     \
-            (words)[i_word] = name_of((type)i_word);                                     \
-        (words)[n] = NULL;                                                               \
-    } while (0)
-
-/* The tables of a trace set. */
-enum mist_trace_table {
-    MIST_TRACE_TABLE_KERNELS,
-    MIST_TRACE_TABLE_LINKS,
-    MIST_TRACE_TABLE_INTERFERENCE,
-    MIST_TRACE_TABLE_CHECKS,
-    MIST_N_TRACE_TABLES
-};
+/* NULL-terminated. */
+extern const char *const mist_trace_backend_words[],
+    *const mist_trace_dtype_words[], *const mist_trace_phase_words[],
+                                         *const mist_link_operation_words[],
+                                             *const mist_mechanism_words[];
 
 /* The files of a folder, as mist_trace_set_file_name() counts them: the tables by their
  * number, then the cluster. */
@@ -86,6 +110,10 @@ MIST_MUST_CHECK enum mist_status mist_trace_table_load(enum mist_trace_table tab
                                                        const char *path, int64_t n_rows,
                                                        struct mist_trace_set *set,
                                                        struct mist_err *err);
+
+/* A row of one table of set. */
+const void *mist_trace_table_row(enum mist_trace_table table,
+                                 const struct mist_trace_set *set, size_t i);
 
 /* Rows of one table of set. */
 size_t mist_trace_table_n_rows(enum mist_trace_table table,

@@ -1,6 +1,6 @@
 /*
  * Rows of a trace set and their exact-match indices. See trace_set.h; checks are in
- * trace_check.c, files in trace_files.c, fingerprint in trace_fingerprint.c.
+ * trace_check.c, columns in trace_columns.c, files in trace_files.c.
  */
 #include "traces/trace_set.h"
 
@@ -67,12 +67,26 @@ static bool index_reserve(struct mist_trace_index *index)
 
 /* ---- keys ---- */
 
-static uint64_t kernel_hash(const struct mist_kernel_key *key)
+/* The key of a kernel, or of a group of kernels when shape is NULL. */
+struct kernel_key {
+    const char *op;
+    enum mist_trace_dtype dtype;
+    enum mist_trace_phase phase;
+    const struct mist_shape *shape;
+};
+
+static uint64_t kernel_hash(const struct kernel_key *key)
 {
     struct mist_hash hash;
 
     mist_hash_init(&hash);
-    mist_trace_hash_kernel_key(&hash, key);
+    mist_hash_add_text(&hash, key->op);
+    mist_hash_add_int64(&hash, key->dtype);
+    mist_hash_add_int64(&hash, key->phase);
+    for (int i = 0; key->shape && i < key->shape->n_dims; i++) {
+        mist_hash_add_text(&hash, key->shape->dims[i].name);
+        mist_hash_add_int64(&hash, key->shape->dims[i].value);
+    }
     return hash.value;
 }
 
@@ -91,20 +105,11 @@ static bool same_kernel(const struct mist_trace_set *set, size_t i_row,
                         const void *key_any)
 {
     const struct mist_kernel_row *row = &set->kernels[i_row];
-    const struct mist_kernel_key *key = key_any;
+    const struct kernel_key *key = key_any;
 
     return row->dtype == key->dtype && row->phase == key->phase &&
            strcmp(row->op, key->op) == 0 &&
            (!key->shape || same_shape(&row->shape, key->shape));
-}
-
-static uint64_t link_hash(const struct mist_link_row *row)
-{
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_trace_hash_link_key(&hash, row);
-    return hash.value;
 }
 
 static bool same_link(const struct mist_trace_set *set, size_t i_row, const void *key_any)
@@ -114,15 +119,6 @@ static bool same_link(const struct mist_trace_set *set, size_t i_row, const void
     return row->operation == key->operation && row->nodes == key->nodes &&
            row->ranks_per_node == key->ranks_per_node &&
            row->concurrent_groups == key->concurrent_groups && row->bytes == key->bytes;
-}
-
-static uint64_t interference_hash(const struct mist_interference_row *row)
-{
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_trace_hash_interference_key(&hash, row);
-    return hash.value;
 }
 
 static bool same_interference(const struct mist_trace_set *set, size_t i_row,
@@ -165,7 +161,7 @@ static enum mist_status out_of_memory(struct mist_err *err)
 
 /* Appends row i to the chain of its op, dtype and phase; by_group has room for
  * one more. */
-static void chain_kernel(struct mist_trace_set *set, const struct mist_kernel_key *group,
+static void chain_kernel(struct mist_trace_set *set, const struct kernel_key *group,
                          size_t i)
 {
     uint64_t hash = kernel_hash(group);
@@ -186,9 +182,9 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
                                            struct mist_err *err)
 {
     struct mist_kernel_row copy = *row; /* row may lie in the array that moves */
-    struct mist_kernel_key key = {copy.op, copy.dtype, copy.phase, &copy.shape};
-    struct mist_kernel_key group = {copy.op, copy.dtype, copy.phase, NULL};
-    enum mist_status status = mist_trace_check_kernel(&copy, err);
+    struct kernel_key key = {copy.op, copy.dtype, copy.phase, &copy.shape};
+    struct kernel_key group = {copy.op, copy.dtype, copy.phase, NULL};
+    enum mist_status status = mist_trace_check_row(MIST_TRACE_TABLE_KERNELS, &copy, err);
 
     if (status != MIST_OK)
         return status;
@@ -201,9 +197,8 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
                             copy.op, mist_trace_dtype_name(copy.dtype),
                             mist_trace_phase_name(copy.phase), text);
     }
-    if (!MIST_RESERVE(set->kernels, set->kernels_capacity, set->n_kernels + 1))
-        return out_of_memory(err);
-    if (!index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
+    if (!MIST_RESERVE(set->kernels, set->kernels_capacity, set->n_kernels + 1) ||
+        !index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
         return out_of_memory(err);
     set->kernels[set->n_kernels] = copy;
     chain_kernel(set, &group, set->n_kernels);
@@ -217,20 +212,19 @@ enum mist_status mist_trace_set_add_link(struct mist_trace_set *set,
                                          struct mist_err *err)
 {
     struct mist_link_row copy = *row;
-    enum mist_status status = mist_trace_check_link(&copy, err);
+    enum mist_status status = mist_trace_check_row(MIST_TRACE_TABLE_LINKS, &copy, err);
 
     if (status != MIST_OK)
         return status;
-    uint64_t hash = link_hash(&copy);
+    uint64_t hash = mist_trace_row_hash(MIST_TRACE_TABLE_LINKS, &copy, true);
     if (index_find(set, &set->by_link, hash, same_link, &copy) != MIST_TRACE_NONE)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%s over %d x %d ranks, %d groups, %" PRId64
                             " bytes comes twice, expected one row per size",
                             mist_link_operation_name(copy.operation), copy.nodes,
                             copy.ranks_per_node, copy.concurrent_groups, copy.bytes);
-    if (!MIST_RESERVE(set->links, set->links_capacity, set->n_links + 1))
-        return out_of_memory(err);
-    if (!index_reserve(&set->by_link))
+    if (!MIST_RESERVE(set->links, set->links_capacity, set->n_links + 1) ||
+        !index_reserve(&set->by_link))
         return out_of_memory(err);
     set->links[set->n_links] = copy;
     index_put(&set->by_link, hash, set->n_links++);
@@ -242,11 +236,12 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
                                                  struct mist_err *err)
 {
     struct mist_interference_row copy = *row;
-    enum mist_status status = mist_trace_check_interference(&copy, err);
+    enum mist_status status =
+        mist_trace_check_row(MIST_TRACE_TABLE_INTERFERENCE, &copy, err);
 
     if (status != MIST_OK)
         return status;
-    uint64_t hash = interference_hash(&copy);
+    uint64_t hash = mist_trace_row_hash(MIST_TRACE_TABLE_INTERFERENCE, &copy, true);
     if (index_find(set, &set->by_interference, hash, same_interference, &copy) !=
         MIST_TRACE_NONE) {
         char text[MIST_CHANNELS_TEXT_MAX];
@@ -256,9 +251,8 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
                             text, copy.nodes, copy.ranks_per_node);
     }
     if (!MIST_RESERVE(set->interferences, set->interferences_capacity,
-                      set->n_interferences + 1))
-        return out_of_memory(err);
-    if (!index_reserve(&set->by_interference))
+                      set->n_interferences + 1) ||
+        !index_reserve(&set->by_interference))
         return out_of_memory(err);
     set->interferences[set->n_interferences] = copy;
     index_put(&set->by_interference, hash, set->n_interferences++);
@@ -269,7 +263,7 @@ enum mist_status mist_trace_set_add_check(struct mist_trace_set *set,
                                           const struct mist_check_row *row,
                                           struct mist_err *err)
 {
-    enum mist_status status = mist_trace_check_check(row, err);
+    enum mist_status status = mist_trace_check_row(MIST_TRACE_TABLE_CHECKS, row, err);
 
     if (status == MIST_OK && mist_trace_set_find_check(set, row->mechanism))
         status = mist_err_set(err, MIST_ERR_INPUT,
@@ -288,7 +282,7 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
                                                          enum mist_trace_phase phase,
                                                          const struct mist_shape *shape)
 {
-    struct mist_kernel_key key = {op, dtype, phase, shape};
+    struct kernel_key key = {op, dtype, phase, shape};
     size_t i = index_find(set, &set->by_kernel, kernel_hash(&key), same_kernel, &key);
 
     return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
@@ -297,7 +291,9 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
 const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
                                                      const struct mist_link_row *key)
 {
-    size_t i = index_find(set, &set->by_link, link_hash(key), same_link, key);
+    size_t i = index_find(set, &set->by_link,
+                          mist_trace_row_hash(MIST_TRACE_TABLE_LINKS, key, true),
+                          same_link, key);
 
     return i == MIST_TRACE_NONE ? NULL : &set->links[i];
 }
@@ -315,7 +311,7 @@ const struct mist_kernel_row *
 mist_trace_set_first_kernel(const struct mist_trace_set *set, const char *op,
                             enum mist_trace_dtype dtype, enum mist_trace_phase phase)
 {
-    struct mist_kernel_key group = {op, dtype, phase, NULL};
+    struct kernel_key group = {op, dtype, phase, NULL};
     size_t i = index_find(set, &set->by_group, kernel_hash(&group), same_kernel, &group);
 
     return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];

@@ -1,66 +1,72 @@
 /* Words and shapes of trace sets. See trace_set.h. */
 #include "core/parse.h"
-#include "traces/trace_set.h"
+#include "traces/trace_internal.h"
 #include "traces/words.h"
 
 #include <assert.h>
 #include <inttypes.h>
 
-static const char *const BACKENDS[] = {"cpu", "cuda", "datasheet", NULL};
-static const char *const DTYPES[] = {"fp32", "tf32", "fp16", "bf16", "fp8", NULL};
-static const char *const PHASES[] = {"forward", "backward_input", "backward_weight",
-                                     "optimizer", NULL};
-static const char *const OPERATIONS[] = {
+const char *const mist_trace_backend_words[] = {"cpu", "cuda", "datasheet", NULL};
+const char *const mist_trace_dtype_words[] = {"fp32", "tf32", "fp16",
+                                              "bf16", "fp8",  NULL};
+const char *const mist_trace_phase_words[] = {"forward", "backward_input",
+                                              "backward_weight", "optimizer", NULL};
+const char *const mist_link_operation_words[] = {
     "all_reduce",     "all_gather", "reduce_scatter", "send_recv", "host_to_device",
     "device_to_host", NULL,
 };
-static const char *const MECHANISMS[] = {
+const char *const mist_mechanism_words[] = {
     "compute",         "pipeline",          "data_parallel", "zero3",
     "tensor_parallel", "sequence_parallel", "offload",       NULL,
 };
 
 #define N_WORDS(words) (sizeof(words) / sizeof *(words)-1)
-_Static_assert(N_WORDS(BACKENDS) == MIST_N_TRACE_BACKENDS, "one word per backend");
-_Static_assert(N_WORDS(DTYPES) == MIST_N_TRACE_DTYPES, "one word per dtype");
-_Static_assert(N_WORDS(PHASES) == MIST_N_TRACE_PHASES, "one word per phase");
-_Static_assert(N_WORDS(OPERATIONS) == MIST_N_LINK_OPERATIONS, "one word per operation");
-_Static_assert(N_WORDS(MECHANISMS) == MIST_N_MECHANISMS, "one word per mechanism");
+_Static_assert(N_WORDS(mist_trace_backend_words) == MIST_N_TRACE_BACKENDS,
+               "one word per backend");
+_Static_assert(N_WORDS(mist_trace_dtype_words) == MIST_N_TRACE_DTYPES,
+               "one word per dtype");
+_Static_assert(N_WORDS(mist_trace_phase_words) == MIST_N_TRACE_PHASES,
+               "one word per phase");
+_Static_assert(N_WORDS(mist_link_operation_words) == MIST_N_LINK_OPERATIONS,
+               "one word per operation");
+_Static_assert(N_WORDS(mist_mechanism_words) == MIST_N_MECHANISMS,
+               "one word per mechanism");
 
 /* ---- words ---- */
 
 const char *mist_trace_backend_name(enum mist_trace_backend backend)
 {
     assert((int)backend >= 0 && backend < MIST_N_TRACE_BACKENDS);
-    return BACKENDS[backend];
+    return mist_trace_backend_words[backend];
 }
 
 const char *mist_trace_dtype_name(enum mist_trace_dtype dtype)
 {
     assert((int)dtype >= 0 && dtype < MIST_N_TRACE_DTYPES);
-    return DTYPES[dtype];
+    return mist_trace_dtype_words[dtype];
 }
 
 const char *mist_trace_phase_name(enum mist_trace_phase phase)
 {
     assert((int)phase >= 0 && phase < MIST_N_TRACE_PHASES);
-    return PHASES[phase];
+    return mist_trace_phase_words[phase];
 }
 
 const char *mist_link_operation_name(enum mist_link_operation operation)
 {
     assert((int)operation >= 0 && operation < MIST_N_LINK_OPERATIONS);
-    return OPERATIONS[operation];
+    return mist_link_operation_words[operation];
 }
 
 const char *mist_mechanism_name(enum mist_mechanism mechanism)
 {
     assert((int)mechanism >= 0 && mechanism < MIST_N_MECHANISMS);
-    return MECHANISMS[mechanism];
+    return mist_mechanism_words[mechanism];
 }
 
 bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out)
 {
-    int i = mist_words_find(PHASES, name);
+    int i = mist_words_find(mist_trace_phase_words, name);
 
     if (i >= 0)
         *out = (enum mist_trace_phase)i;
