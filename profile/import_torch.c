@@ -10,6 +10,7 @@
 #include "profile/import_torch.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 #include "profile/torch_links.h"
 #include "profile/torch_words.h"
 #include "traces/torch_events.h"
@@ -149,59 +150,23 @@ static enum mist_status read_work(struct import *at, const struct mist_json *eve
                : add_kernel(at, mist_torch_get_id(args, "correlation"), time_us, err);
 }
 
-static enum mist_status read_event(struct import *at, const struct mist_json *event,
-                                   long line, struct mist_err *err)
+static enum mist_status read_event(void *context, const struct mist_torch_event *event,
+                                   struct mist_err *err)
 {
-    const char *phase = "", *category = "", *name = "";
-    struct mist_json args = {0};
-    enum mist_status status =
-        mist_json_get_string(event, "ph", MIST_JSON_OPTIONAL, &phase, err);
+    const char *category = event->category, *name = event->name;
 
-    if (status == MIST_OK)
-        status = mist_json_get_string(event, "cat", MIST_JSON_OPTIONAL, &category, err);
-    if (status != MIST_OK || strcmp(phase, "X") != 0)
-        return status;
-    status = mist_json_get_string(event, "name", MIST_JSON_OPTIONAL, &name, err);
-    if (status == MIST_OK)
-        status = mist_json_get_object(event, "args", MIST_JSON_OPTIONAL, &args, err);
-    if (status != MIST_OK || !args.value)
-        return status;
     if (strcmp(category, "cpu_op") == 0)
-        return read_operator(at, event, name, &args, line, err);
+        return read_operator(context, &event->object, name, &event->args, event->line,
+                             err);
     if (strcmp(category, "cuda_runtime") == 0 || strcmp(category, "cuda_driver") == 0)
-        return read_launch(at, event, &args, err);
+        return read_launch(context, &event->object, &event->args, err);
     bool is_copy = strcmp(category, "gpu_memcpy") == 0;
     return is_copy || strcmp(category, "kernel") == 0
-               ? read_work(at, event, name, is_copy, &args, err)
+               ? read_work(context, &event->object, name, is_copy, &event->args, err)
                : MIST_OK;
 }
 
-static enum mist_status read_events(struct import *at, const char *path,
-                                    struct mist_err *err)
-{
-    struct mist_torch_events events;
-    struct mist_json_doc doc = {0};
-    enum mist_status status = mist_torch_events_open(&events, path, err);
-
-    while (status == MIST_OK) {
-        status = mist_torch_events_next(&events, &doc, err);
-        if (status != MIST_OK || !doc.root)
-            break;
-        struct mist_json event = mist_json_root(&doc);
-        status = read_event(at, &event, events.event_line, err);
-        if (status == MIST_ERR_INPUT) {
-            mist_err_locate(err, path, 0);
-            mist_torch_events_locate(&events, err);
-        }
-        mist_json_fini(&doc);
-    }
-    mist_torch_events_close(&events);
-    return status;
-}
-
 /* ------------------------------------------------------------------ who launched what */
-
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
 
 /* By thread and begin; one that another lies in comes before it. */
 static int compare_spans(const void *a_void, const void *b_void)
@@ -209,11 +174,11 @@ static int compare_spans(const void *a_void, const void *b_void)
     const struct span *a = a_void, *b = b_void;
 
     if (a->thread != b->thread)
-        return COMPARE(a->thread, b->thread);
+        return MIST_COMPARE(a->thread, b->thread);
     if (a->start_us != b->start_us)
-        return COMPARE(a->start_us, b->start_us);
-    return a->end_us != b->end_us ? COMPARE(b->end_us, a->end_us)
-                                  : COMPARE(a->line, b->line);
+        return MIST_COMPARE(a->start_us, b->start_us);
+    return a->end_us != b->end_us ? MIST_COMPARE(b->end_us, a->end_us)
+                                  : MIST_COMPARE(a->line, b->line);
 }
 
 static int compare_launches(const void *a_void, const void *b_void)
@@ -221,9 +186,9 @@ static int compare_launches(const void *a_void, const void *b_void)
     const struct launch *a = a_void, *b = b_void;
 
     if (a->correlation != b->correlation)
-        return COMPARE(a->correlation, b->correlation);
-    return a->start_us != b->start_us ? COMPARE(a->start_us, b->start_us)
-                                      : COMPARE(a->thread, b->thread);
+        return MIST_COMPARE(a->correlation, b->correlation);
+    return a->start_us != b->start_us ? MIST_COMPARE(a->start_us, b->start_us)
+                                      : MIST_COMPARE(a->thread, b->thread);
 }
 
 static void nest_spans(struct span *spans, size_t n)
@@ -242,15 +207,7 @@ static void nest_spans(struct span *spans, size_t n)
 /* The first launch of an id; NULL: none was recorded. */
 static const struct launch *find_launch(const struct import *at, int64_t correlation)
 {
-    size_t low = 0, high = at->n_launches;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (at->launches[middle].correlation < correlation)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    MIST_BISECT(low, 0, at->n_launches, i, at->launches[i].correlation < correlation);
     return low < at->n_launches && at->launches[low].correlation == correlation
                ? &at->launches[low]
                : NULL;
@@ -259,22 +216,16 @@ static const struct launch *find_launch(const struct import *at, int64_t correla
 /* The innermost span around a launch; NULL: no operator of ours is. */
 static struct span *find_span(const struct import *at, const struct launch *launch)
 {
-    size_t low = 0, high = at->n_spans; /* the first that begins behind it */
+    const struct span *spans = at->spans;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct span *span = &at->spans[middle];
-        if (span->thread < launch->thread ||
-            (span->thread == launch->thread && span->start_us <= launch->start_us))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    while (low > 0 && at->spans[low - 1].thread == launch->thread &&
-           at->spans[low - 1].end_us < launch->start_us)
-        low = at->spans[low - 1].i_outer;
-    return low > 0 && at->spans[low - 1].thread == launch->thread ? &at->spans[low - 1]
-                                                                  : NULL;
+    MIST_BISECT(
+        n, 0, at->n_spans, i, /* that began before it, from 1 */
+        spans[i].thread < launch->thread ||
+            (spans[i].thread == launch->thread && spans[i].start_us <= launch->start_us));
+    while (n > 0 && spans[n - 1].thread == launch->thread &&
+           spans[n - 1].end_us < launch->start_us)
+        n = spans[n - 1].i_outer;
+    return n > 0 && spans[n - 1].thread == launch->thread ? &at->spans[n - 1] : NULL;
 }
 
 static void assign_kernels(struct import *at)
@@ -353,8 +304,12 @@ enum mist_status mist_import_torch(const struct mist_import_rows *rows, const ch
                                    struct mist_err *err)
 {
     struct import at = {.rows = rows, .report = report};
-    enum mist_status status = read_events(&at, path, err);
+    struct mist_torch_events events;
+    enum mist_status status = mist_torch_events_open(&events, path, err);
 
+    if (status == MIST_OK)
+        status = mist_torch_events_visit(&events, read_event, &at, NULL, err);
+    mist_torch_events_close(&events);
     if (status == MIST_OK) {
         assign_kernels(&at);
         status = add_spans(&at, path, err);

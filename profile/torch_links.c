@@ -2,6 +2,7 @@
 #include "profile/torch_links.h"
 
 #include "core/memory.h"
+#include "traces/torch_events.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,15 +31,6 @@ static const struct {
     {"Bool", 1},  {"Float8_e4m3fn", 1}, {"Float8_e5m2", 1},
 };
 
-static const char *get_text(const struct mist_json *args, const char *key)
-{
-    const char *text = "";
-
-    return mist_json_get_string(args, key, MIST_JSON_REQUIRED, &text, NULL) == MIST_OK
-               ? text
-               : "";
-}
-
 /* 0: not said, or out of 1 .. max. */
 static int64_t get_count(const struct mist_json *args, const char *key, int64_t max)
 {
@@ -54,7 +46,8 @@ static int64_t get_count(const struct mist_json *args, const char *key, int64_t 
 /* Whether the args name a collective of links.csv, and say its bytes. */
 static bool read_amount(const struct mist_json *args, struct mist_link_row *row)
 {
-    const char *name = get_text(args, "Collective name"), *type = get_text(args, "dtype");
+    const char *name = mist_torch_get_text(args, "Collective name"),
+               *type = mist_torch_get_text(args, "dtype");
     int64_t n = 0, bytes = 0;
 
     for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
@@ -124,7 +117,7 @@ enum mist_status mist_torch_read_message(const char *kernel, const struct mist_j
 {
     int64_t n = get_count(args, "Group size", MAX_RANKS);
     int64_t n_places = (int64_t)cluster->nodes * cluster->devices_per_node, last;
-    bool is_named = get_text(args, "Collective name")[0];
+    bool is_named = mist_torch_get_text(args, "Collective name")[0];
 
     *kind = MIST_TORCH_LINK_NONE;
     *row = (struct mist_link_row){.repetitions = 1};
@@ -136,7 +129,8 @@ enum mist_status mist_torch_read_message(const char *kernel, const struct mist_j
     int64_t *ranks = malloc((size_t)n * sizeof *ranks);
     if (!ranks)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group's ranks");
-    bool has_ranks = read_ranks(get_text(args, "Process Group Ranks"), n, ranks);
+    bool has_ranks =
+        read_ranks(mist_torch_get_text(args, "Process Group Ranks"), n, ranks);
     last = has_ranks ? ranks[n - 1] : 0;
     if (has_ranks && last < n_places)
         place_ranks(ranks, n, cluster->devices_per_node, row);

@@ -10,6 +10,8 @@
 #define EVENT_BYTES_MAX ((size_t)1 << 26)
 #define MAX_RANKS       (1 << 20)
 
+enum { EVENTS_PER_UPDATE = 4096 }; /* of the progress line */
+
 /* Of a trace's clock: a thousand years, a year. */
 #define MAX_TIME_US     3.2e16
 #define MAX_DURATION_US 3.2e13
@@ -185,8 +187,20 @@ static enum mist_status find_object(struct mist_torch_events *events, size_t *n,
     return status;
 }
 
-enum mist_status mist_torch_events_next(struct mist_torch_events *events,
-                                        struct mist_json_doc *doc, struct mist_err *err)
+/* Makes the place of an error inside of the last event, which counts from its begin, that
+ * in the file. */
+static void locate(const struct mist_torch_events *events, struct mist_err *err)
+{
+    if (!err)
+        return;
+    err->line = events->event_line + (err->line > 0 ? err->line - 1 : 0);
+    err->column = 0;
+}
+
+/* The next event, an object, into doc (the caller's to fini); doc->root NULL: there are no
+ * more. MIST_ERR_INPUT with file:line. */
+static enum mist_status next_event(struct mist_torch_events *events,
+                                   struct mist_json_doc *doc, struct mist_err *err)
 {
     char next = '\0';
     size_t n = 0;
@@ -215,18 +229,58 @@ enum mist_status mist_torch_events_next(struct mist_torch_events *events,
     events->event_line = events->line;
     status = mist_json_load_text(doc, events->path, events->text + events->at, n,
                                  MIST_JSON_FOREIGN, err);
-    mist_torch_events_locate(events, status == MIST_ERR_INPUT ? err : NULL);
+    locate(events, status == MIST_ERR_INPUT ? err : NULL);
     go_to(events, events->at + n);
     return status;
 }
 
-void mist_torch_events_locate(const struct mist_torch_events *events,
-                              struct mist_err *err)
+/* Hands an event to fn if it took time and has args. */
+static enum mist_status read_event(const struct mist_json_doc *doc, long line,
+                                   mist_torch_event_fn *fn, void *context,
+                                   struct mist_err *err)
 {
-    if (!err)
-        return;
-    err->line = events->event_line + (err->line > 0 ? err->line - 1 : 0);
-    err->column = 0;
+    struct mist_torch_event event = {
+        .object = mist_json_root(doc), .category = "", .name = "", .line = line};
+    const struct mist_json *object = &event.object;
+    const char *phase = "";
+    enum mist_status status =
+        mist_json_get_string(object, "ph", MIST_JSON_OPTIONAL, &phase, err);
+
+    if (status == MIST_OK)
+        status =
+            mist_json_get_string(object, "cat", MIST_JSON_OPTIONAL, &event.category, err);
+    if (status != MIST_OK || strcmp(phase, "X") != 0)
+        return status;
+    status = mist_json_get_string(object, "name", MIST_JSON_OPTIONAL, &event.name, err);
+    if (status == MIST_OK)
+        status =
+            mist_json_get_object(object, "args", MIST_JSON_OPTIONAL, &event.args, err);
+    return status == MIST_OK && event.args.value ? fn(context, &event, err) : status;
+}
+
+enum mist_status mist_torch_events_visit(struct mist_torch_events *events,
+                                         mist_torch_event_fn *fn, void *context,
+                                         struct mist_progress *progress,
+                                         struct mist_err *err)
+{
+    struct mist_json_doc doc = {0};
+    enum mist_status status = MIST_OK;
+
+    for (int64_t n = 1; status == MIST_OK; n++) {
+        status = next_event(events, &doc, err);
+        if (status != MIST_OK || !doc.root)
+            break;
+        status = read_event(&doc, events->event_line, fn, context, err);
+        if (status == MIST_ERR_INPUT) {
+            mist_err_locate(err, events->path, 0);
+            locate(events, err);
+        }
+        mist_json_fini(&doc);
+        if (progress && n % EVENTS_PER_UPDATE == 0)
+            mist_progress_update(progress, mist_packed_file_done(&events->file),
+                                 events->file.n_bytes);
+    }
+    return status;
 }
 
 void mist_torch_events_close(struct mist_torch_events *events)
@@ -258,4 +312,13 @@ int64_t mist_torch_get_id(const struct mist_json *args, const char *key)
                    MIST_OK
                ? id
                : -1;
+}
+
+const char *mist_torch_get_text(const struct mist_json *args, const char *key)
+{
+    const char *text = "";
+
+    return mist_json_get_string(args, key, MIST_JSON_REQUIRED, &text, NULL) == MIST_OK
+               ? text
+               : "";
 }

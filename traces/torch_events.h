@@ -3,8 +3,8 @@
  * gzip or not: traces are too large to stand in memory, as text or as values.
  *
  *     status = mist_torch_events_open(&events, path, err);
- *     while (!status && !(status = mist_torch_events_next(&events, &doc, err)) && doc.root)
- *         ... mist_json_fini(&doc);
+ *     if (!status)
+ *         status = mist_torch_events_visit(&events, read_event, &reading, NULL, err);
  *     mist_torch_events_close(&events);
  */
 #ifndef MIST_TRACES_TORCH_EVENTS_H
@@ -12,6 +12,7 @@
 
 #include "core/json.h"
 #include "core/packed_file.h"
+#include "core/progress.h"
 
 /* What stands before the events. */
 struct mist_torch_header {
@@ -39,16 +40,23 @@ MIST_MUST_CHECK enum mist_status mist_torch_events_open(struct mist_torch_events
                                                         const char *path,
                                                         struct mist_err *err);
 
-/* The next event, an object, into doc (the caller's to fini); doc->root NULL: there are no
- * more. MIST_ERR_INPUT with file:line. */
-MIST_MUST_CHECK enum mist_status mist_torch_events_next(struct mist_torch_events *events,
-                                                        struct mist_json_doc *doc,
-                                                        struct mist_err *err);
+/* Something that took time. */
+struct mist_torch_event {
+    struct mist_json object, args;
+    const char *category, *name; /* "": it has none */
+    long line;                   /* where it begins */
+};
+typedef enum mist_status mist_torch_event_fn(void *context,
+                                             const struct mist_torch_event *event,
+                                             struct mist_err *err);
 
-/* Makes the place of an error inside of the last event, which counts from its begin, that
- * in the file. */
-void mist_torch_events_locate(const struct mist_torch_events *events,
-                              struct mist_err *err);
+/* Calls fn for each event that took time and has args, until one fails. progress: NULL or
+ * the caller's. MIST_ERR_INPUT, also of fn, gets its file:line. */
+MIST_MUST_CHECK enum mist_status mist_torch_events_visit(struct mist_torch_events *events,
+                                                         mist_torch_event_fn *fn,
+                                                         void *context,
+                                                         struct mist_progress *progress,
+                                                         struct mist_err *err);
 
 void mist_torch_events_close(struct mist_torch_events *events);
 
@@ -61,5 +69,8 @@ MIST_MUST_CHECK enum mist_status mist_torch_get_dur_us(const struct mist_json *e
 /* An id in an event's args, such as the "correlation" that a call shares with what it
  * launched; -1: the event has none. */
 int64_t mist_torch_get_id(const struct mist_json *args, const char *key);
+
+/* A text there; "": the event has none. */
+const char *mist_torch_get_text(const struct mist_json *args, const char *key);
 
 #endif

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVENTS_PER_UPDATE = 4096 }; /* of the progress line */
-
 struct reading {
     struct mist_torch_trace *trace;
     struct mist_torch_texts *texts;
@@ -30,21 +28,12 @@ static int32_t enter_text(struct mist_torch_texts *texts, const char *text)
     return texts->items[texts->n] ? (int32_t)texts->n++ : -1;
 }
 
-static const char *get_text(const struct mist_json *args, const char *key)
-{
-    const char *text = "";
-
-    return mist_json_get_string(args, key, MIST_JSON_REQUIRED, &text, NULL) == MIST_OK
-               ? text
-               : "";
-}
-
 /* -1 as the group where the trace does not name it. */
 static enum mist_status read_group(struct reading *at, const struct mist_json *args,
                                    int32_t *out)
 {
-    const char *name = get_text(args, "Process Group Name");
-    const char *ranks = get_text(args, "Process Group Ranks");
+    const char *name = mist_torch_get_text(args, "Process Group Name");
+    const char *ranks = mist_torch_get_text(args, "Process Group Ranks");
     size_t n = strlen(name) + strlen(ranks) + 2;
 
     if (!*name && !*ranks)
@@ -154,57 +143,23 @@ static enum mist_status read_span(struct reading *at, const struct mist_json *ev
 
 /* ----------------------------------------------------------------------------- events */
 
-static enum mist_status read_event(struct reading *at, const struct mist_json *event)
+static enum mist_status read_event(void *context, const struct mist_torch_event *event,
+                                   struct mist_err *err)
 {
-    const char *phase = "", *category = "", *name = "";
-    struct mist_json args = {0};
-    enum mist_status status =
-        mist_json_get_string(event, "ph", MIST_JSON_OPTIONAL, &phase, at->err);
+    struct reading *at = context;
+    const char *category = event->category, *name = event->name;
 
-    if (status == MIST_OK)
-        status =
-            mist_json_get_string(event, "cat", MIST_JSON_OPTIONAL, &category, at->err);
-    if (status != MIST_OK || strcmp(phase, "X") != 0)
-        return status;
-    status = mist_json_get_string(event, "name", MIST_JSON_OPTIONAL, &name, at->err);
-    if (status == MIST_OK)
-        status = mist_json_get_object(event, "args", MIST_JSON_OPTIONAL, &args, at->err);
-    if (status != MIST_OK || !args.value)
-        return status;
+    (void)err; /* at has the same */
     if (strcmp(category, "cuda_runtime") == 0 || strcmp(category, "cuda_driver") == 0)
-        return read_call(at, event, name, &args);
+        return read_call(at, &event->object, name, &event->args);
     if (strcmp(category, "kernel") == 0 || strcmp(category, "gpu_memcpy") == 0 ||
         strcmp(category, "gpu_memset") == 0)
-        return read_work(at, event, name, &args);
+        return read_work(at, &event->object, name, &event->args);
     if (strcmp(category, "cuda_sync") == 0)
-        return read_sync(at, &args);
+        return read_sync(at, &event->args);
     return strcmp(category, "user_annotation") == 0 && strncmp(name, "nccl:", 5) == 0
-               ? read_span(at, event)
+               ? read_span(at, &event->object)
                : MIST_OK;
-}
-
-static enum mist_status read_events(struct reading *at, struct mist_torch_events *events,
-                                    struct mist_progress *progress)
-{
-    struct mist_json_doc doc = {0};
-    enum mist_status status = MIST_OK;
-
-    for (int64_t n = 1; status == MIST_OK; n++) {
-        status = mist_torch_events_next(events, &doc, at->err);
-        if (status != MIST_OK || !doc.root)
-            break;
-        struct mist_json event = mist_json_root(&doc);
-        status = read_event(at, &event);
-        if (status == MIST_ERR_INPUT) {
-            mist_err_locate(at->err, at->path, 0);
-            mist_torch_events_locate(events, at->err);
-        }
-        mist_json_fini(&doc);
-        if (progress && n % EVENTS_PER_UPDATE == 0)
-            mist_progress_update(progress, mist_packed_file_done(&events->file),
-                                 events->file.n_bytes);
-    }
-    return status;
 }
 
 enum mist_status mist_torch_trace_load(const char *path, struct mist_torch_trace *trace,
@@ -218,7 +173,7 @@ enum mist_status mist_torch_trace_load(const char *path, struct mist_torch_trace
     *trace = (struct mist_torch_trace){0};
     enum mist_status status = mist_torch_events_open(&events, path, err);
     if (status == MIST_OK)
-        status = read_events(&at, &events, progress);
+        status = mist_torch_events_visit(&events, read_event, &at, progress, err);
     trace->header = events.header;
     mist_torch_events_close(&events);
     if (status == MIST_OK && trace->n_works == 0)
