@@ -6,6 +6,7 @@
  * what was predicted too slow to the right, too fast to the left.
  */
 #include "core/csv.h"
+#include "core/order.h"
 #include "core/parse.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
@@ -137,15 +138,13 @@ static enum mist_status read_table(const char *path, struct table *out,
 
 /* -------------------------------------------------------------------------------- bars */
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 static int compare_by(const struct difference *a, const struct difference *b, int panel)
 {
-    int order = COMPARE(a->of[panel], b->of[panel]);
+    int order = MIST_COMPARE(a->of[panel], b->of[panel]);
 
     if (order == 0)
-        order = COMPARE(a->of[RANK], b->of[RANK]);
-    return order ? order : COMPARE(a->of[KIND], b->of[KIND]);
+        order = MIST_COMPARE(a->of[RANK], b->of[RANK]);
+    return order ? order : MIST_COMPARE(a->of[KIND], b->of[KIND]);
 }
 
 static int compare_kinds(const void *a, const void *b)

@@ -7,6 +7,7 @@
 #include "plots/internal.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -211,15 +212,7 @@ static enum mist_status find_ranks(const struct mist_plot_view *view,
 /* The first of the ranks from `rank` on. */
 static size_t first_rank(const struct ranks *ranks, int rank)
 {
-    size_t low = 0, high = ranks->n;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (ranks->items[middle].rank < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    MIST_BISECT(low, 0, ranks->n, i, ranks->items[i].rank < rank);
     return low;
 }
 

@@ -1,6 +1,7 @@
 /* Our timelines as recorded jobs. See sim_timeline.h. */
 #include "sim/sim_timeline.h"
 
+#include "core/order.h"
 #include "sim/recorded/edges.h"
 #include "sim/schedule/schedule.h"
 #include "traces/timeline.h"
@@ -31,16 +32,14 @@ struct part {
     int64_t first, behind; /* of rows */
 };
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 static int compare_rows(const void *a_, const void *b_)
 {
     const struct mist_timeline_row *a = a_, *b = b_;
 
     if (a->rank != b->rank)
-        return COMPARE(a->rank, b->rank);
-    return a->iteration != b->iteration ? COMPARE(a->iteration, b->iteration)
-                                        : COMPARE(a->task, b->task);
+        return MIST_COMPARE(a->rank, b->rank);
+    return a->iteration != b->iteration ? MIST_COMPARE(a->iteration, b->iteration)
+                                        : MIST_COMPARE(a->task, b->task);
 }
 
 static int compare_places(const void *a_, const void *b_)
@@ -55,7 +54,7 @@ static int compare_places(const void *a_, const void *b_)
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i][0] != keys[i][1])
-            return COMPARE(keys[i][0], keys[i][1]);
+            return MIST_COMPARE(keys[i][0], keys[i][1]);
     return 0;
 }
 
@@ -76,16 +75,11 @@ static enum mist_status out_of_memory(const struct reading *at)
 /* Of a task in an iteration; -1: it is not there. */
 static int64_t find_row(const struct reading *at, const struct part *part, int64_t task)
 {
-    int64_t low = part->first, high = part->behind;
+    const struct mist_timeline_row *rows = at->timeline.rows;
+    size_t behind = (size_t)part->behind;
 
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (at->timeline.rows[middle].task < task)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < part->behind && at->timeline.rows[low].task == task ? low : -1;
+    MIST_BISECT(low, (size_t)part->first, behind, i, rows[i].task < task);
+    return low < behind && rows[low].task == task ? (int64_t)low : -1;
 }
 
 static enum mist_status check_row(const struct reading *at,

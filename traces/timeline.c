@@ -3,6 +3,7 @@
 
 #include "core/csv.h"
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -192,8 +193,6 @@ static bool row_is_sound(const struct mist_timeline_row *row, struct fault *faul
     return true;
 }
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 /* Sorts by rank, iteration, task. */
 static int compare_tasks(const void *a_any, const void *b_any)
 {
@@ -201,12 +200,12 @@ static int compare_tasks(const void *a_any, const void *b_any)
     const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
 
     if (a->rank != b->rank)
-        return COMPARE(a->rank, b->rank);
+        return MIST_COMPARE(a->rank, b->rank);
     if (a->iteration != b->iteration)
-        return COMPARE(a->iteration, b->iteration);
+        return MIST_COMPARE(a->iteration, b->iteration);
     if (a->task != b->task)
-        return COMPARE(a->task, b->task);
-    return COMPARE(a, b);
+        return MIST_COMPARE(a->task, b->task);
+    return MIST_COMPARE(a, b);
 }
 
 /* Sorts by rank, stream, start, end. */
@@ -216,14 +215,14 @@ static int compare_times(const void *a_any, const void *b_any)
     const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
 
     if (a->rank != b->rank)
-        return COMPARE(a->rank, b->rank);
+        return MIST_COMPARE(a->rank, b->rank);
     if (a->stream != b->stream)
-        return COMPARE(a->stream, b->stream);
+        return MIST_COMPARE(a->stream, b->stream);
     if (a->start_s != b->start_s)
-        return COMPARE(a->start_s, b->start_s);
+        return MIST_COMPARE(a->start_s, b->start_s);
     if (a->end_s != b->end_s)
-        return COMPARE(a->end_s, b->end_s);
-    return COMPARE(a, b);
+        return MIST_COMPARE(a->end_s, b->end_s);
+    return MIST_COMPARE(a, b);
 }
 
 static bool tasks_are_unique(const struct mist_timeline *timeline,

@@ -5,6 +5,7 @@
 #include "tune/pareto.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -73,16 +74,9 @@ bool mist_pareto_covers(const struct mist_pareto_frontier *frontier,
                         const struct mist_pareto_point *point)
 {
     const struct mist_pareto_point *points = frontier->points;
-    size_t low = 0, high = frontier->n; /* low: first point with a higher t */
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (points[mid].t_s <= point->t_s)
-            low = mid + 1;
-        else
-            high = mid;
-    }
+    MIST_BISECT(n_before, 0, frontier->n, i, points[i].t_s <= point->t_s);
     /* of these the last has the least d */
-    return low > 0 && point_covers(&points[low - 1], point);
+    return n_before > 0 && point_covers(&points[n_before - 1], point);
 }
 
 enum mist_status mist_pareto_merge(struct mist_pareto_frontier *frontier,

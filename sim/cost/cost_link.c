@@ -19,6 +19,8 @@
  */
 #include "sim/cost/cost_internal.h"
 
+#include "core/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h> /* memcmp */
@@ -31,17 +33,15 @@ struct run {
     size_t begin, n;
 };
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 static int compare_tables(const struct mist_link_row *a, const struct mist_link_row *b)
 {
     if (a->operation != b->operation)
-        return COMPARE(a->operation, b->operation);
+        return MIST_COMPARE(a->operation, b->operation);
     if (a->nodes != b->nodes)
-        return COMPARE(a->nodes, b->nodes);
+        return MIST_COMPARE(a->nodes, b->nodes);
     if (a->ranks_per_node != b->ranks_per_node)
-        return COMPARE(a->ranks_per_node, b->ranks_per_node);
-    return COMPARE(a->concurrent_groups, b->concurrent_groups);
+        return MIST_COMPARE(a->ranks_per_node, b->ranks_per_node);
+    return MIST_COMPARE(a->concurrent_groups, b->concurrent_groups);
 }
 
 /* By table, then in the order of the trace set. */
@@ -51,14 +51,14 @@ static int compare_rows(const void *a_void, const void *b_void)
     const struct mist_link_row *b = *(const struct mist_link_row *const *)b_void;
     int order = compare_tables(a, b);
 
-    return order != 0 ? order : COMPARE(a, b);
+    return order != 0 ? order : MIST_COMPARE(a, b);
 }
 
 static int compare_runs(const void *a_void, const void *b_void)
 {
     const struct run *a = a_void, *b = b_void;
 
-    return COMPARE(a->first, b->first);
+    return MIST_COMPARE(a->first, b->first);
 }
 
 static int compare_points(const void *a_void, const void *b_void)

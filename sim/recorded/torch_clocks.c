@@ -7,6 +7,8 @@
  */
 #include "sim/recorded/torch_graph.h"
 
+#include "core/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,21 +32,20 @@ struct aligning {
     double *shift_us; /* [n_ranks] NAN: not known yet */
 };
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 static int compare_members(const void *a_, const void *b_)
 {
     const struct member *a = a_, *b = b_;
 
-    return a->meeting != b->meeting ? COMPARE(a->meeting, b->meeting)
-                                    : COMPARE(a->rank, b->rank);
+    return a->meeting != b->meeting ? MIST_COMPARE(a->meeting, b->meeting)
+                                    : MIST_COMPARE(a->rank, b->rank);
 }
 
 static int compare_samples(const void *a_, const void *b_)
 {
     const struct sample *a = a_, *b = b_;
 
-    return a->rank != b->rank ? COMPARE(a->rank, b->rank) : COMPARE(a->by_us, b->by_us);
+    return a->rank != b->rank ? MIST_COMPARE(a->rank, b->rank)
+                              : MIST_COMPARE(a->by_us, b->by_us);
 }
 
 /* Compares members whose clock is not known with the first one whose clock is. */

@@ -1,6 +1,8 @@
 /* The graph of a rank's trace. See torch_graph.h and torch_job.h. */
 #include "sim/recorded/torch_graph.h"
 
+#include "core/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,18 +50,16 @@ struct rank {
     bool is_out_of_memory;
 };
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 static int compare_works(const void *a_, const void *b_)
 {
     const struct mist_torch_work *a = a_, *b = b_;
 
     if (a->stream != b->stream)
-        return COMPARE(a->stream, b->stream);
+        return MIST_COMPARE(a->stream, b->stream);
     if (a->start_us != b->start_us)
-        return COMPARE(a->start_us, b->start_us);
-    return a->end_us != b->end_us ? COMPARE(a->end_us, b->end_us)
-                                  : COMPARE(a->correlation, b->correlation);
+        return MIST_COMPARE(a->start_us, b->start_us);
+    return a->end_us != b->end_us ? MIST_COMPARE(a->end_us, b->end_us)
+                                  : MIST_COMPARE(a->correlation, b->correlation);
 }
 
 static int compare_calls(const void *a_, const void *b_)
@@ -67,33 +67,33 @@ static int compare_calls(const void *a_, const void *b_)
     const struct mist_torch_call *a = a_, *b = b_;
 
     if (a->start_us != b->start_us)
-        return COMPARE(a->start_us, b->start_us);
+        return MIST_COMPARE(a->start_us, b->start_us);
     if (a->thread != b->thread)
-        return COMPARE(a->thread, b->thread);
-    return a->end_us != b->end_us ? COMPARE(a->end_us, b->end_us)
-                                  : COMPARE(a->correlation, b->correlation);
+        return MIST_COMPARE(a->thread, b->thread);
+    return a->end_us != b->end_us ? MIST_COMPARE(a->end_us, b->end_us)
+                                  : MIST_COMPARE(a->correlation, b->correlation);
 }
 
 static int compare_spans(const void *a_, const void *b_)
 {
     const struct mist_torch_span *a = a_, *b = b_;
 
-    return COMPARE(a->start_us, b->start_us);
+    return MIST_COMPARE(a->start_us, b->start_us);
 }
 
 static int compare_syncs(const void *a_, const void *b_)
 {
     const struct mist_torch_sync *a = a_, *b = b_;
 
-    return COMPARE(a->correlation, b->correlation);
+    return MIST_COMPARE(a->correlation, b->correlation);
 }
 
 static int compare_refs(const void *a_, const void *b_)
 {
     const struct ref *a = a_, *b = b_;
 
-    return a->correlation != b->correlation ? COMPARE(a->correlation, b->correlation)
-                                            : COMPARE(a->i, b->i);
+    return a->correlation != b->correlation ? MIST_COMPARE(a->correlation, b->correlation)
+                                            : MIST_COMPARE(a->i, b->i);
 }
 
 /* ------------------------------------------------------------------------------- parts */
@@ -101,15 +101,7 @@ static int compare_refs(const void *a_, const void *b_)
 /* The first reference to a correlation; n: there is none, or it is -1. */
 static size_t find_ref(const struct ref *refs, size_t n, int64_t correlation)
 {
-    size_t low = 0, high = n;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (refs[middle].correlation < correlation)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    MIST_BISECT(low, 0, n, i, refs[i].correlation < correlation);
     return low < n && correlation >= 0 && refs[low].correlation == correlation ? low : n;
 }
 
@@ -196,18 +188,13 @@ static double wait_for_streams(struct rank *at, int64_t op, const struct sources
 
     for (size_t s = 0; s < at->n_streams; s++) {
         const struct stream *stream = &at->streams[s];
-        size_t low = stream->first, high = stream->behind;
         if (stream->id == sources->but ||
             (sources->stream >= 0 && stream->id != sources->stream))
             continue;
-        while (low < high) { /* the first that is not meant */
-            size_t middle = low + (high - low) / 2;
-            if (at->launch_us[middle] < sources->record_us &&
-                at->trace->works[middle].end_us <= sources->latest_us)
-                low = middle + 1;
-            else
-                high = middle;
-        }
+        /* the first that is not meant */
+        MIST_BISECT(low, stream->first, stream->behind, i,
+                    at->launch_us[i] < sources->record_us &&
+                        at->trace->works[i].end_us <= sources->latest_us);
         if (low == stream->first ||
             at->trace->works[low - 1].end_us < sources->earliest_us)
             continue;
@@ -364,35 +351,19 @@ static void add_calls(struct rank *at)
 /* The first wait that was called behind a time. */
 static size_t first_wait(const struct rank *at, double behind_us)
 {
-    size_t low = 0, high = at->n_waits;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (at->waits[middle].call_us <= behind_us)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    MIST_BISECT(low, 0, at->n_waits, i, at->waits[i].call_us <= behind_us);
     return low;
 }
 
 static int compare_us(const void *a, const void *b)
 {
-    return COMPARE(*(const double *)a, *(const double *)b);
+    return MIST_COMPARE(*(const double *)a, *(const double *)b);
 }
 
 /* Whether work i was launched at the first launch behind a time. */
 static bool is_launched_next(const struct rank *at, size_t i, double behind_us)
 {
-    size_t low = 0, high = at->trace->n_works;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (at->launches_us[middle] <= behind_us)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    MIST_BISECT(low, 0, at->trace->n_works, k, at->launches_us[k] <= behind_us);
     return low < at->trace->n_works && at->launches_us[low] == at->launch_us[i];
 }
 

@@ -1,6 +1,8 @@
 /* Which messages of several ranks are one. See torch_graph.h and torch_job.h. */
 #include "sim/recorded/torch_graph.h"
 
+#include "core/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,20 +15,18 @@ struct message {
     size_t op;
 };
 
-#define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-
 static int compare_messages(const void *a_, const void *b_)
 {
     const struct message *a = a_, *b = b_;
 
     if (a->group != b->group)
-        return COMPARE(a->group, b->group);
+        return MIST_COMPARE(a->group, b->group);
     if (a->kind != b->kind)
-        return COMPARE(a->kind, b->kind);
+        return MIST_COMPARE(a->kind, b->kind);
     if (a->rank != b->rank)
-        return COMPARE(a->rank, b->rank);
-    return a->start_us != b->start_us ? COMPARE(a->start_us, b->start_us)
-                                      : COMPARE(a->op, b->op);
+        return MIST_COMPARE(a->rank, b->rank);
+    return a->start_us != b->start_us ? MIST_COMPARE(a->start_us, b->start_us)
+                                      : MIST_COMPARE(a->op, b->op);
 }
 
 /* Whether n messages of one group and kind are those of n_ranks ranks, as many of each, that

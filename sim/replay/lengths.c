@@ -3,6 +3,7 @@
 
 #include "core/atomic_file.h" /* mist_file_read_all */
 #include "core/memory.h"
+#include "core/order.h"
 #include "core/parse.h"
 #include "core/random.h"
 
@@ -181,13 +182,6 @@ int32_t mist_lengths_draw(const struct mist_lengths *lengths, uint64_t seed, uin
     }
     int64_t n = lengths->counts[lengths->n - 1];
     int64_t number = (int64_t)(mist_random_uniform_at(seed, STREAM, i) * (double)n);
-    size_t low = 0, high = lengths->n - 1; /* the first whose counts are beyond number */
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (lengths->counts[middle] > number)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return lengths->lengths[low];
+    MIST_BISECT(drawn, 0, lengths->n - 1, k, lengths->counts[k] <= number);
+    return lengths->lengths[drawn];
 }
