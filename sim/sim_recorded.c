@@ -1,6 +1,7 @@
 /* Replays of recordings, for people. See sim_recorded.h. */
 #include "sim/sim_recorded.h"
 
+#include "core/order.h"
 #include "sim/recorded/recorded_costs.h"
 #include "sim/recorded/recorded_study.h"
 #include "sim/recorded/recording.h"
@@ -35,38 +36,39 @@ static void begin_row(const struct output *to, const char *of)
         mist_emit_text(to->emit, "of", NULL, of);
 }
 
-static bool is_shown(const struct output *to, int32_t i)
-{
-    return to->n_most == 0 || i < to->n_most;
-}
-
-/* A part of the job in a table: what it is, and how much it slows the job down. */
-struct line {
-    const char *name; /* of a kind; NULL: a number */
+/* An element of a table, and what it is sorted by: most first. */
+struct entry {
+    double key;
     int32_t i;
-    const struct mist_recorded_part *part;
 };
 
-static int compare_lines(const void *a_, const void *b_)
+static int compare_entries(const void *a_, const void *b_)
 {
-    const struct line *a = a_, *b = b_;
+    const struct entry *a = a_, *b = b_;
 
-    if (a->part->alone_frac != b->part->alone_frac)
-        return a->part->alone_frac > b->part->alone_frac ? -1 : 1;
-    return (a->i > b->i) - (a->i < b->i);
+    return a->key != b->key ? MIST_COMPARE(b->key, a->key) : MIST_COMPARE(a->i, b->i);
 }
 
-static void add_line(const struct output *to, const char *key, const struct line *line)
+/* Sorts n entries; returns how many of them a list has. */
+static int32_t sort_entries(const struct output *to, struct entry *entries, int32_t n)
+{
+    qsort(entries, (size_t)n, sizeof *entries, compare_entries);
+    return to->n_most == 0 || n < to->n_most ? n : to->n_most;
+}
+
+/* A part of the job, how much it slows the job down. name NULL: it has a number. */
+static void add_part(const struct output *to, const char *key, const char *name,
+                     int32_t i, const struct mist_recorded_part *part)
 {
     struct mist_emit *emit = to->emit;
 
     begin_row(to, key);
-    if (line->name)
-        mist_emit_text(emit, key, NULL, line->name);
+    if (name)
+        mist_emit_text(emit, key, NULL, name);
     else
-        mist_emit_int64(emit, key, NULL, line->i, MIST_HUMAN_NUMBER);
-    mist_emit_number(emit, "alone_slowdown", "alone, slowdown", line->part->alone_frac);
-    mist_emit_number(emit, "without_s", "iteration without it", line->part->without_s);
+        mist_emit_integer(emit, key, NULL, i);
+    mist_emit_number(emit, "alone_slowdown", "alone, slowdown", part->alone_frac);
+    mist_emit_number(emit, "without_s", "iteration without it", part->without_s);
     mist_emit_object_end(emit);
 }
 
@@ -77,20 +79,22 @@ static enum mist_status add_parts(const struct output *to, const char *list,
                                   const struct mist_recorded_kind *kinds,
                                   struct mist_err *err)
 {
-    struct line *lines = malloc((size_t)n * sizeof *lines);
+    struct entry *entries = malloc((size_t)n * sizeof *entries);
     int32_t used = 0;
 
-    if (!lines)
+    if (!entries)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
     for (int32_t i = 0; i < n; i++)
         if (!kinds || kinds[i].n > 0)
-            lines[used++] = (struct line){kinds ? kinds[i].name : NULL, i, &parts[i]};
-    qsort(lines, (size_t)used, sizeof *lines, compare_lines);
+            entries[used++] = (struct entry){parts[i].alone_frac, i};
+    used = sort_entries(to, entries, used);
     begin_list(to, list, title);
-    for (int32_t i = 0; i < used && is_shown(to, i); i++)
-        add_line(to, key, &lines[i]);
+    for (int32_t k = 0; k < used; k++) {
+        int32_t i = entries[k].i;
+        add_part(to, key, kinds ? kinds[i].name : NULL, i, &parts[i]);
+    }
     end_list(to);
-    free(lines);
+    free(entries);
     return MIST_OK;
 }
 
@@ -199,21 +203,6 @@ static void add_doubts(struct mist_emit *emit, const struct mist_recorded_job *j
     mist_emit_number(emit, "late_s", "these gaps, together", costs->late_s);
 }
 
-/* An element of a table, and what it is sorted by: most first. */
-struct entry {
-    double key;
-    int32_t i;
-};
-
-static int compare_entries(const void *a_, const void *b_)
-{
-    const struct entry *a = a_, *b = b_;
-
-    if (a->key != b->key)
-        return a->key > b->key ? -1 : 1;
-    return (a->i > b->i) - (a->i < b->i);
-}
-
 static void add_rank(const struct output *to, int32_t i,
                      const struct mist_recorded_rank *rank)
 {
@@ -263,18 +252,18 @@ static enum mist_status add_entries(const struct output *to,
     for (int32_t i = 0; i < job->n_replicas; i++)
         if (costs->ranks[i].n_ops > 0)
             entries[used++] = (struct entry){(double)costs->ranks[i].n_last, i};
-    qsort(entries, (size_t)used, sizeof *entries, compare_entries);
+    used = sort_entries(to, entries, used);
     begin_list(to, "ranks_by_last", "Ranks");
-    for (int32_t i = 0; i < used && is_shown(to, i); i++)
+    for (int32_t i = 0; i < used; i++)
         add_rank(to, entries[i].i, &costs->ranks[entries[i].i]);
     end_list(to);
     used = 0;
     for (int32_t i = 0; i < job->n_kinds; i++)
         if (job->kinds[i].n > 0)
             entries[used++] = (struct entry){-costs->without_kind_s[i], i};
-    qsort(entries, (size_t)used, sizeof *entries, compare_entries);
+    used = sort_entries(to, entries, used);
     begin_list(to, "kinds", "Operations");
-    for (int32_t i = 0; i < used && is_shown(to, i); i++)
+    for (int32_t i = 0; i < used; i++)
         add_kind(to, &job->kinds[entries[i].i], costs->without_kind_s[entries[i].i]);
     end_list(to);
     free(entries);

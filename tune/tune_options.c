@@ -290,113 +290,62 @@ static enum mist_status check_required(const struct mist_tune_options *options,
                    : MIST_OK;
 }
 
-static enum mist_status check_money(const struct mist_tune_options *options,
+/* What doesn't go together. */
+static enum mist_status check_pairs(const struct mist_tune_options *of,
                                     struct mist_err *err)
 {
-    if (options->prices.n == 0 &&
-        (options->budget > 0 || options->objective == MIST_OBJECTIVE_COST))
-        return mist_err_set(err, MIST_ERR_USAGE, "%s needs --price-per-device-hour",
-                            options->budget > 0 ? "--budget" : "--objective cost");
-    if (options->budget > 0 && (options->ablates || options->n_samples > 0))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--budget is for a best plan; leave --ablate and "
-                            "--sample-plans out");
-    return MIST_OK;
-}
+    bool has_target = of->target != MIST_FRAMEWORK_OURS, samples = of->n_samples > 0;
+    bool verifies = of->n_verified > 0, has_logs = of->log || of->pareto;
+    bool has_output = of->common.output || has_logs || of->export;
+    const struct {
+        bool is_wrong;
+        const char *message;
+    } rules[] = {
+        {of->prices.n == 0 && of->budget > 0, "--budget needs --price-per-device-hour"},
+        {of->prices.n == 0 && of->objective == MIST_OBJECTIVE_COST,
+         "--objective cost needs --price-per-device-hour"},
+        {of->budget > 0 && (of->ablates || samples),
+         "--budget is for a best plan; leave --ablate and --sample-plans out"},
+        /* --target has a space and a search of its own, and we don't run it */
+        {!has_target && of->export,
+         "--export writes the arguments of --target, which is not given"},
+        {has_target && !of->ablates &&
+             (of->space.n > 0 || has_logs || verifies || samples ||
+              of->solver != MIST_SOLVER_EXACT),
+         "--target has a search of its own; leave --space, --solver, --log, --pareto, "
+         "--verify and --sample-plans out"},
+        {of->constraints.n > 0 && (has_target || samples),
+         "--constraint is for the search of our own plans; leave --target and "
+         "--sample-plans out"},
+        {of->is_uniform && has_logs, "--uniform prices all stages together, so there is "
+                                     "nothing of each for --log and "
+                                     "--pareto"},
+        {samples && !of->plans, "--sample-plans needs a folder to write to: --plans DIR"},
+        {of->ablates && (has_output || of->plans || samples || verifies || of->explains),
+         "--ablate looks for a plan of every space, so there is nothing for --output, "
+         "--log, --pareto, --plans, --sample-plans, --verify and --explain"},
+        {samples && has_output,
+         "--sample-plans searches for no best plan, so there is nothing for --output, "
+         "--log and --pareto"},
+        {!verifies && of->launch,
+         "--launch says how --verify K runs plans, which is not asked for"},
+        {verifies && of->dtype == MIST_DTYPE_FP16,
+         "--verify runs plans, which mist-exec does in fp32 and bf16, not in --dtype "
+         "fp16"},
+        {verifies && samples,
+         "--sample-plans searches for no best plan, so there is nothing to --verify"},
+        {verifies && of->what_if.n > 0,
+         "--verify runs plans on the cluster that there is; leave --what-if out"},
+        /* sequences are drawn for one best plan, and replayed */
+        {!of->lengths && of->packing != MIST_PACKING_NONE, "--packing needs --lengths"},
+        {of->lengths && (of->ablates || samples || verifies),
+         "--lengths is for a best plan by replay, and runs have full samples; leave "
+         "--ablate, --sample-plans and --verify out"},
+    };
 
-/* --ablate, --sample-plans and --uniform leave nothing for some of the files. */
-static enum mist_status check_files(const struct mist_tune_options *options,
-                                    struct mist_err *err)
-{
-    bool has_output =
-        options->common.output || options->log || options->pareto || options->export;
-
-    if (options->is_uniform && (options->log || options->pareto))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--uniform prices all stages together, so there is nothing "
-                            "of each for --log and --pareto");
-    if (options->n_samples > 0 && !options->plans)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--sample-plans needs a folder to write to: --plans DIR");
-    if (options->ablates && (has_output || options->plans || options->n_samples > 0 ||
-                             options->n_verified > 0 || options->explains))
-        return mist_err_set(
-            err, MIST_ERR_USAGE,
-            "--ablate looks for a plan of every space, so there is nothing for --output, "
-            "--log, --pareto, --plans, --sample-plans, --verify and --explain");
-    if (options->n_samples > 0 && has_output)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--sample-plans searches for no best plan, so there is "
-                            "nothing for --output, --log and --pareto");
-    return MIST_OK;
-}
-
-/* What goes with --target: it has a space and a search of its own, and we don't run it. */
-static enum mist_status check_target(const struct mist_tune_options *options,
-                                     struct mist_err *err)
-{
-    bool has_target = options->target != MIST_FRAMEWORK_OURS;
-
-    if (!has_target && options->export)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--export writes the arguments of --target, which is not "
-                            "given");
-    if (has_target && !options->ablates &&
-        (options->space.n > 0 || options->log || options->pareto ||
-         options->n_verified > 0 || options->n_samples > 0 ||
-         options->solver != MIST_SOLVER_EXACT))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--target has a search of its own; leave --space, --solver, "
-                            "--log, --pareto, --verify and --sample-plans out");
-    return MIST_OK;
-}
-
-static enum mist_status check_constraints(const struct mist_tune_options *options,
-                                          struct mist_err *err)
-{
-    if (options->constraints.n > 0 &&
-        (options->target != MIST_FRAMEWORK_OURS || options->n_samples > 0))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--constraint is for the search of our own plans; leave "
-                            "--target and --sample-plans out");
-    return MIST_OK;
-}
-
-static enum mist_status check_verify(const struct mist_tune_options *options,
-                                     struct mist_err *err)
-{
-    if (options->n_verified == 0 && options->launch)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--launch says how --verify K runs plans, which is not "
-                            "asked for");
-    if (options->n_verified == 0)
-        return MIST_OK;
-    if (options->dtype == MIST_DTYPE_FP16)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--verify runs plans, which mist-exec does in fp32 and bf16, "
-                            "not in --dtype fp16");
-    if (options->n_samples > 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--sample-plans searches for no best plan, so there is "
-                            "nothing to --verify");
-    if (options->what_if.n > 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--verify runs plans on the cluster that there is; leave "
-                            "--what-if out");
-    return MIST_OK;
-}
-
-/* Sequences are drawn for one best plan, and replayed; mist-exec runs full samples. */
-static enum mist_status check_lengths(const struct mist_tune_options *options,
-                                      struct mist_err *err)
-{
-    if (!options->lengths && options->packing != MIST_PACKING_NONE)
-        return mist_err_set(err, MIST_ERR_USAGE, "--packing needs --lengths");
-    if (options->lengths &&
-        (options->ablates || options->n_samples > 0 || options->n_verified > 0))
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--lengths is for a best plan by replay, and runs have full "
-                            "samples; leave --ablate, --sample-plans and --verify out");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].is_wrong)
+            return mist_err_set(err, MIST_ERR_USAGE, "%s", rules[i].message);
     return MIST_OK;
 }
 
@@ -419,16 +368,6 @@ enum mist_status mist_tune_options_check(const struct mist_tune_options *options
     enum mist_status status = check_required(options, err);
 
     if (status == MIST_OK)
-        status = check_money(options, err);
-    if (status == MIST_OK)
-        status = check_target(options, err);
-    if (status == MIST_OK)
-        status = check_constraints(options, err);
-    if (status == MIST_OK)
-        status = check_files(options, err);
-    if (status == MIST_OK)
-        status = check_verify(options, err);
-    if (status == MIST_OK)
-        status = check_lengths(options, err);
+        status = check_pairs(options, err);
     return status == MIST_OK ? check_device_memory(options, err) : status;
 }
