@@ -11,6 +11,7 @@
 #include "sim/schedule/memory_planner.h"
 #include "tests/prop/made_up_machines.h"
 #include "tests/unit/flat_cluster.h"
+#include "tests/unit/tiny_models.h"
 #include "traces/preset.h"
 
 #include <math.h>
@@ -359,12 +360,7 @@ static void test_prices_of_frameworks_split(void **state)
     must(mist_model_load("gpt3-1.3b", &plan->model, &err), &err);
     plan->n_stages = 1;
     plan->n_micro_batches = 2;
-    plan->stages[0] = (struct mist_stage_plan){.n_layers = plan->model.n_layers,
-                                               .n_nodes = 1,
-                                               .n_devices = 2,
-                                               .micro_batch = 2,
-                                               .dp = 1,
-                                               .tp = 2};
+    plan->stages[0] = mist_tiny_stage(plan->model.n_layers, 2, 1, 2);
     for (int framework = 1; framework < MIST_N_FRAMEWORKS; framework++)
         for (int again = 0; again < 2; again++)
             for (int seq = 64; seq <= 2048; seq *= 32) { /* bound by the host, and not */
@@ -501,12 +497,7 @@ static void test_kept_tensors_by_hand(void **state)
     plan->n_stages = plan->n_micro_batches = 1;
     plan->job =
         (struct mist_job){.global_batch = 2, .seq_len = 256, .dtype = MIST_DTYPE_BF16};
-    plan->stages[0] = (struct mist_stage_plan){.n_layers = plan->model.n_layers,
-                                               .n_nodes = 1,
-                                               .n_devices = 1,
-                                               .micro_batch = 2,
-                                               .dp = 1,
-                                               .tp = 1};
+    plan->stages[0] = mist_tiny_stage(plan->model.n_layers, 2, 1, 1);
     must(mist_plan_check(plan, &err), &err);
     must(mist_schedule_build(plan, 0, 1, &schedule, &err), &err);
     must(mist_explain_memory(plan, schedule, MIST_ARENA_DEVICE, &memory, &err), &err);

@@ -17,6 +17,7 @@
 #include "tests/prop/random_plan.h"
 #include "tests/prop/schedule_flow.h"
 #include "tests/unit/memory_check.h"
+#include "tests/unit/tiny_models.h"
 
 enum { N_PLANS = 250, MAX_RATIOS = 1 << 20 };
 
@@ -507,13 +508,8 @@ static void test_gradient_bytes(void **state)
         .job = {.global_batch = 4, .seq_len = 32}, .n_micro_batches = 1, .n_stages = 1};
     assert_int_equal(mist_model_load_preset("gpt3-demo", &plan.model, NULL), MIST_OK);
     plan.job.dtype = MIST_DTYPE_BF16;
-    plan.stages[0] = (struct mist_stage_plan){.n_layers = plan.model.n_layers,
-                                              .n_nodes = 1,
-                                              .n_devices = 2,
-                                              .micro_batch = 2,
-                                              .dp = 2,
-                                              .tp = 1,
-                                              .offload_gradients = 0.5};
+    plan.stages[0] = mist_tiny_stage(plan.model.n_layers, 2, 2, 1);
+    plan.stages[0].offload_gradients = 0.5;
     for (int i = 0; i < 2; i++) {
         int64_t n_elements = 0, n_reduced = 0, element_bytes = i ? 2 : 4;
         plan.job.gradient_dtype = i ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32;
@@ -551,15 +547,11 @@ static void test_copies_overlap(void **state)
     plan = (struct mist_plan){
         .job = {.global_batch = 8, .seq_len = 32}, .n_micro_batches = 8, .n_stages = 2};
     assert_int_equal(mist_model_load_preset("gpt3-demo", &plan.model, NULL), MIST_OK);
-    for (int i = 0; i < 2; i++)
-        plan.stages[i] = (struct mist_stage_plan){.n_layers = plan.model.n_layers / 2,
-                                                  .n_nodes = 1,
-                                                  .n_devices = 1,
-                                                  .micro_batch = 1,
-                                                  .dp = 1,
-                                                  .tp = 1,
-                                                  .offload_weights = 1,
-                                                  .offload_gradients = 1};
+    for (int i = 0; i < 2; i++) {
+        plan.stages[i] = mist_tiny_stage(plan.model.n_layers / 2, 1, 1, 1);
+        plan.stages[i].offload_weights = 1;
+        plan.stages[i].offload_gradients = 1;
+    }
     for (int i = 0; i < 2; i++) {
         struct mist_schedule *schedule = build(&plan, i);
         const struct mist_task *before = NULL; /* computation */

@@ -34,13 +34,8 @@ static void start(struct fixture *at, int32_t tp)
                                      .computes_on_gpu = true};
     at->plan.n_micro_batches = 3;
     at->plan.n_stages = 1;
-    at->plan.stages[0] = (struct mist_stage_plan){.n_layers = 3,
-                                                  .n_nodes = 1,
-                                                  .n_devices = tp,
-                                                  .micro_batch = 4,
-                                                  .dp = 1,
-                                                  .tp = tp,
-                                                  .n_checkpointed = 1};
+    at->plan.stages[0] = mist_tiny_stage(3, 4, 1, tp);
+    at->plan.stages[0].n_checkpointed = 1;
     must(mist_plan_check(&at->plan, &err), &err);
 }
 

@@ -680,16 +680,12 @@ static void make_plan(struct mist_plan *plan)
                                .job = {.global_batch = 12, .seq_len = 8},
                                .n_micro_batches = 3,
                                .n_stages = 2};
-    for (int i = 0; i < 2; i++)
-        plan->stages[i] = (struct mist_stage_plan){.n_layers = 1 + i,
-                                                   .n_nodes = 1,
-                                                   .n_devices = 2,
-                                                   .micro_batch = 2,
-                                                   .dp = 2,
-                                                   .tp = 1,
-                                                   .shards_optimizer = i == 0,
-                                                   .n_checkpointed = i,
-                                                   .n_lean = 1};
+    for (int i = 0; i < 2; i++) {
+        plan->stages[i] = mist_tiny_stage(1 + i, 2, 2, 1);
+        plan->stages[i].shards_optimizer = i == 0;
+        plan->stages[i].n_checkpointed = i;
+        plan->stages[i].n_lean = 1;
+    }
     must(mist_plan_check(plan, &err), &err);
 }
 
@@ -1015,12 +1011,7 @@ static void test_placement(void **state)
                                   .job = {.global_batch = 4, .seq_len = 8},
                                   .n_micro_batches = 1,
                                   .n_stages = 1};
-        plan.stages[0] = (struct mist_stage_plan){.n_layers = 1,
-                                                  .n_nodes = 1,
-                                                  .n_devices = dp * tp,
-                                                  .micro_batch = 4 / dp,
-                                                  .dp = dp,
-                                                  .tp = tp};
+        plan.stages[0] = mist_tiny_stage(1, 4 / dp, dp, tp);
         plan.model.ffn = 40;
         assert_int_equal(mist_plan_check(&plan, &err), MIST_OK);
         for (int32_t rank = 0; rank < dp * tp; rank++) {

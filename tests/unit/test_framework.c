@@ -3,6 +3,7 @@
  * papers, prices put together by hand, and one layer that others measured.
  */
 #include "tests/unit/test.h"
+#include "tests/unit/tiny_models.h"
 
 #include "sim/cost/cost_model.h"
 #include "sim/model/framework.h"
@@ -62,15 +63,8 @@ static struct job *make_job(enum mist_framework_name framework,
         .recomputes_attention = selects,
     };
     job->plan.n_micro_batches = job->plan.n_stages = 1;
-    job->plan.stages[0] = (struct mist_stage_plan){
-        .n_layers = model.n_layers,
-        .n_nodes = 1,
-        .n_devices = tp,
-        .micro_batch = micro_batch,
-        .dp = 1,
-        .tp = tp,
-        .is_sequence_parallel = is_cut,
-    };
+    job->plan.stages[0] = mist_tiny_stage(model.n_layers, micro_batch, 1, tp);
+    job->plan.stages[0].is_sequence_parallel = is_cut;
     must(mist_plan_check(&job->plan, &err), &err);
     for (int k = 0; k < MIST_N_LAYER_KINDS; k++)
         must(mist_layer_layout_make(&model, (enum mist_layer_kind)k,

@@ -26,17 +26,11 @@ static struct mist_schedule *build(enum mist_family family,
     plan->pipeline = pipeline;
     plan->n_micro_batches = MICRO_BATCHES;
     plan->n_stages = 2;
-    for (int i = 0; i < 2; i++)
-        plan->stages[i] = (struct mist_stage_plan){
-            .n_layers = LAYERS,
-            .n_nodes = 1,
-            .n_devices = 1,
-            .micro_batch = 4,
-            .dp = 1,
-            .tp = 1,
-            .n_checkpointed = i == 0 ? n_checkpointed : 0,
-            .n_lean = i == 0 ? n_lean : 0,
-        };
+    for (int i = 0; i < 2; i++) {
+        plan->stages[i] = mist_tiny_stage(LAYERS, 4, 1, 1);
+        plan->stages[i].n_checkpointed = i == 0 ? n_checkpointed : 0;
+        plan->stages[i].n_lean = i == 0 ? n_lean : 0;
+    }
     must(mist_plan_check(plan, &err), &err);
     must(mist_schedule_build(plan, 0, 1, &schedule, &err), &err);
     free(plan);

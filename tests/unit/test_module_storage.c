@@ -125,14 +125,9 @@ static void test_ratios(void **state)
             continue;
         plan->model = mist_tiny_model(i % 2 ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT, n);
         plan->n_stages = 1;
-        plan->stages[0] = (struct mist_stage_plan){.n_layers = n,
-                                                   .n_nodes = 1,
-                                                   .n_devices = 1,
-                                                   .micro_batch = 2,
-                                                   .dp = 1,
-                                                   .tp = 1,
-                                                   .n_checkpointed = n_again,
-                                                   .n_lean = n_lean};
+        plan->stages[0] = mist_tiny_stage(n, 2, 1, 1);
+        plan->stages[0].n_checkpointed = n_again;
+        plan->stages[0].n_lean = n_lean;
         must(mist_layer_layout_make(&plan->model, MIST_LAYER_BLOCK, shape,
                                     &layouts[MIST_LAYER_BLOCK], &err),
              &err);

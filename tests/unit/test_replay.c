@@ -44,14 +44,7 @@ static void start(struct fixture *at, int32_t n_stages, const int32_t *dp,
     at->plan.n_micro_batches = n_micro_batches;
     at->plan.n_stages = n_stages;
     for (int32_t i = 0; i < n_stages; i++)
-        at->plan.stages[i] = (struct mist_stage_plan){
-            .n_layers = n_layers[i],
-            .n_nodes = 1,
-            .n_devices = dp[i],
-            .micro_batch = 12 / dp[i],
-            .dp = dp[i],
-            .tp = 1,
-        };
+        at->plan.stages[i] = mist_tiny_stage(n_layers[i], 12 / dp[i], dp[i], 1);
     assert_int_equal(mist_plan_check(&at->plan, NULL), MIST_OK);
 }
 

@@ -34,12 +34,7 @@ static void start(struct fixture *at)
     at->plan.n_micro_batches = 3;
     at->plan.n_stages = 2;
     for (int i = 0; i < 2; i++)
-        at->plan.stages[i] = (struct mist_stage_plan){.n_layers = 2,
-                                                      .n_nodes = 1,
-                                                      .n_devices = 2,
-                                                      .micro_batch = 4,
-                                                      .dp = 2,
-                                                      .tp = 1};
+        at->plan.stages[i] = mist_tiny_stage(2, 4, 2, 1);
     must(mist_plan_check(&at->plan, &err), &err);
 }
 

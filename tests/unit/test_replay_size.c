@@ -11,6 +11,7 @@
 #include "sim/replay/rank_set.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/flat_cluster.h"
+#include "tests/unit/tiny_models.h"
 
 #include <malloc.h>
 #include <math.h>
@@ -114,19 +115,12 @@ static void make_plan(struct mist_plan *plan, const struct shape *shape)
     plan->n_stages = shape->n_stages;
     for (int i = 0; i < shape->n_stages; i++) {
         int tp = shape->is_unequal && i % 2 ? 1 : shape->tp;
-        plan->stages[i] = (struct mist_stage_plan){
-            .n_layers = shape->n_layers,
-            .n_nodes = 1,
-            .n_devices = shape->dp * tp,
-            .micro_batch = 1,
-            .dp = shape->dp,
-            .tp = tp,
-            .shards_optimizer = shape->zero >= 1,
-            .shards_gradients = shape->zero >= 2,
-            .shards_weights = shape->zero >= 3,
-            .offload_optimizer = shape->offloads ? 1 : 0,
-            .offload_activations = shape->offloads ? 0.5 : 0,
-        };
+        plan->stages[i] = mist_tiny_stage(shape->n_layers, 1, shape->dp, tp);
+        plan->stages[i].shards_optimizer = shape->zero >= 1;
+        plan->stages[i].shards_gradients = shape->zero >= 2;
+        plan->stages[i].shards_weights = shape->zero >= 3;
+        plan->stages[i].offload_optimizer = shape->offloads ? 1 : 0;
+        plan->stages[i].offload_activations = shape->offloads ? 0.5 : 0;
     }
     assert_int_equal(mist_plan_check(plan, NULL), MIST_OK);
 }

@@ -24,8 +24,7 @@ static void set_plan(struct fixture *at, int i, double iteration_ms, double bubb
     plan->model = mist_small_model(MIST_FAMILY_GPT, 4, 48);
     plan->n_stages = 1;
     plan->n_micro_batches = i + 1;
-    plan->stages[0] = (struct mist_stage_plan){
-        .n_layers = 4, .n_nodes = 1, .n_devices = 1, .micro_batch = 1, .dp = 1, .tp = 1};
+    plan->stages[0] = mist_tiny_stage(4, 1, 1, 1);
     plan->predicted.iteration_s = 1e-3 * iteration_ms;
     at->validated[i] = (struct mist_validated){.plan = plan, .closed_s = 1e-3};
     mean_s[MIST_TIME_BUBBLE] = 1e-3 * bubble_ms;

@@ -1,8 +1,8 @@
-/* Models small enough for tests that look at everything. */
+/* Models small enough for tests that look at everything, and stages of theirs. */
 #ifndef MIST_TESTS_TINY_MODELS_H
 #define MIST_TESTS_TINY_MODELS_H
 
-#include "sim/model/model.h"
+#include "sim/plan/plan.h"
 
 /*
  * GPT with biases, a kind of Llama with grouped queries, or GPT-NeoX that turns a part of
@@ -62,6 +62,18 @@ static inline struct mist_model mist_small_model(enum mist_family family,
         .norm_epsilon = 1e-5,
         .rope_theta = is_gpt ? 0 : 10000,
     };
+}
+
+/* A stage on one node, without memory optimisations. */
+static inline struct mist_stage_plan
+mist_tiny_stage(int32_t n_layers, int32_t micro_batch, int32_t dp, int32_t tp)
+{
+    return (struct mist_stage_plan){.n_layers = n_layers,
+                                    .n_nodes = 1,
+                                    .n_devices = dp * tp,
+                                    .micro_batch = micro_batch,
+                                    .dp = dp,
+                                    .tp = tp};
 }
 
 #endif
