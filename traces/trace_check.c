@@ -84,7 +84,7 @@ static enum mist_status check_libraries(const struct mist_cluster *cluster,
     return MIST_OK;
 }
 
-static enum mist_status check_rates(const struct mist_cluster *cluster,
+static enum mist_status check_peaks(const struct mist_cluster *cluster,
                                     struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
@@ -99,11 +99,6 @@ static enum mist_status check_rates(const struct mist_cluster *cluster,
     if (status == MIST_OK && best == 0)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "peak_flop_per_s has no dtype with a rate above 0");
-    if (status == MIST_OK)
-        status = check_positive("memory_bytes_per_s", cluster->memory_bytes_per_s, err);
-    if (status == MIST_OK)
-        status = check_at_most("memory_bytes_per_s", cluster->memory_bytes_per_s,
-                               RATE_MAX, err);
     return status;
 }
 
@@ -115,22 +110,6 @@ bool mist_cluster_declares_links(const struct mist_cluster *cluster)
            declared->host.bytes_per_s > 0;
 }
 
-static enum mist_status
-check_link(const char *name, const struct mist_declared_link *link, struct mist_err *err)
-{
-    char text[64];
-
-    snprintf(text, sizeof text, "declared.%s.bytes_per_s", name);
-    enum mist_status status = check_not_negative(text, link->bytes_per_s, err);
-    if (status == MIST_OK)
-        status = check_at_most(text, link->bytes_per_s, RATE_MAX, err);
-    snprintf(text, sizeof text, "declared.%s.latency_us", name);
-    if (status == MIST_OK)
-        status = check_not_negative(text, link->latency_us, err);
-    return status == MIST_OK ? check_at_most(text, link->latency_us, TIME_MAX_US, err)
-                             : status;
-}
-
 /* Of streams beside each other, which don't speed each other up. */
 static enum mist_status check_slowdown(const char *name, double value,
                                        struct mist_err *err)
@@ -138,57 +117,76 @@ static enum mist_status check_slowdown(const char *name, double value,
     if (value == 0 || (value >= 1 && value <= 100))
         return MIST_OK;
     return mist_err_set(err, MIST_ERR_INPUT,
-                        "declared.%s is %g, expected 1 (none) to 100, or 0 (not known)",
-                        name, value);
+                        "%s is %g, expected 1 (none) to 100, or 0 (not known)", name,
+                        value);
 }
 
-static enum mist_status check_declared(const struct mist_trace_declared *declared,
-                                       struct mist_err *err)
+static enum mist_status check_limited(const char *name, double value, bool is_above_0,
+                                      double max, struct mist_err *err)
 {
-    const struct {
-        const char *name;
-        double bytes_per_s;
-    } rates[] = {
-        {"declared.ring_bytes_per_s", declared->ring_bytes_per_s},
-        {"declared.host_node_bytes_per_s", declared->host_node_bytes_per_s},
-        {"declared.switch_bytes_per_s", declared->switch_bytes_per_s},
-    };
-    enum mist_status status = check_link("device", &declared->device, err);
+    enum mist_status status = is_above_0 ? check_positive(name, value, err)
+                                         : check_not_negative(name, value, err);
 
-    if (status == MIST_OK)
-        status = check_link("node", &declared->node, err);
-    if (status == MIST_OK)
-        status = check_link("host", &declared->host, err);
-    if (status == MIST_OK && declared->node.bytes_per_s > 0)
-        status = check_count("declared.adapters", declared->adapters, err);
-    for (size_t i = 0; i < sizeof rates / sizeof *rates && status == MIST_OK; i++) {
-        status = check_not_negative(rates[i].name, rates[i].bytes_per_s, err);
-        if (status == MIST_OK)
-            status = check_at_most(rates[i].name, rates[i].bytes_per_s, RATE_MAX, err);
+    return status == MIST_OK ? check_at_most(name, value, max, err) : status;
+}
+
+static enum mist_status check_whole(const char *name, int64_t value, bool is_above_0,
+                                    bool is_memory, struct mist_err *err)
+{
+    enum mist_status status = is_above_0 ? check_count(name, value, err)
+                                         : check_not_negative(name, (double)value, err);
+
+    return status == MIST_OK && is_memory && value > 0 ? check_memory(name, value, err)
+                                                       : status;
+}
+
+static enum mist_status check_fields(const char *prefix,
+                                     const struct mist_cluster_field *fields,
+                                     const void *base, struct mist_err *err);
+
+static enum mist_status check_field(const char *name, const struct mist_cluster_field *f,
+                                    const void *in, struct mist_err *err)
+{
+    switch (f->kind) {
+    case MIST_CLUSTER_INT:
+        return check_whole(name, *(const int *)in, f->is_above_0, false, err);
+    case MIST_CLUSTER_INT64:
+    case MIST_CLUSTER_MEMORY:
+        return check_whole(name, *(const int64_t *)in, f->is_above_0,
+                           f->kind == MIST_CLUSTER_MEMORY, err);
+    case MIST_CLUSTER_DOUBLE:
+    case MIST_CLUSTER_FRAC:
+        return check_limited(name, *(const double *)in, f->is_above_0, INFINITY, err);
+    case MIST_CLUSTER_RATE:
+        return check_limited(name, *(const double *)in, f->is_above_0, RATE_MAX, err);
+    case MIST_CLUSTER_TIME_US:
+        return check_limited(name, *(const double *)in, f->is_above_0, TIME_MAX_US, err);
+    case MIST_CLUSTER_SLOWDOWN:
+        return check_slowdown(name, *(const double *)in, err);
+    case MIST_CLUSTER_OBJECT:
+        return mist_cluster_has_object(f, in) ? check_fields(name, f->members, in, err)
+                                              : MIST_OK;
+    case MIST_CLUSTER_BOOL:
+    case MIST_CLUSTER_OTHER:
+        break;
     }
-    if (status == MIST_OK)
-        status = check_slowdown("compute_slowdown", declared->compute_slowdown, err);
-    if (status == MIST_OK)
-        status = check_slowdown("message_slowdown", declared->message_slowdown, err);
-    return status == MIST_OK ? check_not_negative("declared.residual_frac",
-                                                  declared->residual_frac, err)
-                             : status;
+    return MIST_OK;
 }
 
-static enum mist_status check_curve(const struct mist_trace_curve *curve,
-                                    struct mist_err *err)
+/* The members of a struct; prefix: the object's name. */
+static enum mist_status check_fields(const char *prefix,
+                                     const struct mist_cluster_field *fields,
+                                     const void *base, struct mist_err *err)
 {
-    enum mist_status status =
-        check_not_negative("curve.processors", curve->processors, err);
+    enum mist_status status = MIST_OK;
+    char name[80];
 
-    if (status != MIST_OK || curve->processors == 0)
-        return status;
-    status = check_positive("curve.product_frac", curve->product_frac, err);
-    if (status == MIST_OK)
-        status = check_positive("curve.memory_frac", curve->memory_frac, err);
-    return status == MIST_OK
-               ? check_not_negative("curve.residual_frac", curve->residual_frac, err)
-               : status;
+    for (; fields->key && status == MIST_OK; fields++) {
+        const void *in = (const char *)base + fields->offset;
+        snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", fields->key);
+        status = check_field(name, fields, in, err);
+    }
+    return status;
 }
 
 enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
@@ -200,46 +198,11 @@ enum mist_status mist_cluster_check(const struct mist_cluster *cluster,
     if (status == MIST_OK && !cluster->name[0])
         status = mist_err_set(err, MIST_ERR_INPUT, "name is empty");
     if (status == MIST_OK)
-        status = check_count("nodes", cluster->nodes, err);
+        status = check_fields("", mist_cluster_fields, cluster, err);
     if (status == MIST_OK)
-        status = check_count("devices_per_node", cluster->devices_per_node, err);
-    if (status == MIST_OK)
-        status = check_count("device_memory_bytes", cluster->device_memory_bytes, err);
-    if (status == MIST_OK)
-        status = check_memory("device_memory_bytes", cluster->device_memory_bytes, err);
-    if (status == MIST_OK)
-        status = check_not_negative("host_memory_bytes_per_node",
-                                    (double)cluster->host_memory_bytes_per_node, err);
-    if (status == MIST_OK && cluster->host_memory_bytes_per_node > 0)
-        status = check_memory("host_memory_bytes_per_node",
-                              cluster->host_memory_bytes_per_node, err);
-    if (status == MIST_OK)
-        status = check_not_negative("device_threads", cluster->device_threads, err);
-    if (status == MIST_OK)
-        status = check_not_negative("launch_us", cluster->launch_us, err);
-    if (status == MIST_OK)
-        status = check_at_most("launch_us", cluster->launch_us, TIME_MAX_US, err);
-    if (status == MIST_OK)
-        status = check_not_negative("runtime_memory_bytes",
-                                    (double)cluster->runtime_memory_bytes, err);
-    if (status == MIST_OK)
-        status = check_not_negative("drift_frac", cluster->drift_frac, err);
-    if (status == MIST_OK)
-        status = check_not_negative("skew.alone_frac", cluster->skew.alone_frac, err);
-    if (status == MIST_OK)
-        status = check_not_negative("skew.pass_frac", cluster->skew.pass_frac, err);
-    if (status == MIST_OK)
-        status = check_not_negative("skew.step_frac", cluster->skew.step_frac, err);
-    if (status == MIST_OK)
-        status = check_not_negative("probe_us", cluster->probe_us, err);
-    if (status == MIST_OK)
-        status = check_at_most("probe_us", cluster->probe_us, TIME_MAX_US, err);
-    if (status == MIST_OK)
-        status = check_rates(cluster, err);
-    if (status == MIST_OK)
-        status = check_curve(&cluster->curve, err);
-    if (status == MIST_OK)
-        status = check_declared(&cluster->declared, err);
+        status = check_peaks(cluster, err);
+    if (status == MIST_OK && cluster->declared.node.bytes_per_s > 0)
+        status = check_count("declared.adapters", cluster->declared.adapters, err);
     return status == MIST_OK ? check_libraries(cluster, err) : status;
 }
 
@@ -287,22 +250,13 @@ static enum mist_status check_channels(const char *name, unsigned channels,
     return mist_err_set(err, MIST_ERR_INPUT, "%s must name two streams or more", name);
 }
 
-static enum mist_status check_time(const char *name, double time_us, bool may_be_0,
-                                   struct mist_err *err)
-{
-    enum mist_status status = may_be_0 ? check_not_negative(name, time_us, err)
-                                       : check_positive(name, time_us, err);
-
-    return status == MIST_OK ? check_at_most(name, time_us, TIME_MAX_US, err) : status;
-}
-
 /* The time of one stream alone. */
 static enum mist_status check_alone(const char *name, const double *time_us,
                                     const struct mist_interference_row *row,
                                     struct mist_err *err)
 {
     if (row->channels >> (time_us - row->alone_us) & 1u)
-        return check_time(name, *time_us, false, err);
+        return check_limited(name, *time_us, true, TIME_MAX_US, err);
     return *time_us == 0
                ? MIST_OK
                : mist_err_set(err, MIST_ERR_INPUT,
@@ -339,9 +293,9 @@ static enum mist_status check_cell(const struct mist_trace_column *column,
     case MIST_TRACE_INT64:
         return check_count(name, *(const int64_t *)in, err);
     case MIST_TRACE_TIME_US:
-        return check_time(name, *(const double *)in, false, err);
+        return check_limited(name, *(const double *)in, true, TIME_MAX_US, err);
     case MIST_TRACE_SPREAD_US:
-        return check_time(name, *(const double *)in, true, err);
+        return check_limited(name, *(const double *)in, false, TIME_MAX_US, err);
     case MIST_TRACE_ALONE_US:
         return check_alone(name, in, row, err);
     case MIST_TRACE_AMOUNT:

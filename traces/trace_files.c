@@ -40,6 +40,8 @@ enum mist_status mist_trace_file_path(const char *folder, int file,
 
 /* ---- cluster.json ---- */
 
+enum { MAX_FIELDS = 32 }; /* of an object */
+
 /* Copies a string member into a fixed field; an absent optional one leaves it. */
 static enum mist_status read_string(const struct mist_json *object, const char *key,
                                     enum mist_json_need need, char *out, size_t size,
@@ -125,167 +127,61 @@ static enum mist_status read_words(const struct mist_json *root,
     return status;
 }
 
-/* An object that may be left out (out->value NULL then), with these keys and no others. */
-static enum mist_status read_object(const struct mist_json *parent, const char *key,
-                                    const char *const *keys, struct mist_json *out,
+static enum mist_status read_fields(const struct mist_json *object,
+                                    const struct mist_cluster_field *fields, void *base,
+                                    struct mist_err *err);
+
+static enum mist_status read_field(const struct mist_json *object,
+                                   const struct mist_cluster_field *f, void *out,
+                                   struct mist_err *err)
+{
+    enum mist_json_need need = f->is_required ? MIST_JSON_REQUIRED : MIST_JSON_OPTIONAL;
+    double most = f->kind == MIST_CLUSTER_FRAC ? 1 : DBL_MAX;
+    struct mist_json child;
+    enum mist_status status = MIST_OK;
+    int64_t whole = 0;
+
+    switch (f->kind) {
+    case MIST_CLUSTER_INT:
+        status = mist_json_get_int64(object, f->key, need, f->is_above_0, INT_MAX, &whole,
+                                     err);
+        *(int *)out = (int)whole;
+        return status;
+    case MIST_CLUSTER_INT64:
+    case MIST_CLUSTER_MEMORY:
+        return mist_json_get_int64(object, f->key, need, f->is_above_0, INT64_MAX, out,
+                                   err);
+    case MIST_CLUSTER_BOOL:
+        return mist_json_get_bool(object, f->key, need, out, err);
+    case MIST_CLUSTER_DOUBLE:
+    case MIST_CLUSTER_FRAC:
+    case MIST_CLUSTER_RATE:
+    case MIST_CLUSTER_TIME_US:
+    case MIST_CLUSTER_SLOWDOWN:
+        return mist_json_get_double(object, f->key, need, 0, most, out, err);
+    case MIST_CLUSTER_OBJECT:
+        status = mist_json_get_object(object, f->key, need, &child, err);
+        return status == MIST_OK && child.value
+                   ? read_fields(&child, f->members, out, err)
+                   : status;
+    case MIST_CLUSTER_OTHER:
+        break;
+    }
+    return MIST_OK;
+}
+
+/* An object with the members of a list and no others. */
+static enum mist_status read_fields(const struct mist_json *object,
+                                    const struct mist_cluster_field *fields, void *base,
                                     struct mist_err *err)
 {
-    enum mist_status status =
-        mist_json_get_object(parent, key, MIST_JSON_OPTIONAL, out, err);
+    const char *keys[MAX_FIELDS + 1] = {NULL};
 
-    return status == MIST_OK && out->value ? mist_json_check_keys(out, keys, err)
-                                           : status;
-}
-
-/* Numbers of 0 to max behind keys, ended by NULL; values: where they go. */
-static enum mist_status read_doubles(const struct mist_json *object,
-                                     const char *const *keys, double max,
-                                     double *const *values, struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    for (int i = 0; keys[i] && status == MIST_OK; i++)
-        status = mist_json_get_double(object, keys[i], MIST_JSON_REQUIRED, 0, max,
-                                      values[i], err);
-    return status;
-}
-
-static enum mist_status read_skew(const struct mist_json *root,
-                                  struct mist_trace_skew *skew, struct mist_err *err)
-{
-    static const char *const keys[] = {"alone_frac", "pass_frac", "step_frac", NULL};
-    double *const values[] = {&skew->alone_frac, &skew->pass_frac, &skew->step_frac};
-    struct mist_json object;
-    enum mist_status status = read_object(root, "skew", keys, &object, err);
-
-    if (status != MIST_OK || !object.value)
-        return status;
-    return read_doubles(&object, keys, DBL_MAX, values, err);
-}
-
-static enum mist_status read_curve(const struct mist_json *root,
-                                   struct mist_trace_curve *curve, struct mist_err *err)
-{
-    static const char *const keys[] = {"processors", "product_frac", "memory_frac",
-                                       "residual_frac", NULL};
-    double *const values[] = {&curve->product_frac, &curve->memory_frac,
-                              &curve->residual_frac};
-    struct mist_json object;
-    int64_t processors = 0;
-    enum mist_status status = read_object(root, "curve", keys, &object, err);
-
-    if (status != MIST_OK || !object.value)
-        return status;
-    status = mist_json_get_int64(&object, keys[0], MIST_JSON_REQUIRED, 1, INT_MAX,
-                                 &processors, err);
-    curve->processors = (int)processors;
-    return status == MIST_OK ? read_doubles(&object, keys + 1, 1, values, err) : status;
-}
-
-static enum mist_status read_link(const struct mist_json *declared, const char *key,
-                                  struct mist_declared_link *link, struct mist_err *err)
-{
-    static const char *const keys[] = {"bytes_per_s", "latency_us", NULL};
-    double *const values[] = {&link->bytes_per_s, &link->latency_us};
-    struct mist_json object;
-    enum mist_status status = read_object(declared, key, keys, &object, err);
-
-    if (status != MIST_OK || !object.value)
-        return status;
-    return read_doubles(&object, keys, DBL_MAX, values, err);
-}
-
-static enum mist_status read_declared(const struct mist_json *root,
-                                      struct mist_trace_declared *out,
-                                      struct mist_err *err)
-{
-    static const char *const keys[] = {"device",
-                                       "node",
-                                       "host",
-                                       "ring_bytes_per_s",
-                                       "host_node_bytes_per_s",
-                                       "adapters",
-                                       "switch_bytes_per_s",
-                                       "compute_slowdown",
-                                       "message_slowdown",
-                                       "residual_frac",
-                                       NULL};
-    const struct {
-        const char *key;
-        double *out;
-    } numbers[] = {{"switch_bytes_per_s", &out->switch_bytes_per_s},
-                   {"ring_bytes_per_s", &out->ring_bytes_per_s},
-                   {"host_node_bytes_per_s", &out->host_node_bytes_per_s},
-                   {"compute_slowdown", &out->compute_slowdown},
-                   {"message_slowdown", &out->message_slowdown}};
-    struct mist_declared_link *const links[] = {&out->device, &out->node, &out->host};
-    struct mist_json object;
-    int64_t adapters = 0;
-    enum mist_status status = read_object(root, "declared", keys, &object, err);
-
-    if (status != MIST_OK || !object.value)
-        return status;
-    for (int i = 0; i < 3 && status == MIST_OK; i++)
-        status = read_link(&object, keys[i], links[i], err);
-    if (status == MIST_OK)
-        status = mist_json_get_int64(&object, "adapters", MIST_JSON_OPTIONAL, 0, INT_MAX,
-                                     &adapters, err);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == MIST_OK; i++)
-        status = mist_json_get_double(&object, numbers[i].key, MIST_JSON_OPTIONAL, 0,
-                                      DBL_MAX, numbers[i].out, err);
-    if (status == MIST_OK)
-        status = mist_json_get_double(&object, "residual_frac", MIST_JSON_REQUIRED, 0, 1,
-                                      &out->residual_frac, err);
-    out->adapters = (int)adapters;
-    return status;
-}
-
-static enum mist_status read_numbers(const struct mist_json *root,
-                                     struct mist_cluster *cluster, struct mist_err *err)
-{
-    int64_t nodes = 0, devices = 0, threads = 0;
-    const struct {
-        const char *key;
-        enum mist_json_need need;
-        int64_t min, max;
-        int64_t *out;
-    } integers[] = {
-        {"nodes", MIST_JSON_REQUIRED, 1, INT_MAX, &nodes},
-        {"devices_per_node", MIST_JSON_REQUIRED, 1, INT_MAX, &devices},
-        {"device_memory_bytes", MIST_JSON_REQUIRED, 1, INT64_MAX,
-         &cluster->device_memory_bytes},
-        {"host_memory_bytes_per_node", MIST_JSON_OPTIONAL, 0, INT64_MAX,
-         &cluster->host_memory_bytes_per_node},
-        {"device_threads", MIST_JSON_OPTIONAL, 0, INT_MAX, &threads},
-        {"runtime_memory_bytes", MIST_JSON_OPTIONAL, 0, INT64_MAX,
-         &cluster->runtime_memory_bytes},
-    };
-    enum mist_status status = MIST_OK;
-
-    for (size_t i = 0; i < sizeof integers / sizeof *integers && status == MIST_OK; i++)
-        status =
-            mist_json_get_int64(root, integers[i].key, integers[i].need, integers[i].min,
-                                integers[i].max, integers[i].out, err);
-    if (status == MIST_OK)
-        status = mist_json_get_double(root, "memory_bytes_per_s", MIST_JSON_REQUIRED, 0,
-                                      DBL_MAX, &cluster->memory_bytes_per_s, err);
-    if (status == MIST_OK)
-        status = mist_json_get_double(root, "launch_us", MIST_JSON_OPTIONAL, 0, DBL_MAX,
-                                      &cluster->launch_us, err);
-    if (status == MIST_OK)
-        status = mist_json_get_double(root, "drift_frac", MIST_JSON_OPTIONAL, 0, DBL_MAX,
-                                      &cluster->drift_frac, err);
-    if (status == MIST_OK)
-        status = read_skew(root, &cluster->skew, err);
-    if (status == MIST_OK)
-        status = mist_json_get_bool(root, "streams_take_turns", MIST_JSON_OPTIONAL,
-                                    &cluster->streams_take_turns, err);
-    if (status == MIST_OK)
-        status = mist_json_get_double(root, "probe_us", MIST_JSON_OPTIONAL, 0, DBL_MAX,
-                                      &cluster->probe_us, err);
-    cluster->nodes = (int)nodes;
-    cluster->devices_per_node = (int)devices;
-    cluster->device_threads = (int)threads;
+    for (int i = 0; i < MAX_FIELDS && fields[i].key; i++)
+        keys[i] = fields[i].key;
+    enum mist_status status = mist_json_check_keys(object, keys, err);
+    for (; fields->key && status == MIST_OK; fields++)
+        status = read_field(object, fields, (char *)base + fields->offset, err);
     return status;
 }
 
@@ -316,30 +212,6 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
                                      int64_t n_rows[MIST_N_TRACE_TABLES],
                                      struct mist_err *err)
 {
-    static const char *const keys[] = {"format",
-                                       "name",
-                                       "backend",
-                                       "date",
-                                       "how_measured",
-                                       "nodes",
-                                       "devices_per_node",
-                                       "device_memory_bytes",
-                                       "host_memory_bytes_per_node",
-                                       "device_threads",
-                                       "peak_flop_per_s",
-                                       "memory_bytes_per_s",
-                                       "launch_us",
-                                       "runtime_memory_bytes",
-                                       "interruption_frac", /* of old sets: not read */
-                                       "drift_frac",
-                                       "skew",
-                                       "streams_take_turns",
-                                       "probe_us",
-                                       "curve",
-                                       "declared",
-                                       "libraries",
-                                       "rows",
-                                       NULL};
     char path[MIST_TRACE_PATH_BYTES];
     struct mist_json_doc doc = {0};
     struct mist_err message = {0};
@@ -351,17 +223,11 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
     if (status != MIST_OK)
         return status;
     struct mist_json root = mist_json_root(&doc);
-    status = mist_json_check_keys(&root, keys, err);
+    status = read_fields(&root, mist_cluster_fields, cluster, err);
     if (status == MIST_OK)
         status = read_words(&root, cluster, err);
     if (status == MIST_OK)
-        status = read_numbers(&root, cluster, err);
-    if (status == MIST_OK)
         status = read_rates(&root, cluster, err);
-    if (status == MIST_OK)
-        status = read_curve(&root, &cluster->curve, err);
-    if (status == MIST_OK)
-        status = read_declared(&root, &cluster->declared, err);
     if (status == MIST_OK)
         status = read_libraries(&root, cluster, err);
     if (status == MIST_OK)

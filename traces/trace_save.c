@@ -45,44 +45,48 @@ static json_t *rows_to_json(const struct mist_trace_set *set)
     return rows;
 }
 
-/* What prices rest on where nothing was measured, if it is said; 0 or -1: out of memory. */
-static int add_prices(json_t *root, const struct mist_cluster *cluster)
-{
-    const struct mist_trace_curve *curve = &cluster->curve;
-    const struct mist_trace_declared *declared = &cluster->declared;
-    const struct {
-        const char *key;
-        const struct mist_declared_link *link;
-    } links[] = {{"device", &declared->device},
-                 {"node", &declared->node},
-                 {"host", &declared->host}};
-    int failed = 0;
-    json_t *object;
+static json_t *write_fields(const struct mist_cluster_field *fields, const void *base,
+                            json_t *others);
 
-    if (curve->processors > 0)
-        failed |= json_object_set_new(
-            root, "curve",
-            json_pack("{s:i, s:o, s:o, s:o}", "processors", curve->processors,
-                      "product_frac", number(curve->product_frac), "memory_frac",
-                      number(curve->memory_frac), "residual_frac",
-                      number(curve->residual_frac)));
-    if (!mist_cluster_declares_links(cluster))
-        return failed;
-    object =
-        json_pack("{s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "ring_bytes_per_s",
-                  number(declared->ring_bytes_per_s), "host_node_bytes_per_s",
-                  number(declared->host_node_bytes_per_s), "adapters", declared->adapters,
-                  "switch_bytes_per_s", number(declared->switch_bytes_per_s),
-                  "compute_slowdown", number(declared->compute_slowdown),
-                  "message_slowdown", number(declared->message_slowdown), "residual_frac",
-                  number(declared->residual_frac));
-    for (int i = 0; i < 3 && object; i++)
-        if (links[i].link->bytes_per_s > 0)
-            failed |= json_object_set_new(
-                object, links[i].key,
-                json_pack("{s:o, s:o}", "bytes_per_s", number(links[i].link->bytes_per_s),
-                          "latency_us", number(links[i].link->latency_us)));
-    return failed | json_object_set_new(root, "declared", object);
+static json_t *write_field(const struct mist_cluster_field *f, const void *in)
+{
+    switch (f->kind) {
+    case MIST_CLUSTER_INT:
+        return json_integer(*(const int *)in);
+    case MIST_CLUSTER_INT64:
+    case MIST_CLUSTER_MEMORY:
+        return json_integer(*(const int64_t *)in);
+    case MIST_CLUSTER_BOOL:
+        return json_boolean(*(const bool *)in);
+    case MIST_CLUSTER_OBJECT:
+        return write_fields(f->members, in, NULL);
+    default:
+        return number(*(const double *)in);
+    }
+}
+
+/* A struct as an object; others: what the list does not know how to write. NULL: out of
+ * memory. */
+static json_t *write_fields(const struct mist_cluster_field *fields, const void *base,
+                            json_t *others)
+{
+    json_t *object = json_object();
+    int failed = 0;
+
+    for (; fields->key; fields++) {
+        const void *in = (const char *)base + fields->offset;
+        bool is_other = fields->kind == MIST_CLUSTER_OTHER;
+        json_t *other = json_object_get(others, fields->key);
+        if (is_other && other)
+            failed |= json_object_set(object, fields->key, other);
+        if (!is_other &&
+            (fields->kind != MIST_CLUSTER_OBJECT || mist_cluster_has_object(fields, in)))
+            failed |= json_object_set_new(object, fields->key, write_field(fields, in));
+    }
+    if (!failed)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 /* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
@@ -106,27 +110,15 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         json_decref(rows);
         return NULL;
     }
-    json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:{s:o, s:o, s:o}, s:b, s:o, s:o, s:o}",
-        "format", 1, "name", cluster->name, "backend",
-        mist_trace_backend_name(cluster->backend), "date", cluster->date, "how_measured",
-        cluster->how_measured, "nodes", cluster->nodes, "devices_per_node",
-        cluster->devices_per_node, "device_memory_bytes",
-        (json_int_t)cluster->device_memory_bytes, "host_memory_bytes_per_node",
-        (json_int_t)cluster->host_memory_bytes_per_node, "device_threads",
-        cluster->device_threads, "peak_flop_per_s", rates, "memory_bytes_per_s",
-        number(cluster->memory_bytes_per_s), "launch_us", number(cluster->launch_us),
-        "runtime_memory_bytes", (json_int_t)cluster->runtime_memory_bytes, "drift_frac",
-        number(cluster->drift_frac), "skew", "alone_frac",
-        number(cluster->skew.alone_frac), "pass_frac", number(cluster->skew.pass_frac),
-        "step_frac", number(cluster->skew.step_frac), "streams_take_turns",
-        cluster->streams_take_turns, "probe_us", number(cluster->probe_us), "libraries",
-        libraries, "rows", rows);
-    if (root && add_prices(root, cluster) != 0) {
-        json_decref(root);
-        return NULL;
-    }
+    json_t *others =
+        json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "format", 1, "name",
+                  cluster->name, "backend", mist_trace_backend_name(cluster->backend),
+                  "date", cluster->date, "how_measured", cluster->how_measured,
+                  "peak_flop_per_s", rates, "libraries", libraries, "rows", rows);
+    json_t *root = others ? write_fields(mist_cluster_fields, cluster, others) : NULL;
+    if (root && !mist_cluster_declares_links(cluster))
+        json_object_del(root, "declared");
+    json_decref(others);
     return root;
 }
 
