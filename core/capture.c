@@ -56,7 +56,7 @@ static enum mist_status read_all(FILE *file, char **text, size_t *n, struct mist
         rewind(file);
         *text = malloc(size + 1);
         if (!*text)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(err, NULL);
         *n = fread(*text, 1, size, file);
     }
     return length < 0 || ferror(file)

@@ -99,8 +99,7 @@ void mist_command_add_launcher(struct mist_command *command, const char *text,
 enum mist_status mist_command_end(struct mist_command *command, struct mist_err *err)
 {
     append(command, NULL);
-    return command->is_broken ? mist_err_set(err, MIST_ERR_MEMORY, "out of memory")
-                              : MIST_OK;
+    return command->is_broken ? mist_err_memory(err, NULL) : MIST_OK;
 }
 
 static bool may_run(const char *path)

@@ -24,7 +24,7 @@ enum mist_status mist_emit_begin(struct mist_emit **out, enum mist_emit_kind kin
     struct mist_emit *emit = calloc(1, sizeof *emit);
 
     if (!emit)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     emit->kind = kind;
     emit->stream = stream;
     mist_arena_init(&emit->arena);
@@ -276,7 +276,7 @@ enum mist_status mist_emit_end(struct mist_emit **handle, struct mist_err *err)
             mist_emit_print_human(emit);
     }
     if (emit->is_out_of_memory)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     else if (emit->stream && (fflush(emit->stream) != 0 || ferror(emit->stream)))
         status = mist_err_set(err, MIST_ERR_IO, "can't write the output: %s",
                               strerror(errno ? errno : EIO));

@@ -193,7 +193,7 @@ enum mist_status mist_plot_print_gantt(FILE *stream, const struct mist_plot_inpu
     status = mist_plot_cells_init(&page.cells, n_cells, 1, err);
     page.text = calloc((size_t)n_cells + 1, 1);
     if (status == MIST_OK && !page.text)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         print_all(stream, &view, inputs, options, &page);
     free(page.text);

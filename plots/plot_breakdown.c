@@ -218,7 +218,7 @@ enum mist_status mist_plot_write_breakdown(FILE *stream, const char *path,
     int n_stages = 0;
     enum mist_status status = parts
                                   ? read_table(path, &parts[0], &parts[1], &n_stages, err)
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                                  : mist_err_memory(err, NULL);
 
     if (status == MIST_OK)
         write_picture(stream, &parts[0], &parts[1], n_stages, options, format);

@@ -382,7 +382,7 @@ mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int
         mist_plot_view_init(&view, inputs, n_inputs, options, false, err);
 
     if (status == MIST_OK && !busy)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status != MIST_OK)
         goto out;
     for (int i = 0; i < n_inputs; i++)

@@ -396,7 +396,7 @@ enum mist_status mist_checks_run(const struct mist_checks_config *config,
     struct checks *at = calloc(1, sizeof *at); /* a plan is large */
 
     if (!at)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->config = config;
     at->comm = comm;
     at->traces = traces;

@@ -300,12 +300,12 @@ enum mist_status mist_grid_make(const struct mist_grid_config *config,
     out->layouts = calloc(n, sizeof *out->layouts);
     out->step_keys = calloc(n, sizeof *out->step_keys);
     if (!plan || !out->layouts || !out->step_keys)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = make_layouts(out, err);
     if (status == MIST_OK && (!add_programs(out) || !add_optimizer(out, plan) ||
                               !mist_grid_add_messages(out, plan)))
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     free(plan);
     return status;
 }

@@ -230,7 +230,7 @@ enum mist_status mist_journal_open(struct mist_comm *comm, const char *output,
 
     *out = journal;
     if (!journal)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     journal->comm = comm;
     if (!make_paths(output, journal->folder, journal->path, sizeof journal->path))
         status = mist_err_at(err, MIST_ERR_IO, output, 0, 0, "is no path of a folder");
@@ -247,7 +247,7 @@ enum mist_status mist_journal_open(struct mist_comm *comm, const char *output,
     if (!is_first)
         journal->text = malloc((size_t)journal->n_text);
     if (!journal->text)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     return mist_comm_broadcast_bytes(comm, 0, journal->text, journal->n_text, err);
 }
 
@@ -277,7 +277,7 @@ static enum mist_status write_record(struct mist_journal *journal,
     size_t n = sizeof head + sizes_bytes + (size_t)head.n_bytes;
     char *record = malloc(n + sizeof(uint64_t));
     if (!record)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     memcpy(record, &head, sizeof head);
     memcpy(record + sizeof head, sizes, sizes_bytes);
     if (head.n_bytes > 0)
@@ -304,7 +304,7 @@ enum mist_status mist_journal_add(struct mist_journal *journal,
         return MIST_OK;
     sizes = calloc((size_t)mist_comm_n_ranks(journal->comm), sizeof *sizes);
     if (!sizes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     enum mist_status status =
         mist_comm_gather_bytes(journal->comm, bytes, n_bytes, &all, sizes, err);
     if (status == MIST_OK) {

@@ -471,7 +471,7 @@ enum mist_status mist_profile_run(const struct mist_profile_config *config,
         session->links = calloc((size_t)grid->n_messages, sizeof *session->links);
     }
     if (status == MIST_OK && (!session || !session->steps || !session->links))
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = mist_comm_broadcast_bytes(config->comm, 0, &plan, sizeof plan, err);
     if (status == MIST_OK)

@@ -76,9 +76,8 @@ enum mist_status mist_skew_find(struct mist_comm *comm, const struct mist_drift 
 {
     double *sums_us = malloc((drift->n_runs + 1) * sizeof *sums_us);
     bool is_same = false;
-    enum mist_status status = sums_us
-                                  ? agree(comm, drift, &is_same, err)
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status =
+        sums_us ? agree(comm, drift, &is_same, err) : mist_err_memory(err, NULL);
 
     *out = (struct mist_trace_skew){0};
     if (status == MIST_OK && is_same)

@@ -20,7 +20,7 @@ static enum mist_status emit_slowdowns(struct mist_emit *emit,
     unsigned both = 1u << MIST_STREAM_COMPUTE | 1u << MIST_STREAM_GPU_GPU;
 
     if (!samples)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < n; i++) {
         for (int c = 0; c < MIST_N_CHANNELS; c++)
             samples[i].isolated_s[c] = traces->interferences[i].alone_us[c] * 1e-6;

@@ -166,7 +166,7 @@ static enum mist_status repeat(struct mist_workbench *bench, timing_fn *timing,
     enum mist_status status = MIST_OK;
 
     if (!tasks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int i = 0; i < N_ROUNDS && status == MIST_OK; i++) {
         status = mist_comm_barrier(bench->comm, err);
         if (status == MIST_OK)

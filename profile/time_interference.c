@@ -562,7 +562,7 @@ mist_time_interference_open(struct mist_workbench *bench, double budget_s,
     if (at)
         at->together = calloc((size_t)n, sizeof *at->together);
     if (!at || !at->together)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->bench = bench;
     at->budget_s = budget_s;
     at->mixtures = mixtures;

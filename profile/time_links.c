@@ -384,7 +384,7 @@ enum mist_status mist_time_links_open(struct mist_workbench *bench, double budge
     struct mist_time_links *at = *out = calloc(1, sizeof *at);
 
     if (!at)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->bench = bench;
     at->budget_s = budget_s;
     at->samples = calloc((size_t)grid->n_messages, sizeof *at->samples);
@@ -395,7 +395,7 @@ enum mist_status mist_time_links_open(struct mist_workbench *bench, double budge
     at->begins_s = calloc(n_ranks * MOST_REPETITIONS, sizeof *at->begins_s);
     if (!at->samples || !at->trial_s || !at->groups || !at->hosts || !at->members ||
         !at->begins_s)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     return make_groups(at, err);
 }
 
@@ -451,7 +451,7 @@ enum mist_status mist_time_links_try(struct mist_comm *comm, double *bytes_per_s
 
     *bytes_per_s = 0;
     if (!bytes)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int i = 0; i < 2 && n_here < mist_comm_n_ranks(comm); i++) { /* 2nd is warm */
         double start_s = mist_clock_now_s();
         if (status == MIST_OK && rank == 0)

@@ -562,7 +562,7 @@ static enum mist_status find_drift(const struct mist_time_ops *at,
 
     *drift_frac = 0;
     if (!levels || !mist_drift_levels(&at->drift, estimates, levels)) {
-        mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        mist_err_memory(err, NULL);
         goto out;
     }
     status = mist_comm_gather_bytes(at->bench->comm, levels,
@@ -586,7 +586,7 @@ static enum mist_status make_rows(struct mist_time_ops *at, struct mist_err *err
         return MIST_OK;
     at->rows = calloc((size_t)grid->n_keys, sizeof *at->rows);
     if (!at->rows)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < grid->n_keys; i++) {
         const struct mist_grid_key *key = &grid->keys[i];
         at->rows[i] = mist_op_table_op(at->bench->ops, key->op, key->phase, key->dims,
@@ -603,7 +603,7 @@ enum mist_status mist_time_ops_open(struct mist_workbench *bench, double budget_
     if (at)
         at->samples = calloc((size_t)bench->grid->n_keys, sizeof *at->samples);
     if (!at || !at->samples)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->bench = bench;
     at->budget_s = budget_s;
     enum mist_status status = make_rows(at, err);

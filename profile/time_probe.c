@@ -78,7 +78,7 @@ static enum mist_status judge(double *means_us, int32_t n_ranks, int32_t n_times
     double *sorted = malloc(n * sizeof *sorted);
 
     if (!sorted)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     memcpy(sorted, means_us, n * sizeof *sorted);
     *probe_us = mist_estimate_make(sorted, n).mean;
     free(sorted);

@@ -173,7 +173,7 @@ static enum mist_status open_collectives(struct mist_workbench *bench,
     int32_t *ranks = malloc((size_t)bench->n_ranks * sizeof *ranks);
 
     if (!ranks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < bench->n_ranks; i++)
         ranks[i] = i;
     enum mist_status status = mist_backend_open_collectives(
@@ -241,7 +241,7 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
     out->modules = calloc((size_t)n_copies + 2, sizeof *out->modules);
     out->boundary = calloc((size_t)n_copies + 1, sizeof *out->boundary);
     if (!out->modules || !out->boundary)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     out->arena_bytes[MIST_ARENA_DEVICE] = carver.used_bytes;
     out->arena_bytes[MIST_ARENA_HOST] = out->host_bytes;
     enum mist_status status = open_device(out, err);
@@ -496,7 +496,7 @@ static enum mist_status pool_gathered(struct mist_estimate *estimates, int32_t n
     struct mist_estimate *parts = malloc((size_t)n_ranks * sizeof *parts);
 
     if (!parts)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n; i++) {
         for (int32_t k = 0; k < n_ranks; k++)
             memcpy(&parts[k], &all[k * n + i], sizeof *parts);

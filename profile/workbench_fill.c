@@ -67,7 +67,7 @@ static enum mist_status fill_constant(const struct mist_workbench *bench,
         return MIST_OK;
     table = malloc((size_t)block->constant_bytes);
     if (!table)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     mist_cpu_rope_fill(table, block->shape.seq, model);
     enum mist_status status = mist_device_write(bench->device, bench->constant, table,
                                                 block->constant_bytes, err);
@@ -87,7 +87,7 @@ static enum mist_status fill_tokens(const struct mist_workbench *bench,
     struct mist_random random;
 
     if (!ids)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     mist_random_init(&random, 1 + (uint64_t)bench->rank);
     for (int k = 0; k < 2 && status == MIST_OK; k++) {
         for (int64_t i = 0; i < n; i++)

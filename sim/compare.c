@@ -56,7 +56,7 @@ static enum mist_status iteration_time(const struct mist_timeline *timeline,
                             last);
     double *ends = calloc((size_t)n, sizeof *ends);
     if (!ends)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < timeline->n_rows; i++) {
         double *end = &ends[timeline->rows[i].iteration - first];
         *end = timeline->rows[i].end_s > *end ? timeline->rows[i].end_s : *end;
@@ -170,7 +170,7 @@ enum mist_status mist_compare_reduce(const struct mist_plan *plan,
         return status;
     struct mist_timeline_row *rows = malloc(timeline->n_rows * sizeof *rows);
     if (!rows)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     memcpy(rows, timeline->rows, timeline->n_rows * sizeof *rows);
     qsort(rows, timeline->n_rows, sizeof *rows, compare_starts);
     out->n_ranks = count_ranks(rows, timeline->n_rows, plan, by_stage);
@@ -214,7 +214,7 @@ enum mist_status mist_compare_check_whole(const struct mist_plan *plan,
     int *n_ends = malloc(n_ranks * sizeof *n_ends);
 
     if (!n_ends)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < n_ranks; i++)
         n_ends[i] = -1;
     for (size_t i = 0; i < predicted->n_rows; i++) {

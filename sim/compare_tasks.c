@@ -32,7 +32,7 @@ static enum mist_status index_tasks(const struct mist_plan *plan,
     *out = (struct tasks){.first = calloc(n_ranks + 1, sizeof *out->first),
                           .stand_in = calloc(n_ranks, sizeof *out->stand_in)};
     if (!out->first || !out->stand_in)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < timeline->n_rows; i++) {
         const struct mist_timeline_row *row = &timeline->rows[i];
         size_t *n = &out->first[row->rank + 1];
@@ -49,7 +49,7 @@ static enum mist_status index_tasks(const struct mist_plan *plan,
     }
     out->rows = calloc(out->first[n_ranks] + 1, sizeof *out->rows);
     if (!out->rows)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < timeline->n_rows; i++)
         out->rows[out->first[timeline->rows[i].rank] + (size_t)timeline->rows[i].task] =
             &timeline->rows[i];
@@ -176,7 +176,7 @@ mist_compare_tasks(const struct mist_plan *plan, const struct mist_timeline *pre
     enum mist_status status = index_tasks(plan, predicted, &tasks, err);
 
     if (status == MIST_OK && !sums)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = check_tasks(&tasks, measured, err);
     if (status == MIST_OK) {

@@ -86,7 +86,7 @@ static enum mist_status add_comparison(struct mist_emit *emit,
     enum mist_status status = mist_timeline_load(&measured, at->options.compare, err);
 
     if (!sides)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = mist_compare_reduce(&at->plan, &measured, &sides[1], err);
     if (status == MIST_OK)

@@ -83,7 +83,7 @@ static enum mist_status add_parts(const struct output *to, const char *list,
     int32_t used = 0;
 
     if (!entries)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n; i++)
         if (!kinds || kinds[i].n > 0)
             entries[used++] = (struct entry){parts[i].alone_frac, i};
@@ -144,7 +144,7 @@ static enum mist_status add_edited(struct mist_emit *emit, struct mist_recorded_
     for (int i = 0; i < n_edits && status == MIST_OK; i++)
         status = mist_recorded_edit(job, edits[i], err);
     if (status == MIST_OK && !mist_recorded_times_alloc(job, arena, &times))
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status != MIST_OK)
         return status;
     mist_recorded_replay(job, job->gap_s, job->work_s, &times);
@@ -248,7 +248,7 @@ static enum mist_status add_entries(const struct output *to,
     struct entry *entries = malloc((size_t)n * sizeof *entries);
 
     if (!entries)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < job->n_replicas; i++)
         if (costs->ranks[i].n_ops > 0)
             entries[used++] = (struct entry){(double)costs->ranks[i].n_last, i};

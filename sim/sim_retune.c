@@ -43,7 +43,7 @@ static enum mist_status find_mist_tune(char **out, struct mist_err *err)
 {
     *out = mist_command_path_beside("mist-tune");
     if (!*out)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     return mist_command_can_find(*out)
                ? MIST_OK
                : mist_err_at(err, MIST_ERR_IO, *out, 0, 0,

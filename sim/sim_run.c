@@ -29,7 +29,7 @@ enum mist_status mist_sim_run_draw(struct mist_sim_run *run, struct mist_err *er
                                           (enum mist_packing)options->packing,
                                           (uint64_t)options->common.seed,
                                           (int32_t)options->n_iterations, run->loads, err)
-                        : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                        : mist_err_memory(err, NULL);
     mist_lengths_fini(&lengths);
     if (status != MIST_OK) {
         free(run->loads);
@@ -200,7 +200,7 @@ enum mist_status mist_sim_replay(struct mist_sim_run *run, struct mist_sim_edits
     enum mist_status status = mist_trace_set_open(&traces, run->cluster_path, err);
 
     if (!factors)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK) {
         warn_of_traces(run, &traces);
         mist_what_if_init(&what_if, &traces, run->plan.job.framework, factors, n_ranks);

@@ -200,7 +200,7 @@ enum mist_status mist_sim_study_what_if(struct mist_sim_run *run,
     }
     points[n] = (struct point){.change = join(all, 0, &arena), .edits = all};
     if (status == MIST_OK && !points[n].change)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = take_result(run, cluster, result, &points[n++], err);
     for (int i = 0; i < all.n && status == MIST_OK; i++)
@@ -248,7 +248,7 @@ static enum mist_status make_point(struct sweep *at, struct mist_sim_edits base,
     }
     point->edits = (struct mist_sim_edits){n, items};
     point->change = is_ok ? join(point->edits, base.n, &at->arena) : NULL;
-    return point->change ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return point->change ? MIST_OK : mist_err_memory(err, NULL);
 }
 
 static enum mist_status read_sweeps(struct sweep *at,
@@ -263,7 +263,7 @@ static enum mist_status read_sweeps(struct sweep *at,
         return status;
     at->points = calloc((size_t)at->of.n_points + 1, sizeof *at->points);
     if (!at->points)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->points[0] = (struct point){.change = "baseline", .edits = base};
     for (int64_t i = 0; i < at->of.n_points && status == MIST_OK; i++)
         status = make_point(at, base, i, err);

@@ -111,7 +111,7 @@ enum mist_status mist_chrome_trace_write(const struct mist_timeline *timeline,
         write_task(&writer, &timeline->rows[i]);
     fputs("\n]}\n", stream);
     if (writer.is_out_of_memory)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     return MIST_OK;
 }
 

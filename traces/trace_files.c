@@ -273,7 +273,7 @@ enum mist_status mist_trace_set_load(struct mist_trace_set *set, const char *fol
     if (status == MIST_OK) {
         set->folder = strdup(folder);
         if (!set->folder)
-            status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            status = mist_err_memory(err, NULL);
     }
     if (status != MIST_OK)
         mist_trace_set_fini(set);

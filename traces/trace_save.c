@@ -146,7 +146,7 @@ static enum mist_status save_cluster(const struct mist_trace_set *set, const cha
     json_t *root = status ? NULL : cluster_to_json(set);
 
     if (!status && !root)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status) {
         mist_err_locate(err, path, 0);
         return status;
@@ -356,7 +356,7 @@ enum mist_status mist_trace_set_save(const struct mist_trace_set *set, const cha
     struct save *at = calloc(1, sizeof *at);
 
     if (!at)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     at->set = set;
     at->has_new[MIST_TRACE_TABLE_KERNELS] = set->has_kernels;
     at->has_new[MIST_TRACE_TABLE_LINKS] = set->n_links > 0;

@@ -117,7 +117,7 @@ enum mist_status mist_arenas_add(struct mist_arenas *arenas,
             return MIST_OK;
         }
     if (!MIST_RESERVE(arenas->known, arenas->capacity, arenas->n + 1))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     size_t i = arenas->n++;
     for (; i > 0 && compare_kinds(&arenas->known[i - 1].kind, kind) > 0; i--)
         arenas->known[i] = arenas->known[i - 1];

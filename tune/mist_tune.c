@@ -244,7 +244,7 @@ static enum mist_status sample(struct tuning *at, struct mist_err *err)
     struct mist_validated *plans = calloc(n_wanted, sizeof *plans);
 
     if (!plans)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     enum mist_status status = mist_sample_plans(
         &at->session.config, (uint64_t)options->common.seed, n_wanted, plans, &n, err);
     if (status == MIST_OK && n == 0)

@@ -79,8 +79,7 @@ enum mist_status mist_neighbours_list(const struct mist_space *space,
     size_t bytes = (size_t)of->n_stages * sizeof *of->stages;
     struct mist_search_choice *stages = malloc(bytes);
     struct mist_search_candidate neighbour = *of;
-    enum mist_status status =
-        stages ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = stages ? MIST_OK : mist_err_memory(err, NULL);
 
     neighbour.stages = stages;
     for (int32_t i = -1; i < n_apart; i++)

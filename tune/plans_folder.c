@@ -15,11 +15,6 @@
 
 enum { NAME_BYTES = 48 };
 
-static enum mist_status out_of_memory(struct mist_err *err)
-{
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-}
-
 /* plan_001.json for 1. */
 static const char *name_plan(size_t number, char *name)
 {
@@ -91,7 +86,7 @@ static enum mist_status refuse_plans(const char *folder, struct mist_err *err)
         return status;
     char *path = mist_path_join(folder, name_plan(number, name));
     if (!path)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                          "exists already; --force replaces it");
     free(path);
@@ -108,7 +103,7 @@ static enum mist_status remove_plans(const char *folder, size_t last,
     while (status == MIST_OK && last > 0) {
         char *path = mist_path_join(folder, name_plan(last, name));
         if (!path)
-            return out_of_memory(err);
+            return mist_err_memory(err, NULL);
         if (unlink(path) != 0)
             status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't remove: %s",
                                  strerror(errno));
@@ -127,7 +122,7 @@ static enum mist_status try_first(const char *folder, struct mist_err *err)
     struct mist_atomic_file file;
 
     if (!path)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     enum mist_status status = mist_atomic_file_open(&file, path, true, err);
     if (status == MIST_OK)
         mist_atomic_file_abort(&file);
@@ -145,7 +140,7 @@ enum mist_status mist_plans_folder_check(const char *folder, bool force,
 
     if (!made || status != MIST_OK) {
         free(made);
-        return status != MIST_OK ? status : out_of_memory(err);
+        return status != MIST_OK ? status : mist_err_memory(err, NULL);
     }
     while (made[0] && !exists(made))
         cut_last(made);
@@ -169,8 +164,8 @@ enum mist_status mist_plans_folder_save(const char *folder, bool force,
 
     for (size_t i = 0; i < n && status == MIST_OK; i++) {
         char *path = mist_path_join(folder, name_plan(i + 1, name));
-        status =
-            path ? mist_plan_save(plans[i].plan, path, force, err) : out_of_memory(err);
+        status = path ? mist_plan_save(plans[i].plan, path, force, err)
+                      : mist_err_memory(err, NULL);
         free(path);
     }
     return status == MIST_OK && force ? remove_plans(folder, n, err) : status;

@@ -262,7 +262,7 @@ static enum mist_status try_once(struct sampler *at, size_t n, struct mist_valid
     enum mist_status status = MIST_OK;
 
     if (!plan.plan)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     if (draw_plan(at, n, plan.plan))
         status = mist_validate_plan(at->config, NULL, &plan, err);
     if (status != MIST_OK || !plan.holds) {
@@ -290,7 +290,7 @@ enum mist_status mist_sample_plans(const struct mist_validate_config *config,
     *n_out = 0;
     mist_random_init(&at.random, seed);
     if (!at.stages)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     for (size_t i = 0; i < DRAWS_PER_PLAN * n_plans && config->space->n_cases > 0 &&
                        at.n_taken < n_plans && status == MIST_OK;
          i++) {

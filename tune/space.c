@@ -265,7 +265,7 @@ static enum mist_status list_shapes(struct listing *at, struct mist_err *err)
                 if (!can_run(at, n / tp, tp, kind == 1))
                     continue;
                 if (!MIST_RESERVE(at->shapes, at->capacity, at->n + 1))
-                    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                    return mist_err_memory(err, NULL);
                 at->shapes[at->n++] = (struct mist_space_shape){n / tp, tp, kind == 1};
             }
     return MIST_OK;
@@ -310,7 +310,7 @@ static enum mist_status add_case(const struct listing *at, int32_t n_stages,
     struct mist_space_shape *own = mist_arena_alloc(&space->arena, n * sizeof *own);
 
     if (!own || !MIST_RESERVE(space->cases, space->capacity, space->n_cases + 1))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     memcpy(own, shapes, n * sizeof *own);
     space->cases[space->n_cases++] = (struct mist_space_case){
         .n_micro_batches = at->n_micro_batches,

@@ -41,7 +41,7 @@ static enum mist_status move_plans(struct mist_validate_result *to,
         if (k < to->n_plans)
             continue;
         if (!MIST_RESERVE(to->plans, to->plans_capacity, k + 1))
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(err, NULL);
         to->plans[to->n_plans++] = from->plans[i];
         from->plans[i].plan = NULL;
     }

@@ -176,7 +176,7 @@ static enum mist_status add_lines(const char *text, char **lines, struct mist_er
     char *grown = realloc(*lines, n_had + strlen(text) + 1);
 
     if (!grown)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     *lines = grown;
     grown[n_had] = '\0';
     for (size_t n; *text; text += n) {
@@ -200,7 +200,7 @@ static enum mist_status check_point(struct mist_tune_sweep *sweep, int64_t i_poi
     struct mist_messages kept = {messages->tool, open_memstream(&text, &n)};
 
     if (!kept.stream)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     enum mist_status status = open_point(sweep, i_point, &kept, &session, err);
     if (status == MIST_OK)
         status = mist_tune_session_check(&session, err);
@@ -208,7 +208,7 @@ static enum mist_status check_point(struct mist_tune_sweep *sweep, int64_t i_poi
     if (status == MIST_ERR_NO_PLAN)
         status = MIST_OK; /* a row will say it */
     if (fclose(kept.stream) != 0 && status == MIST_OK)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = add_lines(text, lines, err);
     free(text);
@@ -268,7 +268,7 @@ static enum mist_status keep_best(struct mist_tune_sweep *sweep,
     if (!sweep->best)
         sweep->best = malloc(sizeof *sweep->best);
     if (!sweep->best)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     *sweep->best = *plan;
     sweep->i_best = sweep->n_rows - 1;
     return MIST_OK;
@@ -338,7 +338,7 @@ enum mist_status mist_tune_sweep_run(struct mist_tune_sweep *sweep,
 
     sweep->rows = calloc((size_t)sweep->of.n_points, sizeof *sweep->rows);
     if (!sweep->rows)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     while (sweep->n_rows < sweep->of.n_points && status == MIST_OK &&
            !sweep->was_stopped) {
         if (atomic_load(mist_interrupt_flag()) != 0)

@@ -17,11 +17,6 @@
 
 enum { N_SAMPLES = 16 }; /* of the training data at the most: a few batches are read */
 
-static enum mist_status out_of_memory(struct mist_err *err)
-{
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
-}
-
 /* ------------------------------------------------------------------------ the folder */
 
 /* Makes the folder; out[PATH_MAX] is its path, "" after an error. It lies where temporary
@@ -124,7 +119,7 @@ static enum mist_status find_mist_exec(char **out, struct mist_err *err)
 {
     *out = mist_command_path_beside("mist-exec");
     if (!*out)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     if (mist_command_can_find(*out))
         return MIST_OK;
     return mist_err_at(err, MIST_ERR_IO, *out, 0, 0,
@@ -192,7 +187,7 @@ static enum mist_status save_plans(struct verification *at, struct mist_err *err
         snprintf(name, sizeof name, "plan_%03zu.json", i + 1);
         at->plans[i] = mist_path_join(at->folder, name);
         if (!at->plans[i])
-            return out_of_memory(err);
+            return mist_err_memory(err, NULL);
         status = mist_plan_save(at->out->plans[i].plan, at->plans[i], false, err);
     }
     return status;
@@ -212,7 +207,7 @@ static enum mist_status prepare(struct verification *at, struct mist_err *err)
         return status;
     at->tokens = mist_path_join(at->folder, is_short ? "tokens.u16" : "tokens.u32");
     if (!at->tokens)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     return write_tokens(first, at->config->seed, at->tokens, is_short ? 2 : 4, err);
 }
 

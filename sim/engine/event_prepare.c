@@ -276,7 +276,7 @@ static enum mist_status build_programs(struct mist_event_engine *e,
             n_most = g->program[i].n_tasks;
     int32_t *place = array(arena, n_most, sizeof *place, &ok);
     if (!ok)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < g->n_programs && status == MIST_OK; i++)
         status = build_program(&g->program[i], &e->program[i], place, err);
     return status;

@@ -44,7 +44,7 @@ explain_stage(const struct mist_plan *plan, const struct mist_cost_model *model,
         return status;
     costs = calloc((size_t)schedule->n_costs + 1, sizeof *costs);
     status = costs ? mist_cost_schedule(model, plan, schedule, costs, err)
-                   : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                   : mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = mist_explain_time(plan, model, schedule, costs, rows, replay->begin_s,
                                    replay->begin_s + replay->last_s, out->time_s, err);
@@ -77,9 +77,7 @@ enum mist_status mist_explain(const struct mist_plan *plan,
         .n_stages = plan->n_stages,
         .stages = calloc((size_t)plan->n_stages, sizeof *explanation.stages),
     };
-    enum mist_status status = explanation.stages
-                                  ? MIST_OK
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = explanation.stages ? MIST_OK : mist_err_memory(err, NULL);
 
     for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++)
         status = explain_stage(plan, model, threads, replay, find_rows(plan, replay, i),

@@ -135,7 +135,7 @@ enum mist_status mist_explain_memory(const struct mist_plan *plan,
         rest -= memory.parts[i].bytes;
     if (!fits || !add(&memory, MIST_CONTENT_HOLES, "", rest)) {
         mist_explained_memory_fini(&memory);
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     }
     *out = memory;
     return MIST_OK;

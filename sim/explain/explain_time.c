@@ -277,7 +277,7 @@ mist_explain_time(const struct mist_plan *plan, const struct mist_cost_model *mo
         qsort(edges, (size_t)n_edges, sizeof *edges, compare_times);
         status = split_pieces(&at, edges, n_edges, tasks);
     } else {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     }
     free(at.shares);
     free(tasks);

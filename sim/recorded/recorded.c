@@ -211,7 +211,7 @@ enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
     job->work_s = mist_arena_alloc(arena, n * sizeof *job->work_s);
     if (!job->order || !job->gap_s || !job->work_s ||
         !begin_ordering(&ordering, job, arena))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     if (put_in_order(&ordering, job->order) < job->n_ops)
         return fail_ring(&ordering, err);
     explain(job);

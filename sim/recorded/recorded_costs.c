@@ -125,6 +125,6 @@ enum mist_status mist_recorded_find_costs(const struct mist_recorded_job *job,
     at.work_s = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *at.work_s);
     if (!out->ranks || !out->without_kind_s || !at.work_s ||
         !mist_recorded_times_alloc(job, arena, &at.times) || !find(&at))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     return MIST_OK;
 }

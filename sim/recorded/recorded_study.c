@@ -185,7 +185,7 @@ enum mist_status mist_recorded_study(const struct mist_recorded_job *job,
     if (!step_s || !out->stages || !out->replicas || !out->kinds || !out->is_slowest ||
         !at.usual_s || !at.work_s || !mist_recorded_times_alloc(job, arena, &at.times) ||
         !find_usual(job, at.usual_s))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     study_times(&at, step_s, step_s + job->n_steps);
     study_parts(&at);
     return MIST_OK;

@@ -242,7 +242,7 @@ enum mist_status mist_loads_make(const struct mist_plan *plan,
     free(at.pool);
     if (!has_memory) {
         free(loads.sums);
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     }
     find_mean(&loads);
     *out = loads;

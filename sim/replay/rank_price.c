@@ -86,7 +86,7 @@ static enum mist_status price(struct pricing *at, const struct mist_rank *rank)
     enum mist_status status = MIST_OK;
 
     if (!grow(at) || !costs || !growths || !key.shapes || !shapes)
-        status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(at->err, NULL);
     for (int32_t i = 0; status == MIST_OK && i < schedule->n_tasks; i++)
         if (program->lane[i] >= 0)
             shapes[schedule->tasks[i].cost] = at->shapes[program->lane[i]];
@@ -155,8 +155,7 @@ enum mist_status mist_rank_set_price(struct mist_rank_set *ranks,
         if (ranks->programs[i].n_lanes > n_lanes)
             n_lanes = ranks->programs[i].n_lanes;
     at.shapes = malloc(((size_t)n_lanes + 1) * sizeof *at.shapes);
-    enum mist_status status =
-        at.shapes ? price_all(&at) : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = at.shapes ? price_all(&at) : mist_err_memory(err, NULL);
     for (int32_t i = 0; at.keys && i < ranks->n_costs; i++)
         free(at.keys[i].shapes);
     free(at.keys);

@@ -81,7 +81,7 @@ static enum mist_status make_work(struct run *at, struct work *work)
 
     work->work_s = mist_arena_alloc(&at->arena, n * sizeof *work->work_s);
     if (!work->work_s)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         work->work_s[i] = task_work_s(at, work, &schedule->tasks[i]);
         if (schedule->tasks[i].stream == MIST_STREAM_COMPUTE)
@@ -151,7 +151,7 @@ static enum mist_status make_devices(struct run *at,
         i_stage = mist_rank_schedule(at->set, r)->i_stage;
         int32_t i = find_work(at, r, first, &capacity);
         if (i < 0)
-            return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(at->err, NULL);
         at->i_work[r] = i;
         at->devices[r] = (struct mist_event_device){
             .program = rank->program,
@@ -307,7 +307,7 @@ static enum mist_status find_shared(const struct run *at, int32_t i_rank, double
     struct interval *intervals = malloc(((size_t)n + 1) * sizeof *intervals);
 
     if (!intervals)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < n; i++)
         intervals[i] = (struct interval){start_s[i], end_s[i]};
     qsort(intervals, (size_t)n, sizeof *intervals, compare_intervals);
@@ -338,7 +338,7 @@ static enum mist_status find_error(const struct run *at, struct mist_replay_resu
         return status;
     int64_t *n = calloc((size_t)schedule->n_costs + 1, sizeof *n);
     if (!n)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         n[schedule->tasks[i].cost]++;
     struct mist_cost sum = {0};
@@ -439,7 +439,7 @@ static enum mist_status add_timeline(const struct run *at, double origin_s,
             free(live);
             live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
             if (!live)
-                return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+                return mist_err_memory(at->err, NULL);
             mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
         }
         program = at->set->ranks[r].program;
@@ -457,7 +457,7 @@ static enum mist_status find_memory(const struct run *at, int32_t i_rank,
     int64_t *live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
 
     if (!live)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         out->peak_bytes = live[i] > out->peak_bytes ? live[i] : out->peak_bytes;
@@ -504,7 +504,7 @@ static enum mist_status find_iterations(const struct run *at,
     out->n_iterations = mist_replay_n_counted(at->options);
     out->iterations_s = calloc((size_t)out->n_iterations, sizeof *out->iterations_s);
     if (!out->iterations_s)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < out->n_iterations; i++) {
         int32_t k = n - out->n_iterations + i;
         out->iterations_s[i] = end_s[k] - (k > 0 ? end_s[k - 1] : 0);
@@ -523,7 +523,7 @@ static enum mist_status describe(const struct run *at, struct mist_replay_result
     out->n_stages = at->plan->n_stages;
     out->stages = calloc((size_t)out->n_stages, sizeof *out->stages);
     if (!out->stages)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < out->n_stages; i++)
         out->stages[i].rank = -1;
     enum mist_status status = find_iterations(at, out);
@@ -579,9 +579,8 @@ enum mist_status mist_replay_run_ranks(const struct mist_plan *plan,
     at.devices = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.devices);
     at.recorded = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.recorded);
     at.i_work = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.i_work);
-    status = at.devices && at.recorded && at.i_work
-                 ? run_events(&at, interference)
-                 : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    status = at.devices && at.recorded && at.i_work ? run_events(&at, interference)
+                                                    : mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = describe(&at, &result);
 out:

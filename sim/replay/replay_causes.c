@@ -91,7 +91,7 @@ static enum mist_status list_causes(struct study *at)
     for (int32_t i = 0; options->loads && i < at->plan->n_micro_batches && is_added; i++)
         is_added =
             add(at, (struct mist_replay_part){1u << MIST_CAUSE_LENGTHS, -1, -1, i});
-    return is_added ? MIST_OK : mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+    return is_added ? MIST_OK : mist_err_memory(at->err, NULL);
 }
 
 /* ----------------------------------------------------------------------------- replays */

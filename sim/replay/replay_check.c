@@ -47,7 +47,7 @@ static enum mist_status run_once(const struct mist_rank_set *ranks,
     struct mist_event_result result;
 
     if (!devices)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t r = 0; r < ranks->n_ranks; r++)
         devices[r] = (struct mist_event_device){
             .program = ranks->ranks[r].program,

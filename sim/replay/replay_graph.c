@@ -109,11 +109,11 @@ enum mist_status mist_replay_graph_link(const struct mist_plan *plan,
         return mist_err_set(err, MIST_ERR_RANGE, "%d ranks meet in more than 2^31 places",
                             (int)set->n_ranks);
     if (!graph.programs || !graph.lanes || !graph.group || !graph.groups)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < n_programs; i++)
         if (!list_lanes(&set->programs[i], arena, &graph.lanes[i]) ||
             !make_program(&set->programs[i], arena, &graph.programs[i]))
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(err, NULL);
     for (int32_t r = 0; r < set->n_ranks; r++)
         graph.n_tasks_once += mist_rank_schedule(set, r)->n_tasks;
     enum mist_status status = mist_replay_graph_match(plan, is_folded, &graph, err);
@@ -199,7 +199,7 @@ enum mist_status mist_replay_graph_number(struct mist_replay_graph *graph,
     graph->first_meeting =
         mist_arena_alloc(arena, (n_groups + 1) * sizeof *graph->first_meeting);
     if (!graph->first_task || !graph->first_meeting)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t r = 0; r < set->n_ranks; r++)
         graph->first_task[r + 1] =
             graph->first_task[r] + mist_rank_schedule(set, r)->n_tasks;
@@ -211,14 +211,14 @@ enum mist_status mist_replay_graph_number(struct mist_replay_graph *graph,
     graph->meeting =
         mist_arena_alloc(arena, ((size_t)graph->n_meetings + 1) * sizeof *graph->meeting);
     if (!graph->meeting)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t g = 0, end; g < graph->n_groups; g = end) {
         for (end = g + 1;
              end < graph->n_groups && graph->groups[end].pair == graph->groups[g].pair;
              end++)
             ;
         if (!number_pair(graph, g, end, &n_numbered))
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(err, NULL);
     }
     return MIST_OK;
 }

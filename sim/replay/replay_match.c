@@ -297,7 +297,7 @@ static enum mist_status explain(const struct linking *at, const struct end *ends
         int32_t n;
         const int32_t *mine = tasks_of(at, &ends[i], &n);
         if (!MIST_RESERVE(tasks, capacity, n_tasks + n + 1))
-            status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            status = mist_err_memory(at->err, NULL);
         for (int32_t k = 0; k < n && status == MIST_OK; k++)
             tasks[n_tasks++] = (struct end_task){
                 .i_rank = ends[i].i_rank,
@@ -376,7 +376,7 @@ enum mist_status mist_replay_graph_match(const struct mist_plan *plan, bool is_f
     struct end *ends = malloc((n_ends + 1) * sizeof *ends);
 
     if (!ends)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     list_ends(graph->set, ends);
     qsort(ends, n_ends, sizeof *ends, compare_ends);
     enum mist_status status = match(&at, ends, (int32_t)n_ends);

@@ -27,7 +27,7 @@ enum mist_status mist_replay_build(const struct mist_plan *plan,
     struct mist_replay_built *built = calloc(1, sizeof *built);
 
     if (!built)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     built->plan = plan;
     if (options)
         built->options = *options;

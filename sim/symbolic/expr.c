@@ -238,12 +238,15 @@ static bool is_value(const struct mist_expr_pool *pool, mist_expr expr, double v
     return pool->nodes[expr].op == MIST_EXPR_CONST && pool->nodes[expr].value == value;
 }
 
-/* a op b for constants; false when one of them is not. */
+/* a op b of constants, or of what is none; false when one of them is no constant. */
 static bool fold(struct mist_expr_pool *pool, enum mist_expr_op op, mist_expr a,
                  mist_expr b, mist_expr *out)
 {
     double args[4] = {0};
 
+    *out = MIST_EXPR_ERROR;
+    if (a < 0 || b < 0)
+        return true;
     if (!mist_expr_is_const(pool, a, &args[0]) || !mist_expr_is_const(pool, b, &args[1]))
         return false;
     *out = mist_expr_const(pool, mist_expr_apply(op, args));
@@ -260,8 +263,6 @@ mist_expr mist_expr_add(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
 {
     mist_expr folded;
 
-    if (a < 0 || b < 0)
-        return MIST_EXPR_ERROR;
     if (fold(pool, MIST_EXPR_ADD, a, b, &folded))
         return folded;
     if (is_value(pool, a, 0))
@@ -275,8 +276,6 @@ mist_expr mist_expr_sub(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
 {
     mist_expr folded;
 
-    if (a < 0 || b < 0)
-        return MIST_EXPR_ERROR;
     if (fold(pool, MIST_EXPR_SUB, a, b, &folded))
         return folded;
     if (a == b)
@@ -290,8 +289,6 @@ mist_expr mist_expr_mul(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
 {
     mist_expr folded;
 
-    if (a < 0 || b < 0)
-        return MIST_EXPR_ERROR;
     if (fold(pool, MIST_EXPR_MUL, a, b, &folded))
         return folded;
     if (is_value(pool, a, 0) || is_value(pool, b, 0))
@@ -309,8 +306,6 @@ mist_expr mist_expr_div(struct mist_expr_pool *pool, mist_expr a, mist_expr b)
     double divisor;
     int exponent;
 
-    if (a < 0 || b < 0)
-        return MIST_EXPR_ERROR;
     if (fold(pool, MIST_EXPR_DIV, a, b, &folded))
         return folded;
     if (is_value(pool, b, 1))
@@ -339,8 +334,6 @@ static mist_expr extremum(struct mist_expr_pool *pool, enum mist_expr_op op, mis
 {
     mist_expr folded;
 
-    if (a < 0 || b < 0)
-        return MIST_EXPR_ERROR;
     if (fold(pool, op, a, b, &folded))
         return folded;
     if (a == b || absorbs(pool, op, a, b))
