@@ -2,6 +2,7 @@
 #include "sim/sim_list.h"
 
 #include "sim/cost/cost_model.h"
+#include "sim/model/catalog.h"
 #include "sim/what_if.h"
 #include "traces/preset.h"
 #include "traces/trace_set.h"
@@ -105,11 +106,6 @@ static const struct {
     [MIST_LINK_DEVICE_TO_HOST] = {"the copy",
                                   "pinned memory, all devices of the node at once"},
 };
-
-const char *mist_sim_list_includes(enum mist_op op, enum mist_phase phase)
-{
-    return op_includes[op][phase];
-}
 
 /* "rows;n_in;n_out" */
 static const char *dims_text(enum mist_op op, char *text, size_t size)

@@ -7,10 +7,6 @@
 #define MIST_SIM_SIM_LIST_H
 
 #include "core/emit.h"
-#include "sim/model/catalog.h"
-
-/* What the time of an operator includes in a phase; NULL: it is never run in it. */
-const char *mist_sim_list_includes(enum mist_op op, enum mist_phase phase);
 
 /* Three lists, "operators", "links" and "what_if". */
 void mist_sim_list_add(struct mist_emit *emit);

@@ -592,21 +592,3 @@ out:
         mist_replay_result_fini(&result);
     return status;
 }
-
-enum mist_status mist_replay_run_schedules(
-    const struct mist_plan *plan, const struct mist_schedule *const *schedules,
-    const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
-    const struct mist_interference *interference, const struct mist_replay_doubt *doubt,
-    const struct mist_replay_options *options, struct mist_replay_result *out,
-    struct mist_err *err)
-{
-    struct mist_rank_set ranks = {0};
-    enum mist_status status =
-        mist_rank_set_borrow(schedules, costs, n_ranks, &ranks, err);
-
-    if (status == MIST_OK)
-        status = mist_replay_run_ranks(plan, &ranks, is_folded, interference, doubt,
-                                       options, out, err);
-    mist_rank_set_fini(&ranks);
-    return status;
-}

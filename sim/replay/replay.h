@@ -191,23 +191,6 @@ struct mist_replay_doubt {
 };
 
 /*
- * The same on given schedules and prices, for tests and for what mist_cost_schedule()
- * does not price.
- *
- * schedules   [n_ranks] ascending by rank: all ranks of the plan, or (is_folded) the
- *             representatives; borrowed.
- * costs       [n_ranks] of [schedules[i]->n_costs]; borrowed.
- * interference  borrowed; NULL: none.
- * doubt         borrowed; NULL: all 0.
- */
-MIST_MUST_CHECK enum mist_status mist_replay_run_schedules(
-    const struct mist_plan *plan, const struct mist_schedule *const *schedules,
-    const struct mist_cost *const *costs, int32_t n_ranks, bool is_folded,
-    const struct mist_interference *interference, const struct mist_replay_doubt *doubt,
-    const struct mist_replay_options *options, struct mist_replay_result *out,
-    struct mist_err *err);
-
-/*
  * Proves for a plan (checked) that the transfers and collectives of all ranks match (each
  * send has a receive of the same bytes and samples, the members of a collective agree in
  * tag, kind and bytes) and that nothing ever waits for itself. To be called before
@@ -217,12 +200,6 @@ MIST_MUST_CHECK enum mist_status mist_replay_run_schedules(
  */
 MIST_MUST_CHECK enum mist_status mist_replay_check(const struct mist_plan *plan,
                                                    int32_t threads, struct mist_err *err);
-
-/* The same for given schedules of all ranks, ascending by rank. */
-MIST_MUST_CHECK enum mist_status
-mist_replay_check_schedules(const struct mist_plan *plan,
-                            const struct mist_schedule *const *schedules, int32_t n_ranks,
-                            struct mist_err *err);
 
 /*
  * Exactly planned bytes of each stage, without prices: arena_bytes [n_stages]. Ranks of a

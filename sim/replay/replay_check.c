@@ -57,9 +57,9 @@ static enum mist_status run_once(const struct mist_rank_set *ranks,
     return status == MIST_OK ? mist_event_engine_run(engine, &result, err) : status;
 }
 
-static enum mist_status check_ranks(const struct mist_plan *plan,
-                                    const struct mist_rank_set *ranks,
-                                    struct mist_err *err)
+enum mist_status mist_replay_check_ranks(const struct mist_plan *plan,
+                                         const struct mist_rank_set *ranks,
+                                         struct mist_err *err)
 {
     struct mist_arena arena;
     struct mist_replay_graph graph;
@@ -73,19 +73,6 @@ static enum mist_status check_ranks(const struct mist_plan *plan,
     return status;
 }
 
-enum mist_status mist_replay_check_schedules(const struct mist_plan *plan,
-                                             const struct mist_schedule *const *schedules,
-                                             int32_t n_ranks, struct mist_err *err)
-{
-    struct mist_rank_set ranks = {0};
-    enum mist_status status = mist_rank_set_borrow(schedules, NULL, n_ranks, &ranks, err);
-
-    if (status == MIST_OK)
-        status = check_ranks(plan, &ranks, err);
-    mist_rank_set_fini(&ranks);
-    return status;
-}
-
 enum mist_status mist_replay_check(const struct mist_plan *plan, int32_t threads,
                                    struct mist_err *err)
 {
@@ -94,7 +81,7 @@ enum mist_status mist_replay_check(const struct mist_plan *plan, int32_t threads
     enum mist_status status = mist_rank_set_build(plan, threads, &work, &ranks, err);
 
     if (status == MIST_OK)
-        status = check_ranks(plan, &ranks, err);
+        status = mist_replay_check_ranks(plan, &ranks, err);
     mist_rank_set_fini(&ranks);
     return status;
 }

@@ -50,13 +50,21 @@ mist_replay_find_work(const struct mist_plan *plan,
                       const struct mist_replay_options *options,
                       struct mist_replay_work *out, struct mist_err *err);
 
-/* mist_replay_run() of ranks that are built and priced; as mist_replay_run_schedules(). */
+/*
+ * mist_replay_run() of ranks that are built and priced: all of the plan, or (is_folded) one
+ * of each stage. interference NULL: none; doubt NULL: all 0.
+ */
 MIST_MUST_CHECK enum mist_status
 mist_replay_run_ranks(const struct mist_plan *plan, const struct mist_rank_set *ranks,
                       bool is_folded, const struct mist_interference *interference,
                       const struct mist_replay_doubt *doubt,
                       const struct mist_replay_options *options,
                       struct mist_replay_result *out, struct mist_err *err);
+
+/* mist_replay_check() of all ranks of the plan. */
+MIST_MUST_CHECK enum mist_status
+mist_replay_check_ranks(const struct mist_plan *plan, const struct mist_rank_set *ranks,
+                        struct mist_err *err);
 
 /* Of one program. */
 struct mist_replay_lanes {

@@ -14,6 +14,7 @@
 #include "sim/replay/replay_graph.h"
 #include "sim/schedule/memory_planner.h"
 #include "tests/unit/flat_cluster.h"
+#include "tests/unit/replay_schedules.h"
 
 enum { N_PLANS = 250 };
 
@@ -304,10 +305,8 @@ static void expect_replay(struct world *at, struct mist_random *random)
         must(mist_replay_run_ranks(&at->plan, &at->set, false, &f, &doubt, &options,
                                    &shared, &err),
              &err);
-        must(mist_replay_run_schedules(
-                 &at->plan, (const struct mist_schedule *const *)at->own,
-                 (const struct mist_cost *const *)at->costs, at->set.n_ranks, false, &f,
-                 &doubt, &options, &own, &err),
+        must(replay_schedules(&at->plan, at->own, at->costs, at->set.n_ranks, false, &f,
+                              &doubt, &options, &own, &err),
              &err);
         expect_result(&shared, &own);
         assert_true(skips == (shared.timeline.n_rows == 0));

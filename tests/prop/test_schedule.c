@@ -17,6 +17,7 @@
 #include "tests/prop/random_plan.h"
 #include "tests/prop/schedule_flow.h"
 #include "tests/unit/memory_check.h"
+#include "tests/unit/replay_schedules.h"
 #include "tests/unit/tiny_models.h"
 
 enum { N_PLANS = 250, MAX_RATIOS = 1 << 20 };
@@ -476,10 +477,7 @@ static int32_t check_plan(struct world *at, double *ratios)
             check_collectives(mine, theirs, MIST_GROUP_ALL);
         }
     }
-    must(mist_replay_check_schedules(&at->plan,
-                                     (const struct mist_schedule *const *)at->ranks,
-                                     at->n_ranks, &err),
-         &err);
+    must(check_schedules(&at->plan, at->ranks, at->n_ranks, &err), &err);
     for (int worker = 0; worker < N_WORKERS; worker++)
         check_no_deadlock(at, (enum worker)worker);
     for (int32_t rank = 0; rank < at->n_ranks; rank++)

@@ -6,6 +6,7 @@
 
 #include "sim/replay/replay.h"
 #include "tests/unit/flat_cluster.h"
+#include "tests/unit/replay_schedules.h"
 #include "tests/unit/tiny_models.h"
 
 #include <math.h>
@@ -94,10 +95,9 @@ static double run(struct fixture *at, bool is_folded,
 
     if (at->has_result)
         mist_replay_result_fini(&at->result);
-    enum mist_status status = mist_replay_run_schedules(
-        &at->plan, (const struct mist_schedule *const *)at->schedules,
-        (const struct mist_cost *const *)at->costs, at->n_ranks, is_folded, NULL,
-        &at->doubt, options, &at->result, &err);
+    enum mist_status status =
+        replay_schedules(&at->plan, at->schedules, at->costs, at->n_ranks, is_folded,
+                         NULL, &at->doubt, options, &at->result, &err);
     must(status, &err);
     at->has_result = true;
     assert_int_equal(mist_timeline_check(&at->result.timeline, NULL), MIST_OK);
@@ -424,10 +424,8 @@ static void one_stage_is_the_sum_of_its_loads(void **state)
     assert_close(at.result.stages[0].compute_s, at.result.iteration_s);
     loads.n_micro_batches = 3;
     struct mist_err err;
-    assert_int_equal(mist_replay_run_schedules(
-                         &at.plan, (const struct mist_schedule *const *)at.schedules,
-                         (const struct mist_cost *const *)at.costs, at.n_ranks, false,
-                         NULL, NULL, &options, &at.result, &err),
+    assert_int_equal(replay_schedules(&at.plan, at.schedules, at.costs, at.n_ranks, false,
+                                      NULL, NULL, &options, &at.result, &err),
                      MIST_ERR_INPUT);
     mist_loads_fini(&loads);
     stop(&at);
@@ -740,8 +738,7 @@ static void shared_time_is_counted_once(void **state)
 
 static enum mist_status check(struct fixture *at, struct mist_err *err)
 {
-    return mist_replay_check_schedules(
-        &at->plan, (const struct mist_schedule *const *)at->schedules, at->n_ranks, err);
+    return check_schedules(&at->plan, at->schedules, at->n_ranks, err);
 }
 
 static void unequal_groups_match(void **state)
@@ -928,10 +925,8 @@ static void deadlocks_are_named(void **state)
     expect_fault(&at, "rank 1 task");
     expect_fault(&at, "rank 2 task");
     expect_fault(&at, "waits for");
-    assert_int_equal(mist_replay_run_schedules(
-                         &at.plan, (const struct mist_schedule *const *)at.schedules,
-                         (const struct mist_cost *const *)at.costs, at.n_ranks, false,
-                         NULL, NULL, NULL, &at.result, &err),
+    assert_int_equal(replay_schedules(&at.plan, at.schedules, at.costs, at.n_ranks, false,
+                                      NULL, NULL, NULL, &at.result, &err),
                      MIST_ERR_INPUT);
     stop(&at);
 }
