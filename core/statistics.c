@@ -31,6 +31,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void mist_sort_doubles(double *values, size_t n)
+{
+    if (n > 0)
+        qsort(values, n, sizeof *values, compare);
+}
+
 double mist_quantile(const double *sorted, size_t n, double frac)
 {
     double position = frac * (double)(n - 1);
@@ -56,7 +62,7 @@ struct mist_estimate mist_estimate_make(double *values, size_t n)
 
     if (n == 0)
         return out;
-    qsort(values, n, sizeof *values, compare);
+    mist_sort_doubles(values, n);
     double q1 = mist_quantile(values, n, 0.25), q3 = mist_quantile(values, n, 0.75);
     double reach = fence_ranges * (q3 - q1);
     out.median = mist_quantile(values, n, 0.5);

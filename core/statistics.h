@@ -39,6 +39,9 @@ struct mist_estimate {
  * n 0. */
 struct mist_estimate mist_estimate_make(double *values, size_t n);
 
+/* Ascending; none is NAN. */
+void mist_sort_doubles(double *values, size_t n);
+
 /* The value below which a part of n >= 1 sorted ones lies, straight between neighbours: 0
  * gives the first, 1 the last. */
 double mist_quantile(const double *sorted, size_t n, double frac);

@@ -37,6 +37,20 @@ const struct mist_grid_step_keys *mist_grid_keys(const struct mist_grid *grid,
     return &grid->step_keys[cell_of(grid, i_variant, i_micro_batch, kind)];
 }
 
+double mist_grid_block_us(const struct mist_grid *grid,
+                          const struct mist_estimate *estimates)
+{
+    const struct mist_layer_layout *layout =
+        mist_grid_layout(grid, 0, 0, MIST_LAYER_BLOCK);
+    const struct mist_grid_step_keys *keys = mist_grid_keys(grid, 0, 0, MIST_LAYER_BLOCK);
+    double sum_us = 0;
+
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
+            sum_us += estimates[keys->of[k][i]].mean;
+    return sum_us;
+}
+
 bool mist_grid_has(const struct mist_grid *grid, int32_t i_variant, int32_t i_micro_batch)
 {
     const struct mist_grid_variant *variant = &grid->variants[i_variant];

@@ -19,6 +19,7 @@
 #ifndef MIST_PROFILE_GRID_H
 #define MIST_PROFILE_GRID_H
 
+#include "core/statistics.h"
 #include "core/status.h"
 #include "exec/device/device.h" /* enum mist_attention_choice */
 #include "sim/model/catalog.h"
@@ -136,6 +137,10 @@ const struct mist_layer_layout *mist_grid_layout(const struct mist_grid *grid,
 const struct mist_grid_step_keys *mist_grid_keys(const struct mist_grid *grid,
                                                  int32_t i_variant, int32_t i_micro_batch,
                                                  enum mist_layer_kind kind);
+
+/* A block's forward and backward; estimates: of all keys. */
+double mist_grid_block_us(const struct mist_grid *grid,
+                          const struct mist_estimate *estimates);
 
 /* Elements of the flat arrays of parameters and gradients of a module that hold every
  * variant and every padding. */

@@ -314,21 +314,6 @@ static int64_t count_steps(const struct mist_workbench *bench,
     return n_steps;
 }
 
-static double block_us(const struct mist_workbench *bench,
-                       const struct mist_estimate *steps)
-{
-    const struct mist_layer_layout *layout =
-        mist_grid_layout(bench->grid, 0, 0, MIST_LAYER_BLOCK);
-    const struct mist_grid_step_keys *keys =
-        mist_grid_keys(bench->grid, 0, 0, MIST_LAYER_BLOCK);
-    double sum_us = 0;
-
-    for (int k = 0; k < 2; k++)
-        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
-            sum_us += steps[keys->of[k][i]].mean;
-    return sum_us;
-}
-
 /* What a job alone takes on the slowest rank, the least of some tries. */
 static enum mist_status try_alone(struct mist_time_interference *state, int work,
                                   double *best_us, struct mist_err *err)
@@ -396,7 +381,7 @@ static enum mist_status connect_ranks(struct mist_time_interference *state,
 static double choose_base_us(const struct mist_workbench *bench,
                              const struct mist_estimate *steps)
 {
-    double us = block_us(bench, steps);
+    double us = mist_grid_block_us(bench->grid, steps);
 
     return mist_workbench_is_on_host(bench)
                ? fmin(fmax(us, least_base_us), most_base_us)

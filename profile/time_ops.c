@@ -444,28 +444,12 @@ static void make_estimates(const struct mist_time_ops *at,
         estimates[i] = mist_estimate_make(at->samples[i].values, at->samples[i].n);
 }
 
-/* A block's forward and backward. */
-static double block_us(const struct mist_time_ops *at,
-                       const struct mist_estimate *estimates)
-{
-    const struct mist_grid *grid = at->bench->grid;
-    const struct mist_layer_layout *layout =
-        mist_grid_layout(grid, 0, 0, MIST_LAYER_BLOCK);
-    const struct mist_grid_step_keys *keys = mist_grid_keys(grid, 0, 0, MIST_LAYER_BLOCK);
-    double sum_us = 0;
-
-    for (int k = 0; k < 2; k++)
-        for (int32_t i = 0; i < (k ? layout->n_backward : layout->n_forward); i++)
-            sum_us += estimates[keys->of[k][i]].mean;
-    return sum_us;
-}
-
 /* True when the rows that matter are known well enough on this rank. */
 static bool is_precise(const struct mist_time_ops *at,
                        const struct mist_estimate *estimates)
 {
     const struct mist_grid *grid = at->bench->grid;
-    double least_us = least_share_frac * block_us(at, estimates);
+    double least_us = least_share_frac * mist_grid_block_us(at->bench->grid, estimates);
 
     for (int32_t i = 0; i < grid->n_keys; i++)
         if (estimates[i].mean >= least_us &&
@@ -642,7 +626,7 @@ enum mist_status mist_time_ops_report(const struct mist_time_ops *at,
                                       struct mist_err *err)
 {
     struct mist_workbench *bench = at->bench;
-    double one_us = block_us(at, estimates);
+    double one_us = mist_grid_block_us(at->bench->grid, estimates);
 
     *out = (struct mist_time_ops_report){.n_rounds = at->i_round};
     enum mist_status status = find_drift(at, estimates, &out->drift_frac, err);

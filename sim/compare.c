@@ -1,16 +1,11 @@
 /* Reduces a timeline to what can be compared. See compare.h. */
 #include "sim/compare.h"
 
+#include "core/statistics.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static enum mist_status check_ranks(const struct mist_plan *plan,
                                     const struct mist_timeline *timeline,
@@ -67,7 +62,7 @@ static enum mist_status iteration_time(const struct mist_timeline *timeline,
     } else {
         for (int i = 0; i < n - 1; i++)
             ends[i] = ends[i + 1] - ends[i];
-        qsort(ends, (size_t)n - 1, sizeof *ends, compare_doubles);
+        mist_sort_doubles(ends, (size_t)n - 1);
         out->iteration_s = (ends[(n - 1) / 2] + ends[(n - 2) / 2]) / 2;
     }
     free(ends);

@@ -2,6 +2,8 @@
  * See inter_stage_table.h. */
 #include "tune/inter_stage_table.h"
 
+#include "core/statistics.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -27,12 +29,6 @@ static int compare_options(const void *a, const void *b)
     order = order ? order : (p->t_s > q->t_s) - (p->t_s < q->t_s);
     order = order ? order : (p->d_s > q->d_s) - (p->d_s < q->d_s);
     return order ? order : (p->i_option > q->i_option) - (p->i_option < q->i_option);
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double *p = a, *q = b;
-    return (*p > *q) - (*p < *q);
 }
 
 /* Copies stage i's options that fit L and may be chosen into keyed, sorted; returns how
@@ -135,7 +131,7 @@ static void fill_rest(struct mist_stage_table *table)
 static void sort_tau(struct mist_stage_table *table)
 {
     memcpy(table->tau_s, table->t_s, table->n_points * sizeof *table->tau_s);
-    qsort(table->tau_s, table->n_points, sizeof *table->tau_s, compare_doubles);
+    mist_sort_doubles(table->tau_s, table->n_points);
     table->n_tau = 0;
     for (size_t i = 0; i < table->n_points; i++)
         if (i == 0 || table->tau_s[i] > table->tau_s[table->n_tau - 1])

@@ -7,6 +7,8 @@
  */
 #include "sim/explain/explain.h"
 
+#include "core/statistics.h"
+
 #include <math.h> /* fmin, fmax */
 #include <stdlib.h>
 
@@ -185,13 +187,6 @@ static enum mist_status charge(struct splitter *at, int32_t i_task, double time_
 
 /* ------------------------------------------------------------------------------- pieces */
 
-static int compare_times(const void *a_any, const void *b_any)
-{
-    const double *a = a_any, *b = b_any;
-
-    return (*a > *b) - (*a < *b);
-}
-
 /* The tasks of each stream, one behind the other in order, from first[stream] on. */
 static void list_streams(const struct splitter *at, int32_t first[MIST_N_STREAMS + 1],
                          int32_t *tasks)
@@ -274,7 +269,7 @@ mist_explain_time(const struct mist_plan *plan, const struct mist_cost_model *mo
             edges[n_edges++] = fmin(fmax(rows[i].start_s, begin_s), end_s);
             edges[n_edges++] = fmin(fmax(rows[i].end_s, begin_s), end_s);
         }
-        qsort(edges, (size_t)n_edges, sizeof *edges, compare_times);
+        mist_sort_doubles(edges, (size_t)n_edges);
         status = split_pieces(&at, edges, n_edges, tasks);
     } else {
         status = mist_err_memory(err, NULL);

@@ -2,6 +2,7 @@
 #include "sim/recorded/torch_graph.h"
 
 #include "core/order.h"
+#include "core/statistics.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -355,11 +356,6 @@ static size_t first_wait(const struct rank *at, double behind_us)
     return low;
 }
 
-static int compare_us(const void *a, const void *b)
-{
-    return MIST_COMPARE(*(const double *)a, *(const double *)b);
-}
-
 /* Whether work i was launched at the first launch behind a time. */
 static bool is_launched_next(const struct rank *at, size_t i, double behind_us)
 {
@@ -477,7 +473,7 @@ static void sort_launches(struct rank *at)
     size_t n = at->trace->n_works;
 
     memcpy(at->launches_us, at->launch_us, n * sizeof *at->launches_us);
-    sort(at->launches_us, n, sizeof *at->launches_us, compare_us);
+    mist_sort_doubles(at->launches_us, n);
 }
 
 bool mist_torch_graph_add_rank(struct mist_torch_graph *graph,

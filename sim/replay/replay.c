@@ -3,6 +3,7 @@
 
 #include "core/memory.h" /* mist_grow */
 #include "core/random.h" /* jitter */
+#include "core/statistics.h"
 #include "sim/engine/event_engine.h"
 #include "sim/replay/replay_graph.h"
 #include "sim/schedule/memory_planner.h"
@@ -487,13 +488,6 @@ static enum mist_status describe_stages(const struct run *at,
     return status;
 }
 
-static int compare_times(const void *a_, const void *b_)
-{
-    double a = *(const double *)a_, b = *(const double *)b_;
-
-    return (a > b) - (a < b);
-}
-
 /* The iterations that count, and their mean. */
 static enum mist_status find_iterations(const struct run *at,
                                         struct mist_replay_result *out)
@@ -512,8 +506,7 @@ static enum mist_status find_iterations(const struct run *at,
     }
     out->iteration_s /= out->n_iterations;
     out->last_s = out->iterations_s[out->n_iterations - 1];
-    qsort(out->iterations_s, (size_t)out->n_iterations, sizeof *out->iterations_s,
-          compare_times);
+    mist_sort_doubles(out->iterations_s, (size_t)out->n_iterations);
     return MIST_OK;
 }
 

@@ -3,6 +3,7 @@
 #define MIST_TESTS_BENCH_BENCH_H
 
 #include "core/clock.h"
+#include "core/statistics.h"
 #include "core/status.h"
 
 #include <stdint.h>
@@ -36,17 +37,10 @@ static inline void *must_alloc(int64_t bytes)
     return p;
 }
 
-static inline int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Sorts x. */
 static inline double median(double *x, int32_t n)
 {
-    qsort(x, (size_t)n, sizeof *x, compare_doubles);
+    mist_sort_doubles(x, (size_t)n);
     return 0.5 * (x[(n - 1) / 2] + x[n / 2]);
 }
 

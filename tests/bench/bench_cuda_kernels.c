@@ -383,9 +383,8 @@ static void print_copies(struct bench *bench)
 
 static void print_figures(struct figures *figures)
 {
-    qsort(figures->memory, (size_t)figures->n_memory, sizeof(double), compare_doubles);
-    qsort(figures->products, (size_t)figures->n_products, sizeof(double),
-          compare_doubles);
+    mist_sort_doubles(figures->memory, (size_t)figures->n_memory);
+    mist_sort_doubles(figures->products, (size_t)figures->n_products);
     if (figures->n_memory > 0)
         printf("memory-bound: %d kernels, median %.1f %%, least %.1f %% (%s)\n",
                (int)figures->n_memory, figures->memory[figures->n_memory / 2],

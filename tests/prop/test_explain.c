@@ -6,6 +6,7 @@
 #include "tests/prop/random_plan.h"
 
 #include "core/memory.h"
+#include "core/statistics.h"
 #include "sim/explain/explain.h"
 #include "sim/model/framework.h"
 #include "sim/schedule/memory_planner.h"
@@ -60,13 +61,6 @@ static bool is_computation(int time_class)
     return time_class < MIST_TIME_TENSOR;
 }
 
-static int compare_doubles(const void *a_any, const void *b_any)
-{
-    const double *a = a_any, *b = b_any;
-
-    return (*a > *b) - (*a < *b);
-}
-
 /* Every piece between two edges, every row. Computation goes to MIST_TIME_PRODUCTS. */
 static void naive_times(const struct mist_timeline_row *rows, size_t n, double begin_s,
                         double end_s, double out[MIST_N_TIME_CLASSES])
@@ -82,7 +76,7 @@ static void naive_times(const struct mist_timeline_row *rows, size_t n, double b
         edges[n_edges++] = rows[i].start_s;
         edges[n_edges++] = rows[i].end_s;
     }
-    qsort(edges, n_edges, sizeof *edges, compare_doubles);
+    mist_sort_doubles(edges, n_edges);
     for (size_t k = 0; k + 1 < n_edges; k++) {
         double from_s = edges[k], to_s = edges[k + 1];
         const struct mist_timeline_row *first = NULL;

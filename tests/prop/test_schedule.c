@@ -11,6 +11,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "core/statistics.h"
 #include "sim/replay/replay.h"
 #include "sim/schedule/memory_planner.h"
 #include "sim/schedule/schedule.h"
@@ -571,13 +572,6 @@ static void test_copies_overlap(void **state)
     }
 }
 
-static int compare_doubles(const void *a_void, const void *b_void)
-{
-    double a = *(const double *)a_void, b = *(const double *)b_void;
-
-    return (a > b) - (a < b);
-}
-
 static void test_random_plans(void **state)
 {
     static struct world world;
@@ -599,7 +593,7 @@ static void test_random_plans(void **state)
         n += check_plan(&world, ratios + n);
     }
     assert_true(n > 0);
-    qsort(ratios, (size_t)n, sizeof *ratios, compare_doubles);
+    mist_sort_doubles(ratios, (size_t)n);
     printf("# %d ranks of %d plans: arena / most live: median %.4f, 95 %% %.4f, worst "
            "%.4f\n",
            /* cppcheck-suppress negativeIndex ; n > 0 */

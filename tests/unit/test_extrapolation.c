@@ -6,6 +6,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "core/statistics.h"
 #include "sim/cost/cost_model.h"
 #include "tests/unit/reference_path.h"
 #include "traces/preset.h"
@@ -166,15 +167,9 @@ static void add_row(struct mist_trace_set *set, const struct table *table,
     must(mist_trace_set_add_kernel(set, &row, &err), &err);
 }
 
-static int compare(const void *a, const void *b)
-{
-    return (*(const double *)a > *(const double *)b) -
-           (*(const double *)a < *(const double *)b);
-}
-
 static double median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, compare);
+    mist_sort_doubles(values, (size_t)n);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 

@@ -120,8 +120,7 @@ static const struct {
      "4,8,false,32,,,,,,,it's too much\n",
      {"point_name = 'nodes, batch'\n", "('1, 8' 1, '2, 8' 2, '4, 8' 3)",
       "'cost of the training'", "set label 3 'no plan' at first 3",
-      "1 2 100 25 4 0.5 0\n2 1 90 NaN 5 0 1\n"
-      "3 NaN NaN NaN NaN 0 0\n"}},
+      "1 2 100 25 4 0.5 0\n2 1 90 NaN 5 0 1\n3 NaN NaN NaN NaN 0 0\n"}},
     {mist_plot_write_pareto,
      "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
      {"1 100 200 1\n1 300 100 0\n2 200 100 1\nEND\n",
