@@ -60,8 +60,7 @@ static const struct {
     {mist_plot_write_errors,
      "plan,predicted_s,measured_s,error_bar_s,note\n"
      "a,1.1,1,0.05,it's\n\"b \"\"x\"\"\",1.5,2,,\n",
-     {"off by 17.5 % in the mean, 25.0 % at worst, 1 of 2 "
-      "within 15 %'",
+     {"off by 17.5 % in the mean, 25.0 % at worst, 1 of 2 within 15 %'",
       "set ytics ('a' 1, 'b \"x\"' 2)", "set label 1 '+10 %  it''s' at",
       "1 10 5 1\n2 -25 0 0\nEND\n"}},
     {mist_plot_write_breakdown,
