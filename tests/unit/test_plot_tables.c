@@ -53,10 +53,8 @@ static const struct {
       "set ytics ('backward' 1, 'forward' 2)",
       "'+1.50 s:  2.50 s predicted, 1.00 s measured'",
       "set ytics ('rank 1' 1, 'rank 0' 2)",
-      "$bars << END\n1 1 0 1.5 15113984\n1 2 0 0.25 29362\n"
-      "2 1 0 0.25 29362\n2 1 0.25 1.75 15113984\n"
-      "3 1 -0.5 0 29362\n3 1 0 3 15113984\n"
-      "3 2 0 1 29362\nEND\n"}},
+      "$bars << END\n1 1 0 1.5 15113984\n1 2 0 0.25 29362\n2 1 0 0.25 29362\n",
+      "2 1 0.25 1.75 15113984\n3 1 -0.5 0 29362\n3 1 0 3 15113984\n3 2 0 1 29362\n"}},
     {mist_plot_write_errors,
      "plan,predicted_s,measured_s,error_bar_s,note\n"
      "a,1.1,1,0.05,it's\n\"b \"\"x\"\"\",1.5,2,,\n",
