@@ -4,8 +4,10 @@
  */
 #include "core/status.h"
 
-/* Both return their status. */
+/* They return their status. */
 #define mist_err_set(err, status, ...)                                                   \
     (mist_err_set(err, status, __VA_ARGS__) == (status) ? (status) : (status))
 #define mist_err_at(err, status, ...)                                                    \
     (mist_err_at(err, status, __VA_ARGS__) == (status) ? (status) : (status))
+#define mist_err_memory(err, path)                                                       \
+    (mist_err_memory(err, path) == MIST_ERR_MEMORY ? MIST_ERR_MEMORY : MIST_ERR_MEMORY)
