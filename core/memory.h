@@ -47,7 +47,7 @@ static inline void *mist_grow_or_keep(void *array, size_t *capacity, size_t need
  */
 #define MIST_RESERVE(array, capacity, need)                                              \
     ((array) = mist_grow_or_keep(array, &(capacity), (size_t)(need), sizeof *(array)),   \
-     (size_t)(need) <= (capacity))
+     (array) != NULL && (size_t)(need) <= (capacity))
 
 /* Elements that there is room for in what mist_grow() makes of n. */
 double mist_grown(double n);
