@@ -83,11 +83,11 @@ static enum mist_status bad_line(const struct reading *at, const char *line)
 static enum mist_status add(struct reading *at, int64_t length, int64_t count)
 {
     struct mist_lengths *out = at->out;
-    int64_t before = out->n > 0 ? out->counts[out->n - 1] : 0;
 
     if (!MIST_RESERVE(out->lengths, at->lengths_capacity, out->n + 1) ||
         !MIST_RESERVE(out->counts, at->counts_capacity, out->n + 1))
         return mist_err_memory(at->err, at->path);
+    int64_t before = out->n > 0 ? out->counts[out->n - 1] : 0;
     if (count > MAX_COUNT - before)
         return mist_err_at(at->err, MIST_ERR_INPUT, at->path, at->line, 0,
                            "more than 2^40 sequences up to here");

@@ -140,7 +140,8 @@ static inline void flow_touch(struct flow *at, int32_t buffer, int64_t from, int
     cell->n_accesses = n;
     if (!is_kept)
         return;
-    assert_true(MIST_RESERVE(cell->accesses, cell->accesses_capacity, n + 1));
+    bool has_room = MIST_RESERVE(cell->accesses, cell->accesses_capacity, n + 1);
+    assert_true(has_room);
     cell->accesses[cell->n_accesses++] = (struct access){at->task, writes, from, to};
 }
 
@@ -182,7 +183,8 @@ static inline void flow_put(struct flow *at, int32_t buffer, int64_t from, int64
     assert_true(n_old + 3 < MAX_PIECES);
     if (n_old > 0)
         memcpy(old, cell->segments, n_old * sizeof *old);
-    assert_true(MIST_RESERVE(cell->segments, cell->segments_capacity, n_old + 3));
+    bool has_room = MIST_RESERVE(cell->segments, cell->segments_capacity, n_old + 3);
+    assert_true(has_room);
     for (size_t i = 0; i <= n_old; i++) {
         struct segment pieces[3];
         int n_pieces = 0;

@@ -28,7 +28,8 @@ static void test_growing(void **state)
     size_t capacity = 0;
 
     for (size_t i = 0; i < 1000; i++) {
-        assert_true(MIST_RESERVE(array, capacity, i + 1));
+        bool has_room = MIST_RESERVE(array, capacity, i + 1);
+        assert_true(has_room);
         assert_true(capacity > i);
         array[i] = (int)i;
     }
