@@ -52,7 +52,8 @@ struct attention {
     size_t products[N_PRODUCTS][2][TILE_KINDS]; /* bf16; of whole blocks, of the last */
 };
 
-static struct attention attention_of(const struct mist_cpu_attention *shape, bool is_bf16)
+static struct attention attention_of(const struct mist_cpu_attention *shape, bool is_bf16,
+                                     struct mist_cpu_bf16 *context)
 {
     int64_t block = mist_cpu_min(shape->s, QUERY_BLOCK);
     int64_t tile = mist_cpu_min(shape->s, KEY_TILE);
@@ -60,6 +61,7 @@ static struct attention attention_of(const struct mist_cpu_attention *shape, boo
     return (struct attention){
         .shape = shape,
         .is_bf16 = is_bf16,
+        .context = context,
         .token = (shape->heads + 2 * shape->kv_heads) * shape->head_dim,
         .out_token = shape->heads * shape->head_dim,
         .group = shape->heads / shape->kv_heads,
@@ -71,12 +73,12 @@ static struct attention attention_of(const struct mist_cpu_attention *shape, boo
     };
 }
 
-static struct mist_cpu_bf16_shape
-bf16_shape_of(const struct attention *at, enum product product, int64_t m, int64_t n)
+static struct mist_cpu_product product_of(const struct attention *at,
+                                          enum product product, int64_t m, int64_t n)
 {
     int64_t d = at->shape->head_dim, tile = at->tile;
     /* ..., strides, is_float, adds, has_bias */
-    const struct mist_cpu_bf16_shape shapes[N_PRODUCTS] = {
+    const struct mist_cpu_product shapes[N_PRODUCTS] = {
         [SCORES] = {m, n, d, {at->token, 1}, {1, at->token}, tile, 1, 0, 0},
         [SLOPES] = {m, n, d, {at->out_token, 1}, {1, at->token}, tile, 1, 0, 0},
         [OF_KEYS] = {m, d, n, {tile, 1}, {at->token, 1}, d, 1, 1, 0},
@@ -103,7 +105,7 @@ static bool find_products(struct attention *at, bool is_backward)
         for (int64_t j0 = 0; j0 < i0 + m; j0 += at->tile)
             for (enum product p = 0; p < N_PRODUCTS && is_ok; p++) {
                 int64_t n = mist_cpu_min(i0 + m - j0, at->tile);
-                const struct mist_cpu_bf16_shape shape = bf16_shape_of(at, p, m, n);
+                const struct mist_cpu_product shape = product_of(at, p, m, n);
                 if (is_backward || p == SCORES || p == OF_KEYS)
                     is_ok = mist_cpu_bf16_find_product(
                         at->context, &shape,
@@ -136,18 +138,17 @@ static void multiply(const struct attention *at, enum product product, int64_t m
                      int64_t n, const void *a, const void *b, float *c, int64_t c_stride,
                      bool adds)
 {
-    const struct mist_cpu_bf16_shape of = bf16_shape_of(at, product, m, n);
-    bool is_a_turned = of.a_strides[1] != 1, is_b_turned = of.b_strides[1] != 1;
+    struct mist_cpu_product of = product_of(at, product, m, n);
 
-    if (!at->is_bf16)
-        mist_cpu_sgemm(
-            of.m, of.n, of.k, 1.0f,
-            (struct mist_cpu_operand){a, of.a_strides[is_a_turned], is_a_turned},
-            (struct mist_cpu_operand){b, of.b_strides[is_b_turned], is_b_turned},
-            adds ? 1.0f : 0.0f, c, c_stride);
-    else if (!mist_cpu_bf16_execute(at->context,
-                                    at->products[product][m < at->block][tile_kind(n)],
-                                    omp_get_thread_num(), a, b, c, NULL))
+    if (!at->is_bf16) {
+        of.c_stride = c_stride;
+        of.adds = adds;
+        mist_cpu_sgemm(&of, a, b, c);
+        return;
+    }
+    if (!mist_cpu_bf16_execute(at->context,
+                               at->products[product][m < at->block][tile_kind(n)],
+                               omp_get_thread_num(), a, b, c, NULL))
         fill_nan(c, of.m, of.n, of.c_stride); /* no memory */
 }
 
@@ -294,28 +295,17 @@ static void attend(struct attention *at, void *out, float *lse, const void *qkv,
 size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                   bool is_bf16, int n_threads)
 {
-    struct attention at = attention_of(shape, is_bf16);
+    struct attention at = attention_of(shape, is_bf16, NULL);
 
     return (size_t)n_threads * forward_floats(&at) * sizeof(float);
 }
 
-void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
-                                const struct mist_cpu_attention *shape, void *workspace,
-                                int n_threads)
+void mist_cpu_attention_forward(struct mist_cpu_bf16 *context, void *out, float *lse,
+                                const void *qkv, const struct mist_cpu_attention *shape,
+                                void *workspace, int n_threads)
 {
-    struct attention at = attention_of(shape, false);
+    struct attention at = attention_of(shape, context != NULL, context);
 
-    attend(&at, out, lse, qkv, workspace, n_threads);
-}
-
-void mist_cpu_bf16_attention_forward(struct mist_cpu_bf16 *context, mist_bf16 *out,
-                                     float *lse, const mist_bf16 *qkv,
-                                     const struct mist_cpu_attention *shape,
-                                     void *workspace, int n_threads)
-{
-    struct attention at = attention_of(shape, true);
-
-    at.context = context;
     attend(&at, out, lse, qkv, workspace, n_threads);
 }
 
@@ -609,29 +599,18 @@ static void attend_backward(struct backward *a, void *workspace, int n_threads)
 size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                    bool is_bf16, int n_threads)
 {
-    struct attention at = attention_of(shape, is_bf16);
+    struct attention at = attention_of(shape, is_bf16, NULL);
 
     return (size_t)n_threads * backward_floats(&at) * sizeof(float);
 }
 
-void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *qkv,
-                                 const float *out, const float *lse,
-                                 const struct mist_cpu_attention *shape, void *workspace,
-                                 int n_threads)
+void mist_cpu_attention_backward(struct mist_cpu_bf16 *context, void *dqkv,
+                                 const void *d_out, const void *qkv, const void *out,
+                                 const float *lse, const struct mist_cpu_attention *shape,
+                                 void *workspace, int n_threads)
 {
-    struct backward a = {attention_of(shape, false), dqkv, d_out, qkv, out, lse};
+    struct backward a = {
+        attention_of(shape, context != NULL, context), dqkv, d_out, qkv, out, lse};
 
-    attend_backward(&a, workspace, n_threads);
-}
-
-void mist_cpu_bf16_attention_backward(struct mist_cpu_bf16 *context, mist_bf16 *dqkv,
-                                      const mist_bf16 *d_out, const mist_bf16 *qkv,
-                                      const mist_bf16 *out, const float *lse,
-                                      const struct mist_cpu_attention *shape,
-                                      void *workspace, int n_threads)
-{
-    struct backward a = {attention_of(shape, true), dqkv, d_out, qkv, out, lse};
-
-    a.at.context = context;
     attend_backward(&a, workspace, n_threads);
 }

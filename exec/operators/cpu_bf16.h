@@ -2,8 +2,7 @@
  * The CPU backend's operators in bf16: activations and weights are stored in 16 bits,
  * everything is computed in fp32.
  *
- * One function for each of those of cpu_kernels.h that have no is_bf16, with its shapes,
- * aliasing and "+=" (read that first). What differs, for them and for is_bf16:
+ * What differs in functions of cpu_kernels.h (read that first) with is_bf16 or a context:
  *   - mist_bf16 tensors are the upper half of an fp32: rounded to nearest, ties to even;
  *     NaN stays NaN. A result is rounded once, when it is stored.
  *   - Statistics (norm, lse, cross-entropy), losses, rotary tables, and the optimizer's
@@ -13,7 +12,8 @@
  *     alignment of float) where a row must be held in fp32.
  *   - Linear layers and attention multiply bf16 by bf16 and accumulate in fp32 in oneDNN,
  *     for which they need a context and a processor that can: mist_cpu_has_bf16(). All
- *     others run anywhere.
+ *     others run anywhere. Should oneDNN fail (out of memory), the output becomes NaN: the
+ *     step's finiteness check then ends the run.
  *   - Attention rounds its probabilities, not yet divided by their sum, and the slopes of
  *     its scores for the products that read them, as flash attention does on a GPU.
  * The bits of every result are the same for any n_threads.
@@ -37,7 +37,7 @@ void mist_cpu_bf16_from_float(mist_bf16 *out, const float *x, int64_t n);
 /* out[n] = x[n], exactly. */
 void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n);
 
-/* ----------------------------------------------------------------------------- linear */
+/* --------------------------------------------------------------------------- products */
 
 /* True if oneDNN multiplies bf16 on this processor (AVX-512 with or without bf16
  * instructions; fast only with them). */
@@ -58,34 +58,5 @@ struct mist_cpu_bf16;
 enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
                                    struct mist_err *err) MIST_MUST_CHECK;
 void mist_cpu_bf16_free(struct mist_cpu_bf16 *context); /* NULL: nothing */
-
-/* Should oneDNN fail (out of memory), the output of these three becomes NaN: the step's
- * finiteness check then ends the run. */
-void mist_cpu_bf16_linear_forward(struct mist_cpu_bf16 *context, mist_bf16 *y,
-                                  const mist_bf16 *x, const mist_bf16 *weight,
-                                  const mist_bf16 *bias, const mist_bf16 *residual,
-                                  int64_t rows, int64_t n_in, int64_t n_out,
-                                  int n_threads);
-void mist_cpu_bf16_linear_backward_input(struct mist_cpu_bf16 *context, mist_bf16 *dx,
-                                         const mist_bf16 *dy, const mist_bf16 *weight,
-                                         const mist_bf16 *residual, int64_t rows,
-                                         int64_t n_in, int64_t n_out, int n_threads);
-void mist_cpu_bf16_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
-                                          void *dbias, const mist_bf16 *dy,
-                                          const mist_bf16 *x, int64_t rows, int64_t n_in,
-                                          int64_t n_out, int n_threads, int how);
-
-/* -------------------------------------------------------------------------- attention */
-
-/* Should oneDNN fail, the output becomes NaN, as above. */
-void mist_cpu_bf16_attention_forward(struct mist_cpu_bf16 *context, mist_bf16 *out,
-                                     float *lse, const mist_bf16 *qkv,
-                                     const struct mist_cpu_attention *shape,
-                                     void *workspace, int n_threads);
-void mist_cpu_bf16_attention_backward(struct mist_cpu_bf16 *context, mist_bf16 *dqkv,
-                                      const mist_bf16 *d_out, const mist_bf16 *qkv,
-                                      const mist_bf16 *out, const float *lse,
-                                      const struct mist_cpu_attention *shape,
-                                      void *workspace, int n_threads);
 
 #endif

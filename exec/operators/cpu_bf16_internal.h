@@ -32,21 +32,10 @@ static inline void mist_cpu_done(bool is_bf16, void *x, int64_t first, const flo
         mist_cpu_bf16_from_float((mist_bf16 *)x + first, room, n);
 }
 
-/* c[m, n] = a[m, k] b[k, n] + (adds: c) + (has_bias: bias[n]) */
-struct mist_cpu_bf16_shape {
-    int64_t m, n, k;
-    int64_t a_strides[2], b_strides[2];
-    int64_t c_stride;
-    int64_t is_float; /* c: fp32; else bf16 */
-    int64_t adds;
-    int64_t has_bias;
-}; /* all of one type: no padding, comparable as memory */
-
 /* The number of the product of this shape, compiled at its first use; false: out of
  * memory. By the thread that owns the context. */
 bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
-                                const struct mist_cpu_bf16_shape *shape,
-                                size_t *i_product);
+                                const struct mist_cpu_product *shape, size_t *i_product);
 
 /* Runs it as thread t < the context's n_threads; bias NULL unless has_bias. False: oneDNN
  * failed. */

@@ -30,7 +30,7 @@ struct handles {
 };
 
 struct product {
-    struct mist_cpu_bf16_shape shape;
+    struct mist_cpu_product shape;
     dnnl_primitive_t primitive;
     struct handles *handles; /* [n_threads] */
 };
@@ -50,13 +50,13 @@ struct mist_cpu_bf16 {
 
 #if DNNL_VERSION_MAJOR == 2
 
-static dnnl_data_type_t c_type(const struct mist_cpu_bf16_shape *shape)
+static dnnl_data_type_t c_type(const struct mist_cpu_product *shape)
 {
     return shape->is_float ? dnnl_f32 : dnnl_bf16;
 }
 
 static dnnl_status_t describe(dnnl_memory_desc_t desc[N_ARGS],
-                              const struct mist_cpu_bf16_shape *shape)
+                              const struct mist_cpu_product *shape)
 {
     const dnnl_dims_t a = {shape->m, shape->k}, b = {shape->k, shape->n},
                       c = {shape->m, shape->n};
@@ -80,7 +80,7 @@ static dnnl_status_t describe(dnnl_memory_desc_t desc[N_ARGS],
 
 /* Scratch from us: oneDNN's own belongs to the thread that made the primitive. */
 static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr,
-                                     const struct mist_cpu_bf16_shape *shape)
+                                     const struct mist_cpu_product *shape)
 {
     dnnl_status_t status = dnnl_primitive_attr_create(attr);
     if (status == dnnl_success)
@@ -100,8 +100,7 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *attr,
 
 /* The compiled product, and in desc[ARG_SCRATCH] the scratch it needs. */
 static dnnl_status_t compile(dnnl_primitive_t *primitive, dnnl_memory_desc_t desc[N_ARGS],
-                             dnnl_engine_t engine,
-                             const struct mist_cpu_bf16_shape *shape)
+                             dnnl_engine_t engine, const struct mist_cpu_product *shape)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t primitive_desc = NULL;
@@ -127,12 +126,12 @@ static dnnl_status_t compile(dnnl_primitive_t *primitive, dnnl_memory_desc_t des
 
 static bool can_multiply(dnnl_engine_t engine)
 {
-    const struct mist_cpu_bf16_shape shape = {.m = 16,
-                                              .n = 16,
-                                              .k = 16,
-                                              .a_strides = {16, 1},
-                                              .b_strides = {1, 16},
-                                              .c_stride = 16};
+    const struct mist_cpu_product shape = {.m = 16,
+                                           .n = 16,
+                                           .k = 16,
+                                           .a_strides = {16, 1},
+                                           .b_strides = {1, 16},
+                                           .c_stride = 16};
     dnnl_memory_desc_t desc[N_ARGS];
     dnnl_primitive_t primitive = NULL;
     bool can = compile(&primitive, desc, engine, &shape) == dnnl_success;
@@ -253,8 +252,7 @@ static bool make_handles(struct product *p, const struct mist_cpu_bf16 *context,
 #endif
 
 bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
-                                const struct mist_cpu_bf16_shape *shape,
-                                size_t *i_product)
+                                const struct mist_cpu_product *shape, size_t *i_product)
 {
 #if DNNL_VERSION_MAJOR == 2
     for (*i_product = 0; *i_product < context->n_products; ++*i_product)

@@ -205,29 +205,26 @@ void mist_cpu_leave_gradients(void *d, int64_t first, const float *x, int64_t n,
 
 /* -------------------------------------------------------------------- matrix products */
 
-/* One matrix of a product: rows are stride floats apart;
- * transposed: read as its transpose. */
-struct mist_cpu_operand {
-    const float *data;
-    int64_t stride;
-    bool transposed;
-};
+/* c[m, n] = a[m, k] b[k, n] + (adds: c) + (has_bias: bias[n]); strides of rows and of
+ * columns, one of which is 1. */
+struct mist_cpu_product {
+    int64_t m, n, k;
+    int64_t a_strides[2], b_strides[2];
+    int64_t c_stride;
+    int64_t is_float; /* c: fp32; else bf16 */
+    int64_t adds;
+    int64_t has_bias;
+}; /* all of one type: no padding, comparable as memory */
 
 /*
- * c[m, n] = alpha * op(a)[m, k] op(b)[k, n] + beta * c, on the calling thread alone; c's
- * rows are c_stride apart and beta 0 never reads c. Bits depend on the shape, not on the
- * addresses: a row's may change with m, a column's with n (remainders of oneDNN's
- * register tiles sum in another order), so whoever cuts a product cuts it the same
- * whatever the number of threads. Should the library run out of memory, c becomes NaN:
- * the step's finiteness check then ends the run.
+ * A product of fp32 without bias, on the calling thread alone. Bits depend on the shape,
+ * not on the addresses: a row's may change with m, a column's with n (remainders of
+ * oneDNN's register tiles sum in another order), so whoever cuts a product cuts it the
+ * same whatever the number of threads. Should the library run out of memory, c becomes
+ * NaN: the step's finiteness check then ends the run.
  */
-void mist_cpu_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
-                    struct mist_cpu_operand a, struct mist_cpu_operand b, float beta,
-                    float *c, int64_t c_stride);
-
-/* dbias[n] += column sums of dy[rows, n] (how: or =). */
-void mist_cpu_sum_columns(bool is_bf16, void *dbias, const void *dy, int64_t rows,
-                          int64_t n, int n_threads, int how);
+void mist_cpu_sgemm(const struct mist_cpu_product *of, const float *a, const float *b,
+                    float *c);
 
 static inline int64_t mist_cpu_min(int64_t a, int64_t b)
 {

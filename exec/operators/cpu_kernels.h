@@ -2,9 +2,9 @@
  * The CPU backend's operators: single-precision training kernels for GPT and Llama
  * layers.
  *
- * Every tensor is fp32 (void: bf16 if is_bf16, see cpu_bf16.h), row-major and dense unless a stride is named; shapes stand in
- * brackets. "rows" is the number of tokens, b * s; token i of a micro-batch sits at
- * position i % s. Every function is pure: it allocates nothing, keeps no state and takes
+ * Every tensor is fp32 (void: bf16 if is_bf16 or with a context, see cpu_bf16.h),
+ * row-major and dense unless a stride is named; shapes stand in brackets. "rows" is the
+ * number of tokens, b * s; token i of a micro-batch sits at position i % s. Every function is pure: it allocates nothing, keeps no state and takes
  * its workspace from the caller (uninitialised, any contents afterwards, size in bytes
  * from the *_workspace_bytes function beside it, alignment of float; of double where it
  * says so). Sizes are >= 0, head counts, s and hidden sizes >= 1; pointers are borrowed
@@ -93,21 +93,26 @@ size_t mist_cpu_bf16_norm_backward_workspace_bytes(int64_t rows, int64_t h,
 
 /* ----------------------------------------------------------------------------- linear */
 
+/* Of bf16 (cpu_bf16.h). Here and below NULL: tensors are fp32. */
+struct mist_cpu_bf16;
+
 /* y[rows, n_out] = x[rows, n_in] W^T + bias + residual. W [n_out, n_in]; bias [n_out] or
  * NULL; residual as y, or NULL, may alias y. */
-void mist_cpu_linear_forward(float *y, const float *x, const float *weight,
-                             const float *bias, const float *residual, int64_t rows,
-                             int64_t n_in, int64_t n_out, int n_threads);
+void mist_cpu_linear_forward(struct mist_cpu_bf16 *context, void *y, const void *x,
+                             const void *weight, const void *bias, const void *residual,
+                             int64_t rows, int64_t n_in, int64_t n_out, int n_threads);
 
 /* dx[rows, n_in] = dy[rows, n_out] W + residual (NULL: none), which may alias dx. */
-void mist_cpu_linear_backward_input(float *dx, const float *dy, const float *weight,
-                                    const float *residual, int64_t rows, int64_t n_in,
+void mist_cpu_linear_backward_input(struct mist_cpu_bf16 *context, void *dx,
+                                    const void *dy, const void *weight,
+                                    const void *residual, int64_t rows, int64_t n_in,
                                     int64_t n_out, int n_threads);
 
 /* dW[n_out, n_in] += dy^T x;  dbias[n_out] += column sums of dy (dbias NULL: none). */
-void mist_cpu_linear_backward_weight(float *dweight, float *dbias, const float *dy,
-                                     const float *x, int64_t rows, int64_t n_in,
-                                     int64_t n_out, int n_threads, int how);
+void mist_cpu_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweight,
+                                     void *dbias, const void *dy, const void *x,
+                                     int64_t rows, int64_t n_in, int64_t n_out,
+                                     int n_threads, int how);
 
 /* -------------------------------------------------------------------------- attention */
 
@@ -124,18 +129,18 @@ struct mist_cpu_attention {
 
 /* out [b, s, heads * head_dim]; lse [b, heads, s]:
  * log of the sum of exp of the scaled scores. */
-void mist_cpu_attention_forward(float *out, float *lse, const float *qkv,
-                                const struct mist_cpu_attention *shape, void *workspace,
-                                int n_threads);
+void mist_cpu_attention_forward(struct mist_cpu_bf16 *context, void *out, float *lse,
+                                const void *qkv, const struct mist_cpu_attention *shape,
+                                void *workspace, int n_threads);
 size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                   bool is_bf16, int n_threads);
 
 /* dqkv (packed like qkv, overwritten) from d_out; recomputes the probabilities from qkv
  * and lse. */
-void mist_cpu_attention_backward(float *dqkv, const float *d_out, const float *qkv,
-                                 const float *out, const float *lse,
-                                 const struct mist_cpu_attention *shape, void *workspace,
-                                 int n_threads);
+void mist_cpu_attention_backward(struct mist_cpu_bf16 *context, void *dqkv,
+                                 const void *d_out, const void *qkv, const void *out,
+                                 const float *lse, const struct mist_cpu_attention *shape,
+                                 void *workspace, int n_threads);
 size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                    bool is_bf16, int n_threads);
 

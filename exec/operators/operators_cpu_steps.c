@@ -101,35 +101,22 @@ static void residual_norm(step_args at)
 static void forward(step_args at, void *y, const void *x, const void *bias,
                     const void *residual, int64_t rows, int64_t n_in, int64_t n_out)
 {
-    if (is_bf16(at))
-        mist_cpu_bf16_linear_forward(at->backend, y, x, at->params[0], bias, residual,
-                                     rows, n_in, n_out, at->n_threads);
-    else
-        mist_cpu_linear_forward(y, x, at->params[0], bias, residual, rows, n_in, n_out,
-                                at->n_threads);
+    mist_cpu_linear_forward(at->backend, y, x, at->params[0], bias, residual, rows, n_in,
+                            n_out, at->n_threads);
 }
 
 static void backward_input(step_args at, void *dx, const void *dy, const void *residual,
                            int64_t rows, int64_t n_in, int64_t n_out)
 {
-    if (is_bf16(at))
-        mist_cpu_bf16_linear_backward_input(at->backend, dx, dy, at->params[0], residual,
-                                            rows, n_in, n_out, at->n_threads);
-    else
-        mist_cpu_linear_backward_input(dx, dy, at->params[0], residual, rows, n_in, n_out,
-                                       at->n_threads);
+    mist_cpu_linear_backward_input(at->backend, dx, dy, at->params[0], residual, rows,
+                                   n_in, n_out, at->n_threads);
 }
 
 static void backward_weight(step_args at, void *dbias, const void *dy, const void *x,
                             int64_t rows, int64_t n_in, int64_t n_out, int how)
 {
-    if (is_bf16(at))
-        mist_cpu_bf16_linear_backward_weight(at->backend, at->param_gradients[0], dbias,
-                                             dy, x, rows, n_in, n_out, at->n_threads,
-                                             how);
-    else
-        mist_cpu_linear_backward_weight(at->param_gradients[0], dbias, dy, x, rows, n_in,
-                                        n_out, at->n_threads, how);
+    mist_cpu_linear_backward_weight(at->backend, at->param_gradients[0], dbias, dy, x,
+                                    rows, n_in, n_out, at->n_threads, how);
 }
 
 static void linear(step_args at)
@@ -183,22 +170,13 @@ static void attention(step_args at)
     struct mist_cpu_attention shape = attention_of(at);
     void *const *x = at->operands;
 
-    if (at->step->phase == MIST_PHASE_FORWARD && is_bf16(at))
-        mist_cpu_bf16_attention_forward(
-            at->backend, x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
-            x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace, at->n_threads);
-    else if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cpu_attention_forward(x[MIST_ARG_OUT], x[MIST_ARG_ATTENTION_LSE],
-                                   x[MIST_ARG_ATTENTION_QKV], &shape, at->workspace,
-                                   at->n_threads);
-    else if (is_bf16(at))
-        mist_cpu_bf16_attention_backward(
-            at->backend, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
-            x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], &shape, at->workspace,
-            at->n_threads);
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_attention_forward(at->backend, x[MIST_ARG_OUT],
+                                   x[MIST_ARG_ATTENTION_LSE], x[MIST_ARG_ATTENTION_QKV],
+                                   &shape, at->workspace, at->n_threads);
     else
         mist_cpu_attention_backward(
-            x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
+            at->backend, x[MIST_ARG_DX], x[MIST_ARG_DY], x[MIST_ARG_DATTENTION_QKV],
             x[MIST_ARG_DATTENTION_OUT], x[MIST_ARG_DATTENTION_LSE], &shape, at->workspace,
             at->n_threads);
 }

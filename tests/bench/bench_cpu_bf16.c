@@ -113,22 +113,23 @@ static void run_float(struct tensors *t, const struct row *r)
 {
     switch (r->op) {
     case FORWARD:
-        mist_cpu_linear_forward(t->y, t->x, t->w, t->stats, NULL, ROWS, r->n_in, r->n_out,
-                                1);
+        mist_cpu_linear_forward(NULL, t->y, t->x, t->w, t->stats, NULL, ROWS, r->n_in,
+                                r->n_out, 1);
         break;
     case BACKWARD_INPUT:
-        mist_cpu_linear_backward_input(t->y, t->x, t->w, NULL, ROWS, r->n_in, r->n_out,
-                                       1);
+        mist_cpu_linear_backward_input(NULL, t->y, t->x, t->w, NULL, ROWS, r->n_in,
+                                       r->n_out, 1);
         break;
     case BACKWARD_WEIGHT:
-        mist_cpu_linear_backward_weight(t->dw, NULL, t->x, t->y, ROWS, r->n_in, r->n_out,
-                                        1, 0);
+        mist_cpu_linear_backward_weight(NULL, t->dw, NULL, t->x, t->y, ROWS, r->n_in,
+                                        r->n_out, 1, 0);
         break;
     case ATTENTION:
-        mist_cpu_attention_forward(t->y, t->lse, t->x, &t->attention, t->workspace, 1);
+        mist_cpu_attention_forward(NULL, t->y, t->lse, t->x, &t->attention, t->workspace,
+                                   1);
         break;
     case ATTENTION_BACKWARD:
-        mist_cpu_attention_backward(t->z, t->w, t->x, t->y, t->lse, &t->attention,
+        mist_cpu_attention_backward(NULL, t->z, t->w, t->x, t->y, t->lse, &t->attention,
                                     t->workspace, 1);
         break;
     case NORM:
@@ -156,24 +157,24 @@ static void run_bf16(struct tensors *t, const struct row *r)
 {
     switch (r->op) {
     case FORWARD:
-        mist_cpu_bf16_linear_forward(t->context, t->y16, t->x16, t->w16, t->z16, NULL,
-                                     ROWS, r->n_in, r->n_out, 1);
+        mist_cpu_linear_forward(t->context, t->y16, t->x16, t->w16, t->z16, NULL, ROWS,
+                                r->n_in, r->n_out, 1);
         break;
     case BACKWARD_INPUT:
-        mist_cpu_bf16_linear_backward_input(t->context, t->y16, t->x16, t->w16, NULL,
-                                            ROWS, r->n_in, r->n_out, 1);
+        mist_cpu_linear_backward_input(t->context, t->y16, t->x16, t->w16, NULL, ROWS,
+                                       r->n_in, r->n_out, 1);
         break;
     case BACKWARD_WEIGHT:
-        mist_cpu_bf16_linear_backward_weight(t->context, t->dw, NULL, t->x16, t->y16,
-                                             ROWS, r->n_in, r->n_out, 1, 0);
+        mist_cpu_linear_backward_weight(t->context, t->dw, NULL, t->x16, t->y16, ROWS,
+                                        r->n_in, r->n_out, 1, 0);
         break;
     case ATTENTION:
-        mist_cpu_bf16_attention_forward(t->context, t->y16, t->lse, t->x16, &t->attention,
-                                        t->workspace, 1);
+        mist_cpu_attention_forward(t->context, t->y16, t->lse, t->x16, &t->attention,
+                                   t->workspace, 1);
         break;
     case ATTENTION_BACKWARD:
-        mist_cpu_bf16_attention_backward(t->context, t->z16, t->w16, t->x16, t->y16,
-                                         t->lse, &t->attention, t->workspace, 1);
+        mist_cpu_attention_backward(t->context, t->z16, t->w16, t->x16, t->y16, t->lse,
+                                    &t->attention, t->workspace, 1);
         break;
     case NORM:
         mist_cpu_norm_forward(true, MIST_CPU_NORM_LAYER, t->y16, NULL, t->stats, t->x16,

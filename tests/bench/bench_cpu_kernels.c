@@ -184,14 +184,14 @@ static void run_linear(struct tensors *t, int64_t n_in, int64_t n_out, int backw
 {
     int64_t rows = t->z->b * t->z->s;
     if (!backward) {
-        mist_cpu_linear_forward(y, t->rows_wide_a, t->weight, t->bias, NULL, rows, n_in,
-                                n_out, 1);
+        mist_cpu_linear_forward(NULL, y, t->rows_wide_a, t->weight, t->bias, NULL, rows,
+                                n_in, n_out, 1);
         return;
     }
-    mist_cpu_linear_backward_input(t->rows_wide_c, y, t->weight, NULL, rows, n_in, n_out,
-                                   1);
-    mist_cpu_linear_backward_weight(t->dweight, t->dbias, y, t->rows_wide_a, rows, n_in,
-                                    n_out, 1, 0);
+    mist_cpu_linear_backward_input(NULL, t->rows_wide_c, y, t->weight, NULL, rows, n_in,
+                                   n_out, 1);
+    mist_cpu_linear_backward_weight(NULL, t->dweight, t->dbias, y, t->rows_wide_a, rows,
+                                    n_in, n_out, 1, 0);
 }
 
 /* Runs one call of a linear or attention op. */
@@ -217,23 +217,23 @@ static struct cost run_heavy(struct tensors *t, enum op op)
     double flop = 2.0 * (double)rows * (double)(z->s + 1) * (double)h,
            r = (double)(rows * h) * 4;
     if (op == ATTENTION_FORWARD) {
-        mist_cpu_attention_forward(t->rows_a, t->lse, t->rows_wide_a, &t->attention,
+        mist_cpu_attention_forward(NULL, t->rows_a, t->lse, t->rows_wide_a, &t->attention,
                                    t->workspace, 1);
         return (struct cost){flop, 4 * r, n};
     }
     if (op == ATTENTION_BACKWARD) {
-        mist_cpu_attention_backward(t->rows_wide_b, t->rows_b, t->rows_wide_a, t->rows_a,
-                                    t->lse, &t->attention, t->workspace, 1);
+        mist_cpu_attention_backward(NULL, t->rows_wide_b, t->rows_b, t->rows_wide_a,
+                                    t->rows_a, t->lse, &t->attention, t->workspace, 1);
         return (struct cost){2.5 * flop, 8 * r, n};
     }
     if (op == HEAD_FORWARD) {
-        mist_cpu_linear_forward(t->logits, t->rows_a, t->weight, NULL, NULL, rows, h,
-                                z->vocab, 1);
+        mist_cpu_linear_forward(NULL, t->logits, t->rows_a, t->weight, NULL, NULL, rows,
+                                h, z->vocab, 1);
         return linear_cost(rows, h, z->vocab, 0, 1);
     }
-    mist_cpu_linear_backward_input(t->rows_b, t->logits, t->weight, NULL, rows, h,
+    mist_cpu_linear_backward_input(NULL, t->rows_b, t->logits, t->weight, NULL, rows, h,
                                    z->vocab, 1);
-    mist_cpu_linear_backward_weight(t->dweight, NULL, t->logits, t->rows_a, rows, h,
+    mist_cpu_linear_backward_weight(NULL, t->dweight, NULL, t->logits, t->rows_a, rows, h,
                                     z->vocab, 1, 0);
     return linear_cost(rows, h, z->vocab, 1, 1);
 }

@@ -51,8 +51,9 @@ static struct result run_kernels(struct help *h, const struct mist_cpu_attention
         (int64_t)(mist_cpu_attention_backward_workspace_bytes(a, false, n_threads) / 4);
     float *forward = help_poisoned(h, n_forward),
           *backward = help_poisoned(h, n_backward);
-    mist_cpu_attention_forward(r.out, r.lse, qkv, a, forward, n_threads);
-    mist_cpu_attention_backward(r.dqkv, d_out, qkv, r.out, r.lse, a, backward, n_threads);
+    mist_cpu_attention_forward(NULL, r.out, r.lse, qkv, a, forward, n_threads);
+    mist_cpu_attention_backward(NULL, r.dqkv, d_out, qkv, r.out, r.lse, a, backward,
+                                n_threads);
     help_assert_guard(forward, n_forward);
     help_assert_guard(backward, n_backward);
     return r;

@@ -48,18 +48,18 @@ static struct linear_result run_linear(struct help *h, struct mist_cpu_bf16 *con
          help_bf16_poisoned(h, n_x),
          is_in_place ? help_bf16_copy(h, l->dx_before, n_x) : help_bf16_poisoned(h, n_x)},
         {help_copy(h, l->dw_before, n_in * n_out), help_copy(h, l->dbias_before, n_out)}};
-    mist_cpu_bf16_linear_forward(context, r.rounded[0], l->x, l->w, NULL, NULL, rows,
-                                 n_in, n_out, n_threads);
-    mist_cpu_bf16_linear_forward(context, r.rounded[1], l->x, l->w, l->bias,
-                                 is_in_place ? r.rounded[1] : l->y_before, rows, n_in,
-                                 n_out, n_threads);
-    mist_cpu_bf16_linear_backward_input(context, r.rounded[2], l->dy, l->w, NULL, rows,
-                                        n_in, n_out, n_threads);
-    mist_cpu_bf16_linear_backward_input(context, r.rounded[3], l->dy, l->w,
-                                        is_in_place ? r.rounded[3] : l->dx_before, rows,
-                                        n_in, n_out, n_threads);
-    mist_cpu_bf16_linear_backward_weight(context, r.exact[0], r.exact[1], l->dy, l->x,
-                                         rows, n_in, n_out, n_threads, 0);
+    mist_cpu_linear_forward(context, r.rounded[0], l->x, l->w, NULL, NULL, rows, n_in,
+                            n_out, n_threads);
+    mist_cpu_linear_forward(context, r.rounded[1], l->x, l->w, l->bias,
+                            is_in_place ? r.rounded[1] : l->y_before, rows, n_in, n_out,
+                            n_threads);
+    mist_cpu_linear_backward_input(context, r.rounded[2], l->dy, l->w, NULL, rows, n_in,
+                                   n_out, n_threads);
+    mist_cpu_linear_backward_input(context, r.rounded[3], l->dy, l->w,
+                                   is_in_place ? r.rounded[3] : l->dx_before, rows, n_in,
+                                   n_out, n_threads);
+    mist_cpu_linear_backward_weight(context, r.exact[0], r.exact[1], l->dy, l->x, rows,
+                                    n_in, n_out, n_threads, 0);
     return r;
 }
 
@@ -110,16 +110,15 @@ static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
         dw[i] -= (double)l.dw_before[i];
     for (int64_t i = 0; i < n_out; i++)
         dbias[i] -= (double)l.dbias_before[i];
-    mist_cpu_bf16_linear_backward_weight(context, over[0], over[1], l.dy, l.x, rows, n_in,
-                                         n_out, 2, MIST_CPU_OVERWRITES);
+    mist_cpu_linear_backward_weight(context, over[0], over[1], l.dy, l.x, rows, n_in,
+                                    n_out, 2, MIST_CPU_OVERWRITES);
     help_assert_close(over[0], dw, n_w, "dW overwritten");
     help_assert_close(over[1], dbias, n_out, "dbias overwritten");
     /* gradients in bf16: overwritten, then added to; within their rounding */
     mist_bf16 *rounded[2] = {help_bf16_poisoned(h, n_w), help_bf16_poisoned(h, n_out)};
     for (int how = MIST_CPU_OVERWRITES; how >= 0; how--) {
-        mist_cpu_bf16_linear_backward_weight(context, rounded[0], rounded[1], l.dy, l.x,
-                                             rows, n_in, n_out, 2,
-                                             how | MIST_CPU_BF16_GRADIENTS);
+        mist_cpu_linear_backward_weight(context, rounded[0], rounded[1], l.dy, l.x, rows,
+                                        n_in, n_out, 2, how | MIST_CPU_BF16_GRADIENTS);
         help_assert_within(help_floats_of(h, rounded[0], n_w), dw, n_w, rounding_of(n_w),
                            "dW in bf16");
         help_assert_within(help_floats_of(h, rounded[1], n_out), dbias, n_out,
@@ -180,8 +179,8 @@ static void test_linear_addresses(void **state)
         mist_bf16 *y = help_alloc(h, (ROWS * OUT + shift) * 2);
         memcpy(x2 + shift, x, N_X * sizeof *x);
         memcpy(w2 + shift, w, N_W * sizeof *w);
-        mist_cpu_bf16_linear_forward(context, y + shift, x2 + shift, w2 + shift, NULL,
-                                     NULL, ROWS, IN, OUT, 1);
+        mist_cpu_linear_forward(context, y + shift, x2 + shift, w2 + shift, NULL, NULL,
+                                ROWS, IN, OUT, 1);
         first = first == NULL ? y : first;
         assert_memory_equal(y + shift, first, ROWS * OUT * sizeof *y);
     }
@@ -195,9 +194,9 @@ static void test_linear_empty(void **state)
     struct mist_cpu_bf16 *context = context_or_skip(1);
     mist_bf16 *w = help_bf16_random(h, NULL, 6, 1.0), none = 0;
     float *dw = help_random(h, 6, 1.0), *before = help_copy(h, dw, 6);
-    mist_cpu_bf16_linear_forward(context, &none, &none, w, NULL, NULL, 0, 3, 2, 1);
-    mist_cpu_bf16_linear_backward_input(context, &none, &none, w, NULL, 0, 3, 2, 1);
-    mist_cpu_bf16_linear_backward_weight(context, dw, NULL, &none, &none, 0, 3, 2, 1, 0);
+    mist_cpu_linear_forward(context, &none, &none, w, NULL, NULL, 0, 3, 2, 1);
+    mist_cpu_linear_backward_input(context, &none, &none, w, NULL, 0, 3, 2, 1);
+    mist_cpu_linear_backward_weight(context, dw, NULL, &none, &none, 0, 3, 2, 1, 0);
     help_assert_same_bits(dw, before, 6);
     assert_int_equal(none, 0);
     mist_cpu_bf16_free(context);
@@ -241,9 +240,9 @@ static struct attention_result run_attention(struct help *h,
         (int64_t)mist_cpu_attention_backward_workspace_bytes(a, true, n_threads) / 4;
     float *forward = help_poisoned(h, n_forward),
           *backward = help_poisoned(h, n_backward);
-    mist_cpu_bf16_attention_forward(context, r.out, r.lse, qkv, a, forward, n_threads);
-    mist_cpu_bf16_attention_backward(context, r.dqkv, d_out, qkv, r.out, r.lse, a,
-                                     backward, n_threads);
+    mist_cpu_attention_forward(context, r.out, r.lse, qkv, a, forward, n_threads);
+    mist_cpu_attention_backward(context, r.dqkv, d_out, qkv, r.out, r.lse, a, backward,
+                                n_threads);
     help_assert_guard(forward, n_forward);
     help_assert_guard(backward, n_backward);
     help_assert_guard(r.lse, a->b * a->heads * a->s);
@@ -261,16 +260,16 @@ static void check_attention(struct help *h, struct mist_cpu_bf16 *context,
     void *work =
         help_alloc(h, (int64_t)mist_cpu_attention_backward_workspace_bytes(a, false, 1));
     struct attention_result one = run_attention(h, context, a, qkv, d_out, 1);
-    mist_cpu_attention_forward(out_f, lse_f, qkv_f, a, work, 1);
+    mist_cpu_attention_forward(NULL, out_f, lse_f, qkv_f, a, work, 1);
     help_bf16_assert_within(h, one.out, out_f, n_out, rounding_of(n_out), "out");
     help_assert_within(one.lse, help_doubles(h, lse_f, n_lse), n_lse, 1e-5, "lse");
     /* The backward sees the rounded out, which dS = P (dP - d_out . out) feels. */
-    mist_cpu_attention_backward(dqkv_f, d_out_f, qkv_f, out_f, lse_f, a, work, 1);
+    mist_cpu_attention_backward(NULL, dqkv_f, d_out_f, qkv_f, out_f, lse_f, a, work, 1);
     if (a->s > 1) /* else dq and dk are differences of equal terms */
         help_bf16_assert_within(h, one.dqkv, dqkv_f, n_qkv, 5e-3, "dqkv");
     help_bf16_assert_guard(one.dqkv, n_qkv);
-    mist_cpu_attention_backward(dqkv_f, d_out_f, qkv_f, help_floats_of(h, one.out, n_out),
-                                lse_f, a, work, 1);
+    mist_cpu_attention_backward(NULL, dqkv_f, d_out_f, qkv_f,
+                                help_floats_of(h, one.out, n_out), lse_f, a, work, 1);
     /* P and dS are rounded, too. */
     help_bf16_assert_within(h, one.dqkv, dqkv_f, n_qkv, 1.5 * rounding_of(n_qkv),
                             "dqkv, same out");

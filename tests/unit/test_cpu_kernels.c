@@ -121,13 +121,16 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
         const int64_t sizes[6] = {n_y, n_y, n_x, n_x, n_w, n_out};
         static const char *const names[6] = {
             "y", "y with bias and residual", "dx", "dx with residual", "dW", "dbias"};
-        mist_cpu_linear_forward(got[0], x, w, NULL, NULL, rows, n_in, n_out, n_threads);
-        mist_cpu_linear_forward(got[1], x, w, bias, is_in_place ? got[1] : y_before, rows,
-                                n_in, n_out, n_threads);
-        mist_cpu_linear_backward_input(got[2], dy, w, NULL, rows, n_in, n_out, n_threads);
-        mist_cpu_linear_backward_input(got[3], dy, w, is_in_place ? got[3] : dx_before,
-                                       rows, n_in, n_out, n_threads);
-        mist_cpu_linear_backward_weight(got[4], got[5], dy, x, rows, n_in, n_out,
+        mist_cpu_linear_forward(NULL, got[0], x, w, NULL, NULL, rows, n_in, n_out,
+                                n_threads);
+        mist_cpu_linear_forward(NULL, got[1], x, w, bias, is_in_place ? got[1] : y_before,
+                                rows, n_in, n_out, n_threads);
+        mist_cpu_linear_backward_input(NULL, got[2], dy, w, NULL, rows, n_in, n_out,
+                                       n_threads);
+        mist_cpu_linear_backward_input(NULL, got[3], dy, w,
+                                       is_in_place ? got[3] : dx_before, rows, n_in,
+                                       n_out, n_threads);
+        mist_cpu_linear_backward_weight(NULL, got[4], got[5], dy, x, rows, n_in, n_out,
                                         n_threads, 0);
         for (int k = 0; k < 6; k++) {
             if (n_threads == 1)
@@ -137,7 +140,7 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
         }
     }
     float *dw_only = help_copy(h, dw_before, n_w);
-    mist_cpu_linear_backward_weight(dw_only, NULL, dy, x, rows, n_in, n_out, 1, 0);
+    mist_cpu_linear_backward_weight(NULL, dw_only, NULL, dy, x, rows, n_in, n_out, 1, 0);
     help_assert_same_bits(dw_only, first[4], n_w);
     /* overwritten: what was added less what was there */
     float *over[2] = {help_poisoned(h, n_w), help_poisoned(h, n_out)};
@@ -145,7 +148,7 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
         dw[i] -= (double)dw_before[i];
     for (int64_t i = 0; i < n_out; i++)
         dbias[i] -= (double)dbias_before[i];
-    mist_cpu_linear_backward_weight(over[0], over[1], dy, x, rows, n_in, n_out, 2,
+    mist_cpu_linear_backward_weight(NULL, over[0], over[1], dy, x, rows, n_in, n_out, 2,
                                     MIST_CPU_OVERWRITES);
     help_assert_close(over[0], dw, n_w, "dW overwritten");
     help_assert_close(over[1], dbias, n_out, "dbias overwritten");
@@ -173,10 +176,11 @@ static void test_linear_addresses(void **state)
         float *dw = help_copy(h, zeros, N_W);
         memcpy(x2 + shift, x, N_X * sizeof *x);
         memcpy(w2 + shift, w, N_W * sizeof *w);
-        mist_cpu_linear_forward(y + shift, x2 + shift, w2 + shift, NULL, NULL, ROWS, IN,
-                                OUT, 1);
-        mist_cpu_linear_backward_input(dx, dy, w2 + shift, NULL, ROWS, IN, OUT, 1);
-        mist_cpu_linear_backward_weight(dw, NULL, dy, x2 + shift, ROWS, IN, OUT, 1, 0);
+        mist_cpu_linear_forward(NULL, y + shift, x2 + shift, w2 + shift, NULL, NULL, ROWS,
+                                IN, OUT, 1);
+        mist_cpu_linear_backward_input(NULL, dx, dy, w2 + shift, NULL, ROWS, IN, OUT, 1);
+        mist_cpu_linear_backward_weight(NULL, dw, NULL, dy, x2 + shift, ROWS, IN, OUT, 1,
+                                        0);
         if (shift == 0)
             first[0] = y, first[1] = dx, first[2] = dw;
         help_assert_same_bits(y + shift, first[0], ROWS * OUT);
@@ -209,8 +213,10 @@ static void test_linear_slopes(void **state)
     float *dw = help_copy(h, zeros, n_w), *dbias = help_copy(h, zeros, c.n_out);
     double *slopes = help_slopes(h, naive_linear_forward, help_doubles(h, in, n), n, dy,
                                  c.rows * c.n_out, &c);
-    mist_cpu_linear_backward_input(dx, dy, in + n_x, NULL, c.rows, c.n_in, c.n_out, 1);
-    mist_cpu_linear_backward_weight(dw, dbias, dy, in, c.rows, c.n_in, c.n_out, 1, 0);
+    mist_cpu_linear_backward_input(NULL, dx, dy, in + n_x, NULL, c.rows, c.n_in, c.n_out,
+                                   1);
+    mist_cpu_linear_backward_weight(NULL, dw, dbias, dy, in, c.rows, c.n_in, c.n_out, 1,
+                                    0);
     help_assert_close(dx, slopes, n_x, "dx");
     help_assert_close(dw, slopes + n_x, n_w, "dW");
     help_assert_close(dbias, slopes + n_x + n_w, c.n_out, "dbias");

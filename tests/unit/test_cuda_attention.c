@@ -98,24 +98,24 @@ static struct tensors run_cpu(struct help *h, enum mist_dtype dtype,
 {
     struct tensors r = alloc_tensors(h, dtype, a);
     if (dtype == MIST_DTYPE_BF16) {
-        mist_cpu_bf16_attention_forward(
+        mist_cpu_attention_forward(
             context, r.out, r.lse, qkv, a,
             help_alloc(h,
                        (int64_t)mist_cpu_attention_forward_workspace_bytes(a, true, 1)),
             1);
-        mist_cpu_bf16_attention_backward(
+        mist_cpu_attention_backward(
             context, r.dqkv, d_out, qkv, r.out, r.lse, a,
             help_alloc(h,
                        (int64_t)mist_cpu_attention_backward_workspace_bytes(a, true, 1)),
             1);
     } else {
         mist_cpu_attention_forward(
-            r.out, r.lse, qkv, a,
+            NULL, r.out, r.lse, qkv, a,
             help_alloc(h,
                        (int64_t)mist_cpu_attention_forward_workspace_bytes(a, false, 1)),
             1);
         mist_cpu_attention_backward(
-            r.dqkv, d_out, qkv, r.out, r.lse, a,
+            NULL, r.dqkv, d_out, qkv, r.out, r.lse, a,
             help_alloc(h,
                        (int64_t)mist_cpu_attention_backward_workspace_bytes(a, false, 1)),
             1);

@@ -117,10 +117,10 @@ static void start(struct job *job, const struct mist_cpu_attention *s)
 
     void *scratch = guarded(
         (int64_t)mist_cpu_attention_backward_workspace_bytes(&job->cpu_shape, false, 1));
-    mist_cpu_attention_forward(job->cpu_out, job->cpu_lse, job->cpu_qkv, &job->cpu_shape,
-                               scratch, 1);
-    mist_cpu_attention_backward(job->cpu_dqkv, job->cpu_d_out, job->cpu_qkv, job->cpu_out,
-                                job->cpu_lse, &job->cpu_shape, scratch, 1);
+    mist_cpu_attention_forward(NULL, job->cpu_out, job->cpu_lse, job->cpu_qkv,
+                               &job->cpu_shape, scratch, 1);
+    mist_cpu_attention_backward(NULL, job->cpu_dqkv, job->cpu_d_out, job->cpu_qkv,
+                                job->cpu_out, job->cpu_lse, &job->cpu_shape, scratch, 1);
     free(scratch);
 }
 

@@ -211,7 +211,7 @@ static void check_forward(struct bench *bench, const struct mist_cuda_linear *at
         mist_cuda_gemm_forward(bench->gemm, &with, y.device, NULL, x.device,
                                weight.device, has_bias ? bias.device : NULL);
         mist_cpu_linear_forward(
-            expected, x.values, weight.values, has_bias ? bias.values : NULL,
+            NULL, expected, x.values, weight.values, has_bias ? bias.values : NULL,
             adds ? residual.values : NULL, at->rows, at->n_in, at->n_out, 1);
         check(bench, &y, expected, adds ? "forward with a residual" : "forward");
     }
@@ -231,7 +231,7 @@ static void check_forward_gelu(struct bench *bench, const struct mist_cuda_linea
 
         mist_cuda_gemm_forward(bench->gemm, at, y.device, before.device, x.device,
                                weight.device, has_bias ? bias.device : NULL);
-        mist_cpu_linear_forward(expected, x.values, weight.values,
+        mist_cpu_linear_forward(NULL, expected, x.values, weight.values,
                                 has_bias ? bias.values : NULL, NULL, at->rows, at->n_in,
                                 at->n_out, 1);
         check(bench, &before, expected, "before the GELU");
@@ -255,7 +255,7 @@ static void check_backward_input(struct bench *bench, const struct mist_cuda_lin
         with.residual = adds ? residual.device : NULL;
         mist_cuda_gemm_backward_input(bench->gemm, &with, dx.device, dy.device,
                                       weight.device, NULL);
-        mist_cpu_linear_backward_input(expected, dy.values, weight.values,
+        mist_cpu_linear_backward_input(NULL, expected, dy.values, weight.values,
                                        adds ? residual.values : NULL, at->rows, at->n_in,
                                        at->n_out, 1);
         check(bench, &dx, expected, "backward_input");
@@ -272,8 +272,8 @@ static void check_backward_input_gelu(struct bench *bench,
     struct tensor dx = output(bench, at->dtype, n);
     float *expected = help_poisoned(&bench->help, n);
 
-    mist_cpu_linear_backward_input(expected, dy.values, weight.values, NULL, at->rows,
-                                   at->n_in, at->n_out, 1);
+    mist_cpu_linear_backward_input(NULL, expected, dy.values, weight.values, NULL,
+                                   at->rows, at->n_in, at->n_out, 1);
     mist_cpu_gelu_backward(false, at->has_exact_gelu, expected, expected, before.values,
                            n, 1);
     mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, dy.device, weight.device,
@@ -326,8 +326,9 @@ static void check_gradients(struct bench *bench, const struct mist_cuda_linear *
         mist_cuda_gemm_backward_weight(bench->gemm, &next, dweight.device,
                                        has_bias ? dbias.device : NULL, dy.device,
                                        x.device);
-        mist_cpu_linear_backward_weight(sums, has_bias ? bias_sums : NULL, dy.values,
-                                        x.values, at->rows, at->n_in, at->n_out, 1, 0);
+        mist_cpu_linear_backward_weight(NULL, sums, has_bias ? bias_sums : NULL,
+                                        dy.values, x.values, at->rows, at->n_in,
+                                        at->n_out, 1, 0);
         expect(bench, &dweight, sums);
         expect(bench, &dbias, bias_sums);
         check(bench, &dweight, dweight.values, "backward_weight");
@@ -409,7 +410,7 @@ static void run_each(struct bench *bench, const struct mist_cuda_linear *at,
     mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, y.device, w.device, NULL);
     mist_cuda_gemm_backward_weight(bench->gemm, at, dw.device, db.device, y.device,
                                    x.device);
-    mist_cpu_linear_forward(expected, x.values, w.values, b.values, NULL, at->rows,
+    mist_cpu_linear_forward(NULL, expected, x.values, w.values, b.values, NULL, at->rows,
                             at->n_in, at->n_out, 1);
     check(bench, &y, expected, "forward");
 }
@@ -431,8 +432,8 @@ static void test_residual_alignment(void **state)
     open_gemm(bench);
     at.residual = residual.device;
     mist_cuda_gemm_forward(bench->gemm, &at, y.device, NULL, x.device, w.device, NULL);
-    mist_cpu_linear_forward(expected, x.values, w.values, NULL, residual.values, ROWS,
-                            N_IN, N_OUT_OF, 1);
+    mist_cpu_linear_forward(NULL, expected, x.values, w.values, NULL, residual.values,
+                            ROWS, N_IN, N_OUT_OF, 1);
     check(bench, &y, expected, "forward with a residual");
 }
 

@@ -167,24 +167,24 @@ static void run_kernels(struct bench *bench, const struct loss *loss)
     void *logits = new_elements(bench, loss->rows * VOCAB);
 
     if (bench->dtype == MIST_DTYPE_FP32) {
-        mist_cpu_linear_forward(logits, loss->x, loss->weight, NULL, NULL, loss->rows,
-                                HIDDEN, VOCAB, 2);
+        mist_cpu_linear_forward(NULL, logits, loss->x, loss->weight, NULL, NULL,
+                                loss->rows, HIDDEN, VOCAB, 2);
         mist_cpu_cross_entropy(false, logits, loss->losses, loss->targets, loss->rows,
                                VOCAB, N_VALID, SCALE, 2);
-        mist_cpu_linear_backward_input(loss->dx, logits, loss->weight, NULL, loss->rows,
-                                       HIDDEN, VOCAB, 2);
-        mist_cpu_linear_backward_weight(loss->dweight, NULL, logits, loss->x, loss->rows,
-                                        HIDDEN, VOCAB, 2, 0);
+        mist_cpu_linear_backward_input(NULL, loss->dx, logits, loss->weight, NULL,
+                                       loss->rows, HIDDEN, VOCAB, 2);
+        mist_cpu_linear_backward_weight(NULL, loss->dweight, NULL, logits, loss->x,
+                                        loss->rows, HIDDEN, VOCAB, 2, 0);
         return;
     }
-    mist_cpu_bf16_linear_forward(bench->backend, logits, loss->x, loss->weight, NULL,
-                                 NULL, loss->rows, HIDDEN, VOCAB, 2);
+    mist_cpu_linear_forward(bench->backend, logits, loss->x, loss->weight, NULL, NULL,
+                            loss->rows, HIDDEN, VOCAB, 2);
     mist_cpu_cross_entropy(true, logits, loss->losses, loss->targets, loss->rows, VOCAB,
                            N_VALID, SCALE, 2);
-    mist_cpu_bf16_linear_backward_input(bench->backend, loss->dx, logits, loss->weight,
-                                        NULL, loss->rows, HIDDEN, VOCAB, 2);
-    mist_cpu_bf16_linear_backward_weight(bench->backend, loss->dweight, NULL, logits,
-                                         loss->x, loss->rows, HIDDEN, VOCAB, 2, 0);
+    mist_cpu_linear_backward_input(bench->backend, loss->dx, logits, loss->weight, NULL,
+                                   loss->rows, HIDDEN, VOCAB, 2);
+    mist_cpu_linear_backward_weight(bench->backend, loss->dweight, NULL, logits, loss->x,
+                                    loss->rows, HIDDEN, VOCAB, 2, 0);
 }
 
 /* Relative L2 error of got. */
@@ -312,7 +312,8 @@ static void check_gelu(bool has_bias, bool is_exact)
                                   .n_threads = 2};
 
     mist_operators_cpu.run_step(&args);
-    mist_cpu_linear_forward(before[1], x, weight, bias, NULL, ROWS, HIDDEN, VOCAB, 2);
+    mist_cpu_linear_forward(NULL, before[1], x, weight, bias, NULL, ROWS, HIDDEN, VOCAB,
+                            2);
     mist_cpu_gelu_forward(false, is_exact, y[1], before[1], N, 2);
     assert_memory_equal(before[0], before[1], N * sizeof(float));
     assert_memory_equal(y[0], y[1], N * sizeof(float));
@@ -323,7 +324,7 @@ static void check_gelu(bool has_bias, bool is_exact)
     args.operands[MIST_ARG_DY] = dy;
     args.operands[MIST_ARG_DUNARY_X] = x;
     mist_operators_cpu.run_step(&args);
-    mist_cpu_linear_backward_input(dx[1], dy, weight, NULL, ROWS, HIDDEN, VOCAB, 2);
+    mist_cpu_linear_backward_input(NULL, dx[1], dy, weight, NULL, ROWS, HIDDEN, VOCAB, 2);
     mist_cpu_gelu_backward(false, is_exact, dx[1], dx[1], x, ROWS * HIDDEN, 2);
     assert_memory_equal(dx[0], dx[1], ROWS * HIDDEN * sizeof(float));
     bench_close(&bench);
