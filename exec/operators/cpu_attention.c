@@ -190,13 +190,6 @@ MIST_CPU_CLONES static float exp_scores(float *row, float scale, float max, int6
     return mist_cpu_sum(row, n);
 }
 
-MIST_CPU_CLONES static void scale_head(float *row, float factor, int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        row[j] *= factor;
-}
-
 /* Of the keys in a tile, those that a query sees which sees n_seen of all. */
 static int64_t n_seen_of(int64_t n_seen, int64_t j0, int64_t n)
 {
@@ -252,7 +245,7 @@ static void attend_block(const struct attention *at, void *out, float *lse, cons
                  element(at, v, j0 * at->token), sum, stride, j0 > 0);
     }
     for (int64_t i = 0; i < m; i++)
-        scale_head(sum + i * stride, 1.0f / sums[i], d);
+        mist_cpu_scale_chunk(sum + i * stride, 1.0f / sums[i], d);
     if (at->is_bf16)
         round_rows((mist_bf16 *)out + i0 * at->out_token, at->out_token, sum, d, m, d);
 }

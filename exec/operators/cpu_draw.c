@@ -12,24 +12,15 @@
 
 enum { BLOCK = 1024 };
 
-/* Draws first .. first + n - 1 of a key; roots on their own, since sqrt() may set errno
- * and so keeps a loop scalar. */
+/* Draws first .. first + n - 1 of a key. */
 MIST_CPU_CLONES static void draw_block_clones(float *out, uint64_t key, uint64_t first,
                                               int64_t n, double mean, double deviation)
 {
-    double radius[BLOCK], cosine[BLOCK];
-
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         struct mist_draw_polar polar = mist_draw_polar_at(key, first + (uint64_t)i);
-        radius[i] = polar.square;
-        cosine[i] = polar.cosine;
+        out[i] = (float)(mean + deviation * (sqrt(polar.square) * polar.cosine));
     }
-    for (int64_t i = 0; i < n; i++)
-        radius[i] = sqrt(radius[i]);
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (float)(mean + deviation * (radius[i] * cosine[i]));
 }
 
 /* Elements first .. first + n - 1 of a run; x is fp32, or bf16 rounded from it. */

@@ -12,11 +12,6 @@
 
 enum { CHUNK = 2048, ZEROS = 8192 };
 
-static int64_t chunk_length(int64_t begin, int64_t n)
-{
-    return n - begin < CHUNK ? n - begin : CHUNK;
-}
-
 /* sigmoid(x) and 1 - sigmoid(x), the latter without cancellation; below -80 (2e-35) they
  * count as 0 and 1, so that exp stays finite and 0 stays 0 however large its factor. */
 MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
@@ -26,32 +21,12 @@ MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
     *complement = e * inverse;
 }
 
-/* ------------------------------------------------------------------------------- gelu */
+/* ------------------------------------------------------------------------- activations */
+
+enum activation { SILU, GELU, EXACT_GELU };
 
 #define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
-
-MIST_CPU_CLONES static void gelu_chunk(float *out, const float *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float v = x[i], value, complement;
-        sigmoid(GELU_SLOPE * (v + GELU_CUBIC * (v * v * v)), &value, &complement);
-        out[i] = v * value;
-    }
-}
-
-MIST_CPU_CLONES static void gelu_backward_chunk(float *dx, const float *d_out,
-                                                const float *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float v = x[i], value, complement;
-        sigmoid(GELU_SLOPE * (v + GELU_CUBIC * (v * v * v)), &value, &complement);
-        float slope = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (v * v));
-        dx[i] = d_out[i] * (value + v * (value * complement) * slope);
-    }
-}
 
 /*
  * The normal distribution's Phi(x), by which the exact gelu is x Phi(x), and its density
@@ -76,25 +51,77 @@ MIST_CPU_INLINE void normal(float x, float *value, float *density)
     *density = 3.9894228e-1f * e;
 }
 
-MIST_CPU_CLONES static void exact_gelu_chunk(float *out, const float *x, int64_t n)
+/* *y, which is x times a share, and its slope. */
+MIST_CPU_INLINE void activate(enum activation kind, float x, float *y, float *slope)
+{
+    float share, rest;
+
+    if (kind == SILU) {
+        sigmoid(x, &share, &rest);
+        *slope = share * (1.0f + x * rest);
+    } else if (kind == GELU) {
+        sigmoid(GELU_SLOPE * (x + GELU_CUBIC * (x * x * x)), &share, &rest);
+        float inner = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (x * x));
+        *slope = share + x * (share * rest) * inner;
+    } else {
+        normal(x, &share, &rest);
+        *slope = share + x * rest;
+    }
+    *y = x * share;
+}
+
+/* The activation of x, a gate of up if there is one. */
+MIST_CPU_INLINE void activate_all(enum activation kind, bool is_gate, float *out,
+                                  const float *x, const float *up, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float value, density;
-        normal(x[i], &value, &density);
-        out[i] = x[i] * value;
+        float y, slope;
+        activate(kind, x[i], &y, &slope);
+        out[i] = is_gate ? y * up[i] : y;
     }
 }
 
-MIST_CPU_CLONES static void exact_gelu_backward_chunk(float *dx, const float *d_out,
-                                                      const float *x, int64_t n)
+MIST_CPU_INLINE void backward_all(enum activation kind, bool is_gate, float *dx,
+                                  float *d_up, const float *d_out, const float *x,
+                                  const float *up, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float value, density;
-        normal(x[i], &value, &density);
-        dx[i] = d_out[i] * (value + x[i] * density);
+        float y, slope, d = d_out[i];
+        activate(kind, x[i], &y, &slope);
+        dx[i] = is_gate ? d * up[i] * slope : d * slope;
+        if (is_gate)
+            d_up[i] = d * y;
     }
+}
+
+/* Those that models have, each as a loop of its own. up NULL: no gate. */
+MIST_CPU_CLONES static void activate_chunk(enum activation kind, float *out,
+                                           const float *x, const float *up, int64_t n)
+{
+    if (kind == SILU)
+        activate_all(SILU, true, out, x, up, n);
+    else if (kind == EXACT_GELU)
+        activate_all(EXACT_GELU, false, out, x, NULL, n);
+    else if (up)
+        activate_all(GELU, true, out, x, up, n);
+    else
+        activate_all(GELU, false, out, x, NULL, n);
+}
+
+MIST_CPU_CLONES static void backward_chunk(enum activation kind, float *dx, float *d_up,
+                                           const float *d_out, const float *x,
+                                           const float *up, int64_t n)
+{
+    if (kind == SILU)
+        backward_all(SILU, true, dx, d_up, d_out, x, up, n);
+    else if (kind == EXACT_GELU)
+        backward_all(EXACT_GELU, false, dx, NULL, d_out, x, NULL, n);
+    else if (up)
+        backward_all(GELU, true, dx, d_up, d_out, x, up, n);
+    else
+        backward_all(GELU, false, dx, NULL, d_out, x, NULL, n);
 }
 
 void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x,
@@ -103,9 +130,9 @@ void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[CHUNK], *to = mist_cpu_to(is_bf16, room, out, i);
-        int64_t length = chunk_length(i, n);
-        (is_exact ? exact_gelu_chunk
-                  : gelu_chunk)(to, mist_cpu_from(is_bf16, room, x, i, length), length);
+        int64_t length = mist_cpu_min(CHUNK, n - i);
+        activate_chunk(is_exact ? EXACT_GELU : GELU, to,
+                       mist_cpu_from(is_bf16, room, x, i, length), NULL, length);
         mist_cpu_done(is_bf16, out, i, to, length);
     }
 }
@@ -116,63 +143,11 @@ void mist_cpu_gelu_backward(bool is_bf16, bool is_exact, void *dx, const void *d
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], dx, i);
-        int64_t length = chunk_length(i, n);
-        (is_exact ? exact_gelu_backward_chunk : gelu_backward_chunk)(
-            to, mist_cpu_from(is_bf16, room[0], d_out, i, length),
-            mist_cpu_from(is_bf16, room[1], x, i, length), length);
+        int64_t length = mist_cpu_min(CHUNK, n - i);
+        backward_chunk(is_exact ? EXACT_GELU : GELU, to, NULL,
+                       mist_cpu_from(is_bf16, room[0], d_out, i, length),
+                       mist_cpu_from(is_bf16, room[1], x, i, length), NULL, length);
         mist_cpu_done(is_bf16, dx, i, to, length);
-    }
-}
-
-/* --------------------------------------------------------------------- swiglu, geglu */
-
-MIST_CPU_CLONES static void swiglu_chunk(float *out, const float *gate, const float *up,
-                                         int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float value, complement;
-        sigmoid(gate[j], &value, &complement);
-        out[j] = gate[j] * value * up[j];
-    }
-}
-
-MIST_CPU_CLONES static void swiglu_backward_chunk(float *d_gate, float *d_up,
-                                                  const float *d_out, const float *gate,
-                                                  const float *up, int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float g = gate[j], u = up[j], value, complement;
-        sigmoid(g, &value, &complement);
-        d_gate[j] = d_out[j] * u * (value * (1.0f + g * complement));
-        d_up[j] = d_out[j] * (g * value);
-    }
-}
-
-/* The same with gelu's tanh form. */
-MIST_CPU_CLONES static void geglu_chunk(float *out, const float *gate, const float *up,
-                                        int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float g = gate[j], value, complement;
-        sigmoid(GELU_SLOPE * (g + GELU_CUBIC * (g * g * g)), &value, &complement);
-        out[j] = g * value * up[j];
-    }
-}
-
-MIST_CPU_CLONES static void geglu_backward_chunk(float *d_gate, float *d_up,
-                                                 const float *d_out, const float *gate,
-                                                 const float *up, int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        float g = gate[j], u = up[j], value, complement;
-        sigmoid(GELU_SLOPE * (g + GELU_CUBIC * (g * g * g)), &value, &complement);
-        float slope = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (g * g));
-        d_gate[j] = d_out[j] * u * (value + g * (value * complement) * slope);
-        d_up[j] = d_out[j] * (g * value);
     }
 }
 
@@ -183,10 +158,11 @@ void mist_cpu_swiglu_forward(bool is_bf16, bool is_geglu, void *out, const void 
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < f; j += CHUNK) {
             float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], out, i * f + j);
-            int64_t length = chunk_length(j, f), gate = i * 2 * f + j;
-            (is_geglu ? geglu_chunk : swiglu_chunk)(
-                to, mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
-                mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length), length);
+            int64_t length = mist_cpu_min(CHUNK, f - j), gate = i * 2 * f + j;
+            activate_chunk(is_geglu ? GELU : SILU, to,
+                           mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                           mist_cpu_from(is_bf16, room[1], gate_up, gate + f, length),
+                           length);
             mist_cpu_done(is_bf16, out, i * f + j, to, length);
         }
 }
@@ -199,13 +175,14 @@ void mist_cpu_swiglu_backward(bool is_bf16, bool is_geglu, void *d_gate_up,
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < f; j += CHUNK) {
             float room[3][CHUNK];
-            int64_t length = chunk_length(j, f), gate = i * 2 * f + j, up = gate + f;
+            int64_t length = mist_cpu_min(CHUNK, f - j), gate = i * 2 * f + j,
+                    up = gate + f;
             float *d_gate = mist_cpu_to(is_bf16, room[0], d_gate_up, gate);
             float *d_up = mist_cpu_to(is_bf16, room[1], d_gate_up, up);
-            (is_geglu ? geglu_backward_chunk : swiglu_backward_chunk)(
-                d_gate, d_up, mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
-                mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
-                mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
+            backward_chunk(is_geglu ? GELU : SILU, d_gate, d_up,
+                           mist_cpu_from(is_bf16, room[2], d_out, i * f + j, length),
+                           mist_cpu_from(is_bf16, room[0], gate_up, gate, length),
+                           mist_cpu_from(is_bf16, room[1], gate_up, up, length), length);
             mist_cpu_done(is_bf16, d_gate_up, gate, d_gate, length);
             mist_cpu_done(is_bf16, d_gate_up, up, d_up, length);
         }
@@ -213,11 +190,16 @@ void mist_cpu_swiglu_backward(bool is_bf16, bool is_geglu, void *d_gate_up,
 
 /* ------------------------------------------------------------------------------ scale */
 
-MIST_CPU_CLONES static void scale_chunk(float *x, float factor, int64_t n)
+MIST_CPU_CLONES static void scale_chunk_clones(float *x, float factor, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
+}
+
+void mist_cpu_scale_chunk(float *x, float factor, int64_t n)
+{
+    scale_chunk_clones(x, factor, n);
 }
 
 void mist_cpu_scale(bool is_bf16, void *x, float factor, int64_t n, int n_threads)
@@ -225,10 +207,10 @@ void mist_cpu_scale(bool is_bf16, void *x, float factor, int64_t n, int n_thread
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[CHUNK], *to = mist_cpu_to(is_bf16, room, x, i);
-        int64_t length = chunk_length(i, n);
+        int64_t length = mist_cpu_min(CHUNK, n - i);
         if (is_bf16)
             mist_cpu_from(is_bf16, room, x, i, length);
-        scale_chunk(to, factor, length);
+        mist_cpu_scale_chunk(to, factor, length);
         mist_cpu_done(is_bf16, x, i, to, length);
     }
 }
@@ -267,12 +249,12 @@ void mist_cpu_add_forward(bool is_bf16, void *out, const void *a, const void *b,
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)
         mist_cpu_add_chunk(is_bf16, (char *)out + i * size, (const char *)a + i * size,
-                           (const char *)b + i * size, chunk_length(i, n));
+                           (const char *)b + i * size, mist_cpu_min(CHUNK, n - i));
 }
 
 void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n_bytes; i += ZEROS)
-        memset((char *)x + i, 0, (size_t)(n_bytes - i < ZEROS ? n_bytes - i : ZEROS));
+        memset((char *)x + i, 0, (size_t)mist_cpu_min(ZEROS, n_bytes - i));
 }

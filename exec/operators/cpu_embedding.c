@@ -56,13 +56,6 @@ void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *to
 }
 
 /* sum += x */
-MIST_CPU_CLONES static void add_float_to(float *sum, const float *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        sum[j] += x[j];
-}
-
 MIST_CPU_CLONES static void add_bf16_to(float *sum, const mist_bf16 *x, int64_t n)
 {
 #pragma omp simd
@@ -82,7 +75,7 @@ static void scatter_columns(const struct embedding *of, float *dwte, float *dwpe
             if (sums[k] && of->is_bf16)
                 add_bf16_to(sums[k], (const mist_bf16 *)d_out + at, n);
             else if (sums[k])
-                add_float_to(sums[k], (const float *)d_out + at, n);
+                mist_cpu_add_chunk(false, sums[k], sums[k], (const float *)d_out + at, n);
     }
 }
 

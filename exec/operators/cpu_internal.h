@@ -197,6 +197,9 @@ MIST_CPU_INLINE float mist_cpu_exp(float x)
 
 /* ------------------------------------------------- parts, on the calling thread alone */
 
+/* x *= factor */
+void mist_cpu_scale_chunk(float *x, float factor, int64_t n);
+
 /* out = a + b, which may be out. */
 void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, int64_t n);
 

@@ -35,13 +35,6 @@ MIST_CPU_CLONES static float max_logits(const float *row, int64_t n)
     return mist_cpu_max(row, n);
 }
 
-MIST_CPU_CLONES static void scale_logits(float *row, float factor, int64_t n)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        row[j] *= factor;
-}
-
 /* The sum of exp(x - max) of a piece, without touching it. */
 MIST_CPU_CLONES static float sum_exp_logits(const float *x, float max, int64_t n)
 {
@@ -114,7 +107,7 @@ static float finish_float_row(float *row, int64_t n, int64_t n_valid, int64_t ta
     float max = max_logits(row, n_valid), target_logit = row[target];
     float sum = exp_logits(row, max, n_valid);
 
-    scale_logits(row, scale / sum, n_valid);
+    mist_cpu_scale_chunk(row, scale / sum, n_valid);
     row[target] -= scale;
     memset(row + n_valid, 0, (size_t)(n - n_valid) * sizeof *row);
     return logf(sum) + (max - target_logit);

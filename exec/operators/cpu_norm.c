@@ -16,11 +16,6 @@
 
 enum { BLOCK_ROWS = 32, REDUCE_COLUMNS = 256 };
 
-static int64_t n_blocks_of(int64_t rows)
-{
-    return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-}
-
 /* What is added to every weight. */
 MIST_CPU_INLINE float offset_of(enum mist_cpu_norm_kind kind)
 {
@@ -183,11 +178,11 @@ MIST_CPU_CLONES static void sum_blocks(float total[REDUCE_COLUMNS],
 static void reduce(void *dweight, void *dbias, const float *block_sums, int64_t rows,
                    int64_t h, int how)
 {
-    int64_t n_blocks = n_blocks_of(rows);
+    int64_t n_blocks = mist_cpu_n_chunks(rows, BLOCK_ROWS);
 #pragma omp for schedule(static)
     for (int64_t j = 0; j < h; j += REDUCE_COLUMNS) {
         float total[REDUCE_COLUMNS];
-        int64_t n = h - j < REDUCE_COLUMNS ? h - j : REDUCE_COLUMNS;
+        int64_t n = mist_cpu_min(REDUCE_COLUMNS, h - j);
         sum_blocks(total, block_sums + j, n_blocks, 2 * h, n);
         mist_cpu_leave_gradients(dweight, j, total, n, how);
         if (dbias == NULL)
@@ -199,7 +194,7 @@ static void reduce(void *dweight, void *dbias, const float *block_sums, int64_t 
 
 size_t mist_cpu_norm_backward_workspace_bytes(int64_t rows, int64_t h)
 {
-    return (size_t)n_blocks_of(rows) * 2 * (size_t)h * sizeof(float);
+    return (size_t)mist_cpu_n_chunks(rows, BLOCK_ROWS) * 2 * (size_t)h * sizeof(float);
 }
 
 /* Of bf16: behind that the weight [h], then per thread rows of d_out, d_residual and x. */
@@ -244,7 +239,7 @@ void mist_cpu_norm_backward(bool is_bf16, enum mist_cpu_norm_kind kind, void *dx
                             const void *weight, int64_t rows, int64_t h, void *workspace,
                             int n_threads, int how)
 {
-    int64_t n_blocks = n_blocks_of(rows);
+    int64_t n_blocks = mist_cpu_n_chunks(rows, BLOCK_ROWS);
     float *block_sums = workspace; /* [n_blocks, 2, h]: weight, bias */
     void *rooms = is_bf16 ? block_sums + n_blocks * 2 * h : NULL;
     const float *weight_f =
@@ -352,7 +347,7 @@ void mist_cpu_head_norm_backward(bool is_bf16, void *d_qkv, void *d_q_weight,
                                  int n_threads, int how)
 {
     int64_t n_tokens = shape->b * shape->s, d = shape->head_dim;
-    int64_t n_blocks = n_blocks_of(n_tokens);
+    int64_t n_blocks = mist_cpu_n_chunks(n_tokens, BLOCK_ROWS);
     float *block_sums = workspace; /* [n_blocks, 2, d] */
     struct heads of = heads_of(is_bf16, shape, q_weight, k_weight, eps,
                                is_bf16 ? block_sums + n_blocks * 2 * d : NULL);

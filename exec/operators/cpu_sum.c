@@ -36,11 +36,6 @@ typedef double f8 __attribute__((vector_size(64)));
 typedef uint64_t u8 __attribute__((vector_size(64)));
 typedef float half_f8 __attribute__((vector_size(32), aligned(4), may_alias));
 
-static int64_t block_length(int64_t begin, int64_t n)
-{
-    return n - begin < BLOCK ? n - begin : BLOCK;
-}
-
 /* --------------------------------------------------------------- one block of squares */
 
 struct bins {
@@ -199,12 +194,12 @@ void mist_cpu_sum_squares_exact(bool is_bf16, const void *x, int64_t n,
         for (int64_t i = 0; i < n; i += BLOCK) {
             struct mist_cpu_sum block;
             float wide[BLOCK];
-            const float *from = mist_cpu_from(is_bf16, wide, x, i, block_length(i, n));
+            int64_t length = mist_cpu_min(BLOCK, n - i);
+            const float *from = mist_cpu_from(is_bf16, wide, x, i, length);
             mist_cpu_sum_clear(&block);
             is_small = is_small || i / BLOCK % RETRY_BLOCKS == 0;
-            if (!sum_block(from, block_length(i, n), &is_small, &block.coarse,
-                           &block.fine))
-                sum_outliers(from, block_length(i, n), &block);
+            if (!sum_block(from, length, &is_small, &block.coarse, &block.fine))
+                sum_outliers(from, length, &block);
             mist_cpu_sum_add(&mine, &block, i);
         }
         pthread_mutex_lock(&mutex);
@@ -233,10 +228,11 @@ int64_t mist_cpu_find_nonfinite(bool is_bf16, const void *x, int64_t n, int n_th
 #pragma omp parallel for num_threads(n_threads) schedule(static) reduction(min : first)
     for (int64_t i = 0; i < n; i += BLOCK) {
         float wide[BLOCK];
+        int64_t length = mist_cpu_min(BLOCK, n - i);
         if (i > first)
             continue;
-        const float *from = mist_cpu_from(is_bf16, wide, x, i, block_length(i, n));
-        if (block_is_finite(from, block_length(i, n)))
+        const float *from = mist_cpu_from(is_bf16, wide, x, i, length);
+        if (block_is_finite(from, length))
             continue;
         int64_t at = 0;
         while (isfinite(from[at]))
