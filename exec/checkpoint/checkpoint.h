@@ -110,9 +110,11 @@ void mist_checkpoint_writer_abort(struct mist_checkpoint_writer *writer);
  * until the new one is in place it is kept as step-N.old, which readers know. training is
  * an object of the caller's, borrowed and stored as it is. MIST_ERR_IO, MIST_ERR_MEMORY.
  *
- * Then mist_checkpoint_prune() runs. The checkpoint is whole whatever becomes of that:
- * what could not be deleted is told in warning, which is cleared at first and may be
- * NULL.
+ * Then what is no longer needed is deleted: complete checkpoints but that one and the keep
+ * - 1 others of the highest steps (keep 0: keeps all), .partial folders of any run, and
+ * what interrupted deletions left. Damaged checkpoints and files that are not ours stay; of
+ * a link the link goes alone. The checkpoint is whole whatever becomes of that: what could
+ * not be deleted is told in warning, which is cleared at first and may be NULL.
  */
 enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
                                         const struct mist_model *model,
@@ -123,16 +125,6 @@ enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
 /* Removes what ranks wrote for a save that failed: on a full disk it would be in the way.
  * What can't be removed stays until the next save. */
 void mist_checkpoint_discard(const struct mist_checkpoint_save *save);
-
-/*
- * Deletes what is no longer needed, given that the checkpoint of step is whole: complete
- * checkpoints but that one and the keep - 1 others of the highest steps (keep 0: keeps
- * all), .partial folders of any run, and what interrupted deletions left. Damaged
- * checkpoints and files that are not ours stay; of a link the link goes alone. Goes on
- * after a failure and returns the first: MIST_ERR_IO, MIST_ERR_MEMORY.
- */
-enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t keep,
-                                       struct mist_err *err) MIST_MUST_CHECK;
 
 /* ---------------------------------------------------------------------------- locking */
 

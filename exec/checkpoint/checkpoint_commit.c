@@ -32,23 +32,17 @@ static enum mist_status complete_folder(const char *folder,
                                         const struct mist_model *model,
                                         const json_t *training, struct mist_err *err)
 {
-    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    enum mist_status status = MIST_OK;
+    struct mist_checkpoint *checkpoint = checkpoint_new(folder, err);
+    enum mist_status status;
 
-    if (checkpoint)
-        checkpoint->path = mist_arena_strdup(&checkpoint->arena, folder);
-    if (!checkpoint || !checkpoint->path) {
-        status = mist_err_memory(err, folder);
-        goto out;
-    }
+    if (!checkpoint)
+        return MIST_ERR_MEMORY;
     checkpoint->step = save->step;
     checkpoint->run_id = save->run_id;
-    if ((status = checkpoint_load_tables(checkpoint, save->n_ranks, err)) ||
-        (status = checkpoint_remove_ranks(folder, save->n_ranks, err)) ||
-        (status = checkpoint_write_manifest(checkpoint, model, training, err)))
-        goto out;
-    status = mist_folder_flush(folder, err);
-out:
+    if (!(status = checkpoint_load_tables(checkpoint, save->n_ranks, err)) &&
+        !(status = checkpoint_remove_ranks(folder, save->n_ranks, err)) &&
+        !(status = checkpoint_write_manifest(checkpoint, model, training, err)))
+        status = mist_folder_flush(folder, err);
     mist_checkpoint_close(checkpoint);
     return status;
 }
@@ -88,37 +82,6 @@ static enum mist_status flush_names(const char *dir, struct mist_err *err)
     return status;
 }
 
-enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
-                                        const struct mist_model *model,
-                                        const json_t *training, int32_t keep,
-                                        struct mist_err *warning, struct mist_err *err)
-{
-    const char *dir = save->dir;
-    char partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
-    struct mist_err left = {0};
-    enum mist_status status;
-
-    if (warning)
-        *warning = left;
-    checkpoint_partial_path(partial, save);
-    checkpoint_step_path(final, dir, save->step, "");
-    checkpoint_step_path(old, dir, save->step, ".old");
-    if ((status = complete_folder(partial, save, model, training, err)) ||
-        (status = swap_in(partial, final, old, err)) || (status = flush_names(dir, err)))
-        return status;
-    if (mist_checkpoint_prune(dir, save->step, keep, &left) != MIST_OK && warning)
-        *warning = left;
-    return MIST_OK;
-}
-
-void mist_checkpoint_discard(const struct mist_checkpoint_save *save)
-{
-    char partial[PATH_MAX];
-
-    checkpoint_partial_path(partial, save);
-    (void)!checkpoint_remove(partial, NULL); /* what stays the next save removes */
-}
-
 /* --------------------------------------------------------------------------- old ones */
 
 enum state { STATE_COMPLETE, STATE_DAMAGED, STATE_NO_MANIFEST };
@@ -150,8 +113,9 @@ delete_entry(const char *dir, const struct checkpoint_entry *entry, struct mist_
     return checkpoint_remove(is_moved ? old : entry->path, err);
 }
 
-enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t keep,
-                                       struct mist_err *err)
+/* Goes on after a failure and returns the first. */
+static enum mist_status prune(const char *dir, int64_t step, int32_t keep,
+                              struct mist_err *err)
 {
     struct checkpoint_entry *entries = NULL;
     size_t n = 0;
@@ -185,4 +149,37 @@ enum mist_status mist_checkpoint_prune(const char *dir, int64_t step, int32_t ke
     }
     checkpoint_list_free(entries, n);
     return first;
+}
+
+/* ----------------------------------------------------------------------------- public */
+
+enum mist_status mist_checkpoint_commit(const struct mist_checkpoint_save *save,
+                                        const struct mist_model *model,
+                                        const json_t *training, int32_t keep,
+                                        struct mist_err *warning, struct mist_err *err)
+{
+    const char *dir = save->dir;
+    char partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
+    struct mist_err left = {0};
+    enum mist_status status;
+
+    if (warning)
+        *warning = left;
+    checkpoint_partial_path(partial, save);
+    checkpoint_step_path(final, dir, save->step, "");
+    checkpoint_step_path(old, dir, save->step, ".old");
+    if ((status = complete_folder(partial, save, model, training, err)) ||
+        (status = swap_in(partial, final, old, err)) || (status = flush_names(dir, err)))
+        return status;
+    if (prune(dir, save->step, keep, &left) != MIST_OK && warning)
+        *warning = left;
+    return MIST_OK;
+}
+
+void mist_checkpoint_discard(const struct mist_checkpoint_save *save)
+{
+    char partial[PATH_MAX];
+
+    checkpoint_partial_path(partial, save);
+    (void)!checkpoint_remove(partial, NULL); /* what stays the next save removes */
 }

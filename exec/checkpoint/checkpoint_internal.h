@@ -199,6 +199,9 @@ enum mist_status checkpoint_write_manifest(const struct mist_checkpoint *checkpo
                                            const struct mist_model *model,
                                            const json_t *training, struct mist_err *err);
 
+/* One of which nothing but the path is known; NULL: out of memory. */
+struct mist_checkpoint *checkpoint_new(const char *path, struct mist_err *err);
+
 /* A checkpoint with its step, n_files, manifest, root and training, whose files are all
  * there with their sizes; tables are not loaded. Errors as of mist_checkpoint_open(). */
 enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoint **out,

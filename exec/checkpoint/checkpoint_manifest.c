@@ -345,23 +345,29 @@ static enum mist_status read_manifest(struct mist_checkpoint *checkpoint,
     return check_manifest(checkpoint, format, err);
 }
 
+struct mist_checkpoint *checkpoint_new(const char *path, struct mist_err *err)
+{
+    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+
+    if (checkpoint)
+        checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
+    if (checkpoint && checkpoint->path)
+        return checkpoint;
+    mist_checkpoint_close(checkpoint);
+    mist_err_memory(err, path);
+    return NULL;
+}
+
 enum mist_status checkpoint_open_manifest(const char *path, struct mist_checkpoint **out,
                                           struct mist_err *err)
 {
-    struct mist_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    enum mist_status status = MIST_OK;
+    struct mist_checkpoint *checkpoint = checkpoint_new(path, err);
+    enum mist_status status =
+        checkpoint ? read_manifest(checkpoint, err) : MIST_ERR_MEMORY;
 
-    *out = NULL;
-    if (checkpoint)
-        checkpoint->path = mist_arena_strdup(&checkpoint->arena, path);
-    if (!checkpoint || !checkpoint->path)
-        status = mist_err_memory(err, path);
-    else
-        status = read_manifest(checkpoint, err);
+    *out = status ? NULL : checkpoint;
     if (status)
         mist_checkpoint_close(checkpoint);
-    else
-        *out = checkpoint;
     return status;
 }
 
