@@ -79,15 +79,12 @@ struct mist_collective_group {
     struct mist_collectives *owner;
 };
 
-/* "mpi", or on a device whose memory the host can't use "staged". comm and device are
+/* "mpi", or with a device, whose memory the host can't use, "staged". comm and device are
  * borrowed for its life. */
-MIST_MUST_CHECK enum mist_status mist_collectives_open_mpi(struct mist_comm *comm,
-                                                           struct mist_device *device,
-                                                           struct mist_collectives **out,
-                                                           struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_collectives_open_staged(struct mist_comm *comm, struct mist_device *device,
-                             struct mist_collectives **out, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_collectives_open_host(struct mist_comm *comm,
+                                                            struct mist_device *device,
+                                                            struct mist_collectives **out,
+                                                            struct mist_err *err);
 
 /* NULL allowed. */
 void mist_collectives_close(struct mist_collectives *at);

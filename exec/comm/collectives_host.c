@@ -240,9 +240,10 @@ static const struct mist_collectives_ops host_ops = {
     .run = run,
 };
 
-/* device NULL: its memory is the host's. */
-static enum mist_status open_host(struct mist_comm *comm, struct mist_device *device,
-                                  struct mist_collectives **out, struct mist_err *err)
+enum mist_status mist_collectives_open_host(struct mist_comm *comm,
+                                            struct mist_device *device,
+                                            struct mist_collectives **out,
+                                            struct mist_err *err)
 {
     struct host *at = malloc(sizeof *at);
 
@@ -255,20 +256,4 @@ static enum mist_status open_host(struct mist_comm *comm, struct mist_device *de
     at->ops.is_one_by_one = device != NULL;
     *out = &at->base;
     return MIST_OK;
-}
-
-enum mist_status mist_collectives_open_staged(struct mist_comm *comm,
-                                              struct mist_device *device,
-                                              struct mist_collectives **out,
-                                              struct mist_err *err)
-{
-    return open_host(comm, device, out, err);
-}
-
-enum mist_status mist_collectives_open_mpi(struct mist_comm *comm,
-                                           struct mist_device *device,
-                                           struct mist_collectives **out,
-                                           struct mist_err *err)
-{
-    return open_host(comm, device && !device->ops->is_host ? device : NULL, out, err);
 }

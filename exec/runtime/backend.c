@@ -315,6 +315,6 @@ enum mist_status mist_backend_open_collectives(const struct mist_backend *backen
         return backend->open_collectives(device, mist_comm_rank(comm),
                                          mist_comm_n_ranks(comm), deadline_s, bring_id,
                                          comm, out, err);
-    return device->ops->is_host ? mist_collectives_open_mpi(comm, device, out, err)
-                                : mist_collectives_open_staged(comm, device, out, err);
+    return mist_collectives_open_host(comm, device->ops->is_host ? NULL : device, out,
+                                      err);
 }

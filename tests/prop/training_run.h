@@ -111,8 +111,8 @@ static inline enum mist_status training_open_run(struct training_child *child,
     child->tokens = memory[0];
     child->targets = memory[1];
     if (status == MIST_OK)
-        status = (is_gpu ? mist_collectives_open_staged : mist_collectives_open_mpi)(
-            child->comm, child->device, &child->collectives, err);
+        status = mist_collectives_open_host(child->comm, is_gpu ? child->device : NULL,
+                                            &child->collectives, err);
     if (status != MIST_OK)
         return status;
     mist_comm_set_pause(child->comm, mist_device_pause, child->device);

@@ -202,8 +202,9 @@ static void open_subjects(struct subject *subjects)
             subject->device = open_slow();
         else
             CHECK(mist_device_open_cpu(&no_arenas, &subject->device, &err) == MIST_OK);
-        CHECK((i == STAGED ? mist_collectives_open_staged : mist_collectives_open_mpi)(
-                  comm, subject->device, &subject->at, &err) == MIST_OK);
+        CHECK(mist_collectives_open_host(
+                  comm, i == STAGED || i == SLOW ? subject->device : NULL, &subject->at,
+                  &err) == MIST_OK);
         CHECK(strcmp(subject->at->ops->name, names[i]) == 0);
         make_teams(subject, i * N_TEAMS);
     }

@@ -81,7 +81,7 @@ static void run_probes(const struct mist_probe_config *config)
     struct mist_probe_times times;
 
     CHECK(mist_device_open_cpu(&other, &device, &err) == MIST_OK);
-    CHECK(mist_collectives_open_mpi(comm, device, &collectives, &err) == MIST_OK);
+    CHECK(mist_collectives_open_host(comm, NULL, &collectives, &err) == MIST_OK);
     if (n_ranks > 1)
         CHECK(mist_collectives_group(collectives, ranks, 2, 0, 4096, &group, &err) ==
               MIST_OK);

@@ -149,7 +149,7 @@ static long count_plan(struct mist_comm *comm, const struct variant *variant)
     memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(schedule);
     must(mist_device_open_cpu(&arenas, &device, &err), &err);
-    must(mist_collectives_open_mpi(comm, device, &collectives, &err), &err);
+    must(mist_collectives_open_host(comm, NULL, &collectives, &err), &err);
     struct mist_runtime_parts parts = {device, comm, collectives, &mist_operators_cpu};
     must(mist_runtime_new(&plan, schedule, &parts, &config, N_WARM + N_COUNTED, &runtime,
                           &err),

@@ -132,7 +132,7 @@ static enum mist_status run_step(bool skips, struct mist_step_result *result)
     memcpy(arenas.arena_bytes, schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(schedule);
     CHECK(mist_device_open_cpu(&arenas, &device, &err) == MIST_OK);
-    CHECK(mist_collectives_open_mpi(comm, device, &collectives, &err) == MIST_OK);
+    CHECK(mist_collectives_open_host(comm, NULL, &collectives, &err) == MIST_OK);
     struct mist_runtime_parts parts = {device, comm, collectives,
                                        rank == 0 ? &operators : &mist_operators_cpu};
     CHECK(mist_runtime_new(&plan, schedule, &parts, &config, 1, &runtime, &err) ==

@@ -46,7 +46,7 @@ static void open_job(struct job *at, uint64_t seed, enum mist_dtype dtype)
     memcpy(arenas.arena_bytes, at->schedule->arena_bytes, sizeof arenas.arena_bytes);
     arenas.result_bytes = mist_runtime_result_bytes(at->schedule);
     must(mist_device_open_cpu(&arenas, &at->device, &err), &err);
-    must(mist_collectives_open_mpi(at->comm, at->device, &at->collectives, &err), &err);
+    must(mist_collectives_open_host(at->comm, NULL, &at->collectives, &err), &err);
     struct mist_runtime_parts parts = {at->device, at->comm, at->collectives,
                                        &mist_operators_cpu};
     must(mist_runtime_new(&plan, at->schedule, &parts, &config, 1, &at->runtime, &err),
