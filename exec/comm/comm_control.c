@@ -110,7 +110,8 @@ static enum mist_status transfer(struct mist_comm *comm, struct mist_comm_messag
     return status;
 }
 
-enum mist_status mist_comm_check_message(const struct mist_comm *comm,
+/* The same between two ranks, if its peer, tag and bytes are possible. */
+static enum mist_status transfer_checked(struct mist_comm *comm,
                                          const struct mist_comm_message *message,
                                          const char *operation, struct mist_err *err)
 {
@@ -124,7 +125,7 @@ enum mist_status mist_comm_check_message(const struct mist_comm *comm,
                             "%s: tag %ld (0 to %ld), %lld bytes (at least 0)", operation,
                             (long)message->tag, (long)comm->max_tag,
                             (long long)message->bytes);
-    return MIST_OK;
+    return transfer(comm, *message, operation, err);
 }
 
 enum mist_status mist_comm_send(struct mist_comm *comm, int32_t peer, int32_t tag,
@@ -136,9 +137,7 @@ enum mist_status mist_comm_send(struct mist_comm *comm, int32_t peer, int32_t ta
                                         .tag = tag,
                                         .ptr = (void *)(uintptr_t)ptr,
                                         .bytes = bytes};
-    enum mist_status status = mist_comm_check_message(comm, &message, "send", err);
-
-    return status == MIST_OK ? transfer(comm, message, "send", err) : status;
+    return transfer_checked(comm, &message, "send", err);
 }
 
 enum mist_status mist_comm_recv(struct mist_comm *comm, int32_t peer, int32_t tag,
@@ -149,9 +148,7 @@ enum mist_status mist_comm_recv(struct mist_comm *comm, int32_t peer, int32_t ta
                                         .tag = tag,
                                         .ptr = ptr,
                                         .bytes = bytes};
-    enum mist_status status = mist_comm_check_message(comm, &message, "recv", err);
-
-    return status == MIST_OK ? transfer(comm, message, "recv", err) : status;
+    return transfer_checked(comm, &message, "recv", err);
 }
 
 /* --------------------------------------------------------------------------- control */

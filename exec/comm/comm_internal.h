@@ -108,12 +108,6 @@ enum mist_status mist_comm_fail_bytes(struct mist_comm *comm, const char *operat
                                       int64_t bytes, struct mist_err *err);
 enum mist_status mist_comm_fail_again(const char *operation, struct mist_err *err);
 
-/* MIST_ERR_RANGE unless the message's peer, tag and bytes are possible. comm_control.c */
-MIST_MUST_CHECK enum mist_status
-mist_comm_check_message(const struct mist_comm *comm,
-                        const struct mist_comm_message *message, const char *operation,
-                        struct mist_err *err);
-
 /* One piece that every member of a group sends to and gets from every other. */
 struct mist_comm_exchange {
     const char *operation;
