@@ -47,14 +47,6 @@ static inline mist_cuda_stream stream_of(const struct mist_cuda_operators *conte
     return mist_cuda_current_stream(context->device);
 }
 
-/* Of a step on packed heads. */
-static inline struct mist_cpu_attention mist_cuda_operators_shape(step_args at)
-{
-    const int64_t *dims = at->step->dims;
-
-    return (struct mist_cpu_attention){dims[0], dims[1], dims[2], dims[3], dims[4]};
-}
-
 /* Fails the device with what happened to a step. */
 void mist_cuda_operators_fail(step_args at, enum mist_status status, const char *what);
 

@@ -65,7 +65,7 @@ void mist_cuda_operators_describe_attention(const struct mist_cuda_operators *co
 enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_err *err)
 {
     struct mist_cuda_operators *context = context_of(at);
-    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
+    struct mist_cpu_attention shape = mist_step_heads(at);
     struct mist_err why;
 
     if (!context->sdpa && shape.head_dim > MOST_HEAD_DIM)
@@ -98,7 +98,7 @@ enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_er
 static void run_cudnn(step_args at)
 {
     struct mist_cuda_operators *context = context_of(at);
-    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
+    struct mist_cpu_attention shape = mist_step_heads(at);
     mist_cuda_stream stream = stream_of(context);
     void *const *x = at->operands;
     struct mist_err err;
@@ -121,7 +121,7 @@ static void run_cudnn(step_args at)
 
 void mist_cuda_operators_attention(step_args at)
 {
-    struct mist_cpu_attention shape = mist_cuda_operators_shape(at);
+    struct mist_cpu_attention shape = mist_step_heads(at);
     void *const *x = at->operands;
     mist_cuda_stream stream = stream_of(context_of(at));
 

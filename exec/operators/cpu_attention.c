@@ -73,6 +73,26 @@ static struct attention attention_of(const struct mist_cpu_attention *shape, boo
     };
 }
 
+/* Where a query head and the key-value head that it reads lie in packed tensors, from the
+ * first token of their sequence on; in elements. */
+struct place {
+    int64_t q, k, v; /* the three pieces in qkv */
+    int64_t out;
+};
+
+/* Of head g of all batch items' heads. */
+static struct place place_of(const struct attention *at, int64_t g)
+{
+    int64_t heads = at->shape->heads, d = at->shape->head_dim, i_head = g % heads;
+    int64_t i_token = g / heads * at->shape->s;
+    int64_t k = i_token * at->token + (heads + i_head / at->group) * d;
+
+    return (struct place){.q = i_token * at->token + i_head * d,
+                          .k = k,
+                          .v = k + at->shape->kv_heads * d,
+                          .out = i_token * at->out_token + i_head * d};
+}
+
 static struct mist_cpu_product product_of(const struct attention *at,
                                           enum product product, int64_t m, int64_t n)
 {
@@ -117,13 +137,12 @@ static bool find_products(struct attention *at, bool is_backward)
 
 static const void *element(const struct attention *at, const void *x, int64_t i)
 {
-    return at->is_bf16 ? (const void *)((const mist_bf16 *)x + i)
-                       : (const void *)((const float *)x + i);
+    return (const char *)x + i * mist_cpu_element_bytes(at->is_bf16);
 }
 
-static void *place(const struct attention *at, void *x, int64_t i)
+static void *element_to(const struct attention *at, void *x, int64_t i)
 {
-    return at->is_bf16 ? (void *)((mist_bf16 *)x + i) : (void *)((float *)x + i);
+    return (char *)x + i * mist_cpu_element_bytes(at->is_bf16);
 }
 
 static void fill_nan(float *c, int64_t rows, int64_t columns, int64_t stride)
@@ -277,8 +296,8 @@ static void attend(struct attention *at, void *out, float *lse, const void *qkv,
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < n_tasks; t++) {
             int64_t i0 = t % at->n_blocks * at->block, g = t / at->n_blocks;
-            const struct mist_cpu_head lies = mist_cpu_head_of(shape, g);
-            attend_block(at, place(at, out, lies.out), lse + g * shape->s,
+            const struct place lies = place_of(at, g);
+            attend_block(at, element_to(at, out, lies.out), lse + g * shape->s,
                          element(at, qkv, lies.q), element(at, qkv, lies.k),
                          element(at, qkv, lies.v), i0, scratch);
         }
@@ -379,7 +398,8 @@ static struct head_view head_of(const struct backward *a, int64_t g, int64_t fir
                                 const struct scratch *scratch)
 {
     const struct attention *at = &a->at;
-    const struct mist_cpu_head lies = mist_cpu_head_of(at->shape, g);
+    const struct place lies = place_of(at, g);
+    int64_t d = at->shape->head_dim;
     float *dqkv = a->dqkv;
     struct head_view head = {
         .q = element(at, a->qkv, lies.q),
@@ -388,14 +408,14 @@ static struct head_view head_of(const struct backward *a, int64_t g, int64_t fir
         .out = element(at, a->out, lies.out),
         .d_out = element(at, a->d_out, lies.out),
         .lse = a->lse + g * at->shape->s,
-        .dq = place(at, a->dqkv, lies.q),
+        .dq = element_to(at, a->dqkv, lies.q),
         .first_key = first_key,
     };
 
     if (at->is_bf16) {
         head.dk = scratch->sums;
-        head.dv = scratch->sums + lies.d;
-        head.stride = 2 * lies.d;
+        head.dv = scratch->sums + d;
+        head.stride = 2 * d;
     } else {
         head.dk = dqkv + lies.k + first_key * at->token;
         head.dv = dqkv + lies.v + first_key * at->token;
@@ -417,14 +437,14 @@ static void finish_keys(const struct backward *a, int64_t g, const struct head_v
                         int64_t n)
 {
     const struct attention *at = &a->at;
-    const struct mist_cpu_head lies = mist_cpu_head_of(at->shape, g);
-    int64_t first = head->first_key * at->token;
+    const struct place lies = place_of(at, g);
+    int64_t d = at->shape->head_dim, first = head->first_key * at->token;
     mist_bf16 *dqkv = a->dqkv;
 
     if (!at->is_bf16)
         return;
-    round_rows(dqkv + lies.k + first, at->token, head->dk, head->stride, n, lies.d);
-    round_rows(dqkv + lies.v + first, at->token, head->dv, head->stride, n, lies.d);
+    round_rows(dqkv + lies.k + first, at->token, head->dk, head->stride, n, d);
+    round_rows(dqkv + lies.v + first, at->token, head->dv, head->stride, n, d);
 }
 
 /* A block of queries i0 .. i0 + m - 1 of one head. */
@@ -491,7 +511,7 @@ static void backward_block(const struct block_view *b, bool sums_keys)
 {
     const struct attention *at = b->at;
     int64_t d = at->shape->head_dim, stride = at->is_bf16 ? d : at->token;
-    void *dq = place(at, b->head->dq, b->i0 * at->token);
+    void *dq = element_to(at, b->head->dq, b->i0 * at->token);
     float *sum = at->is_bf16 ? b->scratch->dq : dq;
 
     if (at->is_bf16)

@@ -5,6 +5,12 @@
 #include "exec/operators/cpu_bf16.h"
 #include "exec/operators/cpu_internal.h"
 
+/* Of an element of either format. */
+static inline int64_t mist_cpu_element_bytes(bool is_bf16)
+{
+    return is_bf16 ? (int64_t)sizeof(mist_bf16) : (int64_t)sizeof(float);
+}
+
 /*
  * Kernels of both formats work on fp32, on the calling thread, a piece or row at a time:
  * on elements first .. first + n - 1 of x where they lie or, bf16, in room[n].

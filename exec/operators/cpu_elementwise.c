@@ -244,7 +244,7 @@ void mist_cpu_add_chunk(bool is_bf16, void *out, const void *a, const void *b, i
 void mist_cpu_add_forward(bool is_bf16, void *out, const void *a, const void *b,
                           int64_t n, int n_threads)
 {
-    int64_t size = is_bf16 ? sizeof(mist_bf16) : sizeof(float);
+    int64_t size = mist_cpu_element_bytes(is_bf16);
 
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK)

@@ -26,18 +26,13 @@ static int64_t row_of(const struct embedding *of, int64_t i)
     return row >= 0 && row < of->n_local ? row : -1;
 }
 
-static int64_t element_bytes(const struct embedding *of)
-{
-    return of->is_bf16 ? (int64_t)sizeof(mist_bf16) : (int64_t)sizeof(float);
-}
-
 void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *tokens,
                                       const void *wte, const void *wpe, int64_t rows,
                                       int64_t s, int64_t h, int64_t first_token,
                                       int64_t n_local, int n_threads)
 {
     const struct embedding of = {is_bf16, tokens, rows, s, h, first_token, n_local};
-    int64_t h_bytes = h * element_bytes(&of);
+    int64_t h_bytes = h * mist_cpu_element_bytes(is_bf16);
 
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {

@@ -43,36 +43,6 @@
 #endif
 #define MIST_CPU_INLINE static inline __attribute__((always_inline))
 
-/* Where a query head and the key-value head that it reads lie in packed tensors, from the
- * first token of their sequence on; in elements. */
-struct mist_cpu_head {
-    int64_t s, d;      /* tokens of a sequence, elements of a head */
-    int64_t token;     /* one token of qkv */
-    int64_t out_token; /* one token of out */
-    int64_t q, k, v;   /* the three pieces in qkv */
-    int64_t out;       /* the head in out */
-};
-
-/* Head g of all batch items' heads. */
-static inline struct mist_cpu_head
-mist_cpu_head_of(const struct mist_cpu_attention *shape, int64_t g)
-{
-    int64_t heads = shape->heads, kv_heads = shape->kv_heads, d = shape->head_dim;
-    int64_t i_head = g % heads, i_kv_head = i_head / (heads / kv_heads);
-    int64_t token = (heads + 2 * kv_heads) * d, i_token = g / heads * shape->s;
-
-    return (struct mist_cpu_head){
-        .s = shape->s,
-        .d = d,
-        .token = token,
-        .out_token = heads * d,
-        .q = i_token * token + i_head * d,
-        .k = i_token * token + (heads + i_kv_head) * d,
-        .v = i_token * token + (heads + kv_heads + i_kv_head) * d,
-        .out = i_token * heads * d + i_head * d,
-    };
-}
-
 /* ------------------------------------------------------------------- fixed-order sums */
 
 #define MIST_CPU_LANES 32

@@ -194,11 +194,6 @@ static void multiply(const struct tiled *x, int n_threads)
 
 /* ----------------------------------------------------------------------------- linear */
 
-static int64_t element_bytes(bool is_bf16)
-{
-    return is_bf16 ? (int64_t)sizeof(mist_bf16) : (int64_t)sizeof(float);
-}
-
 void mist_cpu_linear_forward(struct mist_cpu_bf16 *context, void *y, const void *x,
                              const void *weight, const void *bias, const void *residual,
                              int64_t rows, int64_t n_in, int64_t n_out, int n_threads)
@@ -207,7 +202,7 @@ void mist_cpu_linear_forward(struct mist_cpu_bf16 *context, void *y, const void 
                                   .a = {x, {n_in, 1}},
                                   .b = {weight, {1, n_in}},
                                   .c = y,
-                                  .c_bytes = element_bytes(context),
+                                  .c_bytes = mist_cpu_element_bytes(context != NULL),
                                   .bias = bias,
                                   .addend = residual,
                                   .m = rows,
@@ -225,7 +220,7 @@ void mist_cpu_linear_backward_input(struct mist_cpu_bf16 *context, void *dx,
                                   .a = {dy, {n_out, 1}},
                                   .b = {weight, {n_in, 1}},
                                   .c = dx,
-                                  .c_bytes = element_bytes(context),
+                                  .c_bytes = mist_cpu_element_bytes(context != NULL),
                                   .addend = residual,
                                   .m = rows,
                                   .n = n_in,
@@ -256,15 +251,16 @@ void mist_cpu_linear_backward_weight(struct mist_cpu_bf16 *context, void *dweigh
                                      int64_t rows, int64_t n_in, int64_t n_out,
                                      int n_threads, int how)
 {
-    const struct tiled product = {.context = context,
-                                  .a = {dy, {1, n_out}},
-                                  .b = {x, {n_in, 1}},
-                                  .c = dweight,
-                                  .c_bytes = element_bytes(how & MIST_CPU_BF16_GRADIENTS),
-                                  .addend = how & MIST_CPU_OVERWRITES ? NULL : dweight,
-                                  .m = n_out,
-                                  .n = n_in,
-                                  .k = rows};
+    const struct tiled product = {
+        .context = context,
+        .a = {dy, {1, n_out}},
+        .b = {x, {n_in, 1}},
+        .c = dweight,
+        .c_bytes = mist_cpu_element_bytes(how & MIST_CPU_BF16_GRADIENTS),
+        .addend = how & MIST_CPU_OVERWRITES ? NULL : dweight,
+        .m = n_out,
+        .n = n_in,
+        .k = rows};
     if (rows > 0)
         multiply(&product, n_threads);
     else if (!product.addend)

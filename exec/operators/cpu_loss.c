@@ -84,7 +84,7 @@ static void row_stats(bool is_bf16, float stats[3], const void *logits, int64_t 
 static float finish_row(bool is_bf16, void *logits, int64_t first, const float stats[3],
                         int64_t n, int64_t n_valid, int64_t target, float scale)
 {
-    int64_t size = is_bf16 ? sizeof(mist_bf16) : sizeof(float);
+    int64_t size = mist_cpu_element_bytes(is_bf16);
     float room[PIECE], factor = scale / stats[1];
 
     for (int64_t j = 0; j < n_valid; j += PIECE) {

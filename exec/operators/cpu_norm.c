@@ -299,7 +299,7 @@ void mist_cpu_head_norm_forward(bool is_bf16, void *qkv, void *kept, const void 
                                 int n_threads)
 {
     struct heads of = heads_of(is_bf16, shape, q_weight, k_weight, eps, workspace);
-    int64_t size = is_bf16 ? (int64_t)sizeof(mist_bf16) : (int64_t)sizeof(float);
+    int64_t size = mist_cpu_element_bytes(is_bf16);
 
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < of.n_tokens; i++) {

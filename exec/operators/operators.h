@@ -11,6 +11,7 @@
 
 #include "core/bf16.h"
 #include "core/status.h"
+#include "exec/operators/cpu_kernels.h" /* what kernels are told */
 #include "sim/model/catalog.h"
 
 #include <math.h> /* sqrtf */
@@ -18,7 +19,6 @@
 #include <stdint.h>
 
 struct mist_device;
-struct mist_draw;  /* exec/operators/cpu_kernels.h */
 struct mist_paths; /* exec/operators/paths.h */
 
 /* One step with its addresses; everything borrowed. */
@@ -49,6 +49,27 @@ static inline int64_t mist_step_n_valid(const struct mist_step_args *at)
     int64_t left = at->model->vocab - at->i_tp * at->step->dims[1];
 
     return left < 0 ? 0 : left < at->step->dims[1] ? left : at->step->dims[1];
+}
+
+/* Of a step on packed heads. */
+static inline struct mist_cpu_attention mist_step_heads(const struct mist_step_args *at)
+{
+    const int64_t *dims = at->step->dims;
+    struct mist_cpu_attention shape = {dims[0], dims[1], dims[2], dims[3], dims[4]};
+
+    return shape;
+}
+
+/* Which norm a step is. */
+static inline enum mist_cpu_norm_kind mist_step_norm_kind(const struct mist_step_args *at)
+{
+    bool is_rms =
+        at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
+    bool has_offset = mist_family_traits(at->model->family)->has_offset_norms;
+
+    return !is_rms      ? MIST_CPU_NORM_LAYER
+           : has_offset ? MIST_CPU_NORM_OFFSET_RMS
+                        : MIST_CPU_NORM_RMS;
 }
 
 /* What embeddings are multiplied by, in the format of the activations: 1 in most models. */

@@ -11,25 +11,6 @@ static bool is_bf16(step_args at)
     return at->dtype == MIST_DTYPE_BF16;
 }
 
-static struct mist_cpu_attention attention_of(step_args at)
-{
-    const int64_t *dims = at->step->dims;
-
-    return (struct mist_cpu_attention){dims[0], dims[1], dims[2], dims[3], dims[4]};
-}
-
-static enum mist_cpu_norm_kind norm_of(step_args at)
-{
-    bool is_rms =
-        at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
-
-    bool has_offset = mist_family_traits(at->model->family)->has_offset_norms;
-
-    return !is_rms      ? MIST_CPU_NORM_LAYER
-           : has_offset ? MIST_CPU_NORM_OFFSET_RMS
-                        : MIST_CPU_NORM_RMS;
-}
-
 /* How a step leaves gradients of parameters; is_first: of those that add to them. */
 static int how_of(step_args at, bool is_first)
 {
@@ -72,13 +53,13 @@ static void norm(step_args at)
     float epsilon = (float)at->model->norm_epsilon;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cpu_norm_forward(is_bf16(at), norm_of(at), x[MIST_ARG_OUT], NULL,
+        mist_cpu_norm_forward(is_bf16(at), mist_step_norm_kind(at), x[MIST_ARG_OUT], NULL,
                               x[MIST_ARG_NORM_STATS], x[MIST_ARG_NORM_X], NULL,
                               at->params[0], at->params[1], epsilon, dims[0], dims[1],
                               at->workspace, at->n_threads);
     else
         mist_cpu_norm_backward(
-            is_bf16(at), norm_of(at), x[MIST_ARG_DX], at->param_gradients[0],
+            is_bf16(at), mist_step_norm_kind(at), x[MIST_ARG_DX], at->param_gradients[0],
             at->param_gradients[1], x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL],
             x[MIST_ARG_DNORM_X], x[MIST_ARG_DNORM_STATS], at->params[0], dims[0], dims[1],
             at->workspace, at->n_threads, how_of(at, true));
@@ -89,7 +70,7 @@ static void residual_norm(step_args at)
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
 
-    mist_cpu_norm_forward(is_bf16(at), norm_of(at), x[MIST_ARG_OUT],
+    mist_cpu_norm_forward(is_bf16(at), mist_step_norm_kind(at), x[MIST_ARG_OUT],
                           x[MIST_ARG_RNORM_RESIDUAL], x[MIST_ARG_RNORM_STATS],
                           x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0],
                           at->params[1], (float)at->model->norm_epsilon, dims[0], dims[1],
@@ -167,7 +148,7 @@ static void gelu(step_args at)
 
 static void attention(step_args at)
 {
-    struct mist_cpu_attention shape = attention_of(at);
+    struct mist_cpu_attention shape = mist_step_heads(at);
     void *const *x = at->operands;
 
     if (at->step->phase == MIST_PHASE_FORWARD)
@@ -183,7 +164,7 @@ static void attention(step_args at)
 
 static void rope(step_args at)
 {
-    struct mist_cpu_attention shape = attention_of(at);
+    struct mist_cpu_attention shape = mist_step_heads(at);
 
     mist_cpu_rope(is_bf16(at), at->operands[MIST_ARG_OUT],
                   at->operands[MIST_ARG_ROPE_TABLE], &shape,
@@ -192,7 +173,7 @@ static void rope(step_args at)
 
 static void head_norm(step_args at)
 {
-    struct mist_cpu_attention shape = attention_of(at);
+    struct mist_cpu_attention shape = mist_step_heads(at);
     void *const *x = at->operands;
     float epsilon = (float)at->model->norm_epsilon;
 
