@@ -204,15 +204,16 @@ static bool has_weights(int32_t i_pass, const struct mist_schedule_slab *slab)
     return slab->weights_pass >= 0 && slab->weights_pass == i_pass - 1;
 }
 
-/* Whether weights for a pass are there for a forward as well: of its own, or of the same
- * module right behind it. They come when only the loss is computed, too. */
+/* Whether weights for a pass may be there for a forward as well: among it and the passes
+ * of the same module right behind it. They come when only the loss is computed, too. */
 static bool serves_forward(const struct mist_schedule_builder *at, int32_t i_pass)
 {
-    const struct mist_schedule_pass *pass = &at->passes[i_pass];
-    bool has_next = i_pass + 1 < at->n_passes && pass[1].i_module == pass->i_module;
+    int32_t i_module = at->passes[i_pass].i_module;
 
-    return pass->slot->kind == MIST_SLOT_FORWARD ||
-           (has_next && pass[1].slot->kind == MIST_SLOT_FORWARD);
+    for (; i_pass < at->n_passes && at->passes[i_pass].i_module == i_module; i_pass++)
+        if (at->passes[i_pass].slot->kind == MIST_SLOT_FORWARD)
+            return true;
+    return false;
 }
 
 /* Fetches the weights of a slab for a pass, unless they are there. */
