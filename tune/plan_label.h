@@ -14,7 +14,7 @@ enum { MIST_PLAN_LABEL_BYTES = 96 };
  *   ow.5 og1 oo.25 oa1  offloaded: weights, gradients, optimizer state, activations
  *   uh  offloaded optimizer state is updated on the host
  *   ck     some layers are checkpointed  ln     some are lean
- *   zb_h1, zb_v, interleaved   pipeline schedule
+ *   zb_h1, zb_h2, zb_v, zb_1p, zb_2p, interleaved   pipeline schedule
  *
  * What is 0, 1 or 1f1b is left out; "S1" for a plan without anything. Returns text.
  */

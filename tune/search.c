@@ -9,7 +9,7 @@
 #include "tune/search.h"
 
 #include "core/order.h"
-#include "sim/schedule/pipeline_order.h" /* mist_pipeline_in_flight */
+#include "sim/schedule/pipeline_order.h" /* mist_pipeline_in_flight_1f1b */
 #include "tune/search_internal.h"
 #include "tune/search_rows.h"
 
@@ -68,8 +68,7 @@ struct mist_search_kind mist_search_stage_kind(int32_t n_micro_batches, int32_t 
 {
     return (struct mist_search_kind){
         .role = mist_search_stage_role(n_stages, i_stage),
-        .in_flight = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, n_stages, 1, i_stage,
-                                             n_micro_batches),
+        .in_flight = mist_pipeline_in_flight_1f1b(n_stages, i_stage, n_micro_batches),
         .n_micro_batches = n_micro_batches,
         .micro_batch = micro_batch,
         .shape = shape,

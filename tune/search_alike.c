@@ -6,7 +6,7 @@
 #include "tune/inter_stage.h" /* mist_pipeline_sum */
 #include "tune/search_internal.h"
 
-#include "sim/schedule/pipeline_order.h" /* mist_pipeline_in_flight */
+#include "sim/schedule/pipeline_order.h" /* mist_pipeline_in_flight_1f1b */
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static enum mist_status join_stages(const struct mist_search_config *config,
         struct mist_search_kind stage = *kind;
         stage.n_alike = 1;
         stage.role = mist_search_stage_role(n, s);
-        stage.in_flight = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, n, 1, s, g);
+        stage.in_flight = mist_pipeline_in_flight_1f1b(n, s, g);
         status = config->price(config->price_context, &stage, &block, err);
         if (status == MIST_OK)
             join_stage(at);

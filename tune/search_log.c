@@ -15,9 +15,8 @@ static bool is_of_stage(const struct mist_search_row *row, const struct mist_pla
 
     return row->kind.n_micro_batches == plan->n_micro_batches &&
            row->kind.role == mist_search_stage_role(plan->n_stages, i_stage) &&
-           row->kind.in_flight == mist_pipeline_in_flight(MIST_PIPELINE_1F1B,
-                                                          plan->n_stages, 1, i_stage,
-                                                          plan->n_micro_batches) &&
+           row->kind.in_flight == mist_pipeline_in_flight_1f1b(plan->n_stages, i_stage,
+                                                               plan->n_micro_batches) &&
            row->kind.shape.dp == stage->dp && row->kind.shape.tp == stage->tp &&
            row->kind.shape.is_sequence_parallel == stage->is_sequence_parallel &&
            row->kind.micro_batch == stage->micro_batch &&

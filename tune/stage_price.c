@@ -5,6 +5,7 @@
 #include "sim/closed_form/stage_model.h"
 #include "sim/schedule/schedule.h" /* where a stage pauses */
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,11 +186,12 @@ enum mist_status mist_stage_price_block(void *context,
 
 /* ----------------------------------------------------------------------- whole plans */
 
-/* A chunk of a stage as if it were a stage. scratch: as the model wants it. */
+/* A chunk of a stage as if it were a stage. in_flight: activations of it; scratch: as the
+ * model wants it. */
 static enum mist_status price_chunk(struct mist_stage_price *price,
                                     const struct mist_plan *plan, int32_t i_virtual,
-                                    void *scratch, struct mist_pass_times *out,
-                                    struct mist_err *err)
+                                    int32_t in_flight, void *scratch,
+                                    struct mist_pass_times *out, struct mist_err *err)
 {
     int32_t i_stage = mist_plan_stage_of_virtual(plan, i_virtual);
     int32_t n_chunks = mist_plan_n_chunks(plan);
@@ -215,8 +217,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_OFFLOAD_OPTIMIZER] = stage->offload_optimizer,
         [MIST_STAGE_OFFLOAD_ACTIVATIONS] = stage->offload_activations,
         [MIST_STAGE_UPDATE_ON_HOST] = stage->updates_on_host,
-        [MIST_STAGE_IN_FLIGHT] = mist_pipeline_in_flight(
-            plan->pipeline, plan->n_stages, n_chunks, i_stage, plan->n_micro_batches),
+        [MIST_STAGE_IN_FLIGHT] = in_flight,
         [MIST_STAGE_MICRO_BATCHES] = plan->n_micro_batches,
     };
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
@@ -242,6 +243,40 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     return MIST_OK;
 }
 
+static int32_t to_us(double seconds)
+{
+    double us = round(seconds * 1e6);
+
+    return us < 1 ? 1 : us > MIST_PLAN_MAX_PASS_US ? MIST_PLAN_MAX_PASS_US : (int32_t)us;
+}
+
+enum mist_status mist_stage_price_passes(struct mist_stage_price *price,
+                                         const struct mist_plan *plan,
+                                         struct mist_pipeline_pass *passes,
+                                         struct mist_err *err)
+{
+    int32_t p = plan->n_stages, g = plan->n_micro_batches;
+    int32_t kept = p * mist_pipeline_kinds[plan->pipeline].n_kept_per_stage;
+    size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
+    void *scratch = aligned_alloc(64, size / 64 * 64);
+    enum mist_status status =
+        scratch ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+
+    for (int32_t i = 0; i < p && status == MIST_OK; i++) {
+        struct mist_pass_times times;
+        status = price_chunk(price, plan, i, kept < g ? kept : g, scratch, &times, err);
+        if (status == MIST_OK)
+            passes[i] = (struct mist_pipeline_pass){
+                .forward_us = to_us(times.forward_s),
+                .input_us = to_us(times.input_s),
+                .weight_us = to_us(times.weight_s),
+                .transfer_us = to_us(fmax(times.send_forward_s, times.send_backward_s)),
+            };
+    }
+    free(scratch);
+    return status;
+}
+
 enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
                                        const struct mist_plan *plan, double *iteration_s,
                                        struct mist_err *err)
@@ -254,11 +289,14 @@ enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
     enum mist_status status =
         times && scratch
             ? mist_pipeline_order_init(&order, plan->pipeline, plan->n_stages, n_chunks,
-                                       plan->n_micro_batches, err)
+                                       plan->n_micro_batches, plan->passes, err)
             : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
 
     for (int32_t i = 0; i < n && status == MIST_OK; i++)
-        status = price_chunk(price, plan, i, scratch, &times[i], err);
+        status = price_chunk(
+            price, plan, i,
+            mist_pipeline_in_flight(&order, mist_plan_stage_of_virtual(plan, i)), scratch,
+            &times[i], err);
     if (status == MIST_OK)
         status = mist_pass_replay(&order, price->interference, times, iteration_s, err);
     mist_pipeline_order_fini(&order);

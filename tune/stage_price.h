@@ -39,6 +39,15 @@ MIST_MUST_CHECK enum mist_status mist_stage_price_plan(struct mist_stage_price *
                                                        double *iteration_s,
                                                        struct mist_err *err);
 
+/*
+ * What the order of an automatic schedule of a plan (as above) is made for: its passes as
+ * priced here, in whole microseconds. passes: [n_stages]. Nothing counts as freed by input
+ * gradients. Returns as mist_stage_price_plan().
+ */
+MIST_MUST_CHECK enum mist_status
+mist_stage_price_passes(struct mist_stage_price *price, const struct mist_plan *plan,
+                        struct mist_pipeline_pass *passes, struct mist_err *err);
+
 /* The mesh of n devices: part of a node, or whole nodes. */
 void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
                            int32_t *n_devices);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 384 };
+enum { TEXT_BYTES = 512 };
 
 /* One knob over all stages, equal neighbours together: "2" when it is the same
  * everywhere, else "1,2*10,1"; what does not fit ends in "...". */

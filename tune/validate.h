@@ -44,10 +44,10 @@
  * form was optimistic.
  *
  * Pipeline schedules. With the group schedule each plan of more than one stage is priced
- * as zb_h1 and, where it can be, zb_v and interleaved with 2, 3 and 4 chunks by its passes
- * (mist_stage_price_plan()), and replayed unless that is much slower than the best plan
- * (PASSES_ERROR_FRAC); it takes the schedule that is fastest by replay among those whose
- * planned memory is within the limits. Then the plans are sorted; of equal ones the
+ * as zb_h1, zb_h2, zb_1p, zb_2p and, where it can be, zb_v and interleaved with 2, 3 and
+ * 4 chunks by its passes (mist_stage_price_plan()), and replayed unless that is much slower
+ * than the best plan (PASSES_ERROR_FRAC); it takes the schedule that is fastest by replay
+ * among those whose planned memory is within the limits. Then the plans are sorted; of equal ones the
  * simpler comes first (alike.h). Half of those that are wanted are the best, the others
  * the best of their kind: other numbers of micro-batches, other meshes.
  *
@@ -186,8 +186,9 @@ struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
 void mist_validate_set_allowed_pipeline(const struct mist_space *space,
                                         struct mist_plan *plan);
 
-/* Gives a plan another pipeline schedule; n_chunks is for those that leave it open. False
- * (the plan is untouched): mist_plan_check() would refuse it. */
+/* Gives a plan another pipeline schedule; n_chunks is for those that leave it open. The
+ * passes of an automatic one are all alike until the plan is validated. False (the plan is
+ * untouched): mist_plan_check() would refuse it. */
 bool mist_validate_set_pipeline(struct mist_plan *plan,
                                 enum mist_pipeline_schedule pipeline, int32_t n_chunks);
 

@@ -125,11 +125,24 @@ bool mist_validate_set_pipeline(struct mist_plan *plan,
 
     for (int32_t i = 0; i < plan->n_stages && can; i++)
         can = plan->stages[i].n_layers % n == 0;
-    if (can) {
-        plan->pipeline = pipeline;
-        plan->n_chunks = is_open ? n_chunks : 0;
-    }
-    return can;
+    if (!can)
+        return false;
+    plan->pipeline = pipeline;
+    plan->n_chunks = is_open ? n_chunks : 0;
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        plan->passes[i] = kind->n_kept_per_stage > 0
+                              ? (struct mist_pipeline_pass){1, 1, 1, 0, 0}
+                              : (struct mist_pipeline_pass){0};
+    return true;
+}
+
+/* Makes the order of an automatic schedule for the plan's own prices. */
+static enum mist_status time_passes(const struct mist_validate_config *config,
+                                    struct mist_plan *plan, struct mist_err *err)
+{
+    if (mist_pipeline_kinds[plan->pipeline].n_kept_per_stage == 0 || !config->price)
+        return MIST_OK;
+    return mist_stage_price_passes(config->price, plan, plan->passes, err);
 }
 
 /* The largest sum of host arenas over the nodes; ranks fill one node after the other. */
@@ -241,6 +254,8 @@ static enum mist_status validate_plan(const struct mist_validate_config *config,
     enum mist_status status = mist_plan_check(plan->plan, err);
 
     if (status == MIST_OK)
+        status = time_passes(config, plan->plan, err);
+    if (status == MIST_OK)
         status = mist_replay_build(plan->plan, &options, &built, err);
     if (status == MIST_OK) {
         mist_replay_built_memory(built, arena_bytes);
@@ -309,7 +324,9 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
         tried->tried = MIST_TRIED_IMPOSSIBLE;
     if (mist_validate_set_pipeline(plan, pipeline, n_chunks) &&
         mist_bounds_allow(&config->space->bounds, plan)) {
-        status = mist_stage_price_plan(config->price, plan, &time_s, err);
+        status = time_passes(config, plan, err);
+        if (status == MIST_OK)
+            status = mist_stage_price_plan(config->price, plan, &time_s, err);
         if (status == MIST_OK && time_s <= (1 + PASSES_ERROR_FRAC) * best_s)
             status = replay_pipeline(config, plan, best, err);
         else if (tried->tried < MIST_TRIED_PRICED || time_s < tried->time_s)

@@ -18,7 +18,10 @@ enum mist_pipeline_schedule {
     MIST_PIPELINE_1F1B,
     MIST_PIPELINE_INTERLEAVED,
     MIST_PIPELINE_ZB_H1,
+    MIST_PIPELINE_ZB_H2,
     MIST_PIPELINE_ZB_V,
+    MIST_PIPELINE_ZB_1P,
+    MIST_PIPELINE_ZB_2P,
     MIST_N_PIPELINES
 };
 
@@ -27,12 +30,23 @@ struct mist_pipeline_kind {
     bool folds;                /* every second chunk goes back up */
     bool splits_backward;      /* input gradient and weight gradient apart */
     bool groups_micro_batches; /* the stages divide the micro-batches */
+    /* Automatic schedules, whose order is made for the times of passes: a stage keeps as
+     * many activations for each stage of the pipeline; 0: the order is a rule. */
+    int32_t n_kept_per_stage;
+};
+
+/* What the order of an automatic schedule is made for, of one stage. The same times give
+ * the same order, whatever passes take. */
+struct mist_pipeline_pass {
+    int32_t forward_us, input_us, weight_us; /* input and weight gradient; at least 1 */
+    int32_t transfer_us;                     /* to either neighbour */
+    double freed_frac; /* of the memory that a forward keeps, by the input gradient */
 };
 
 /* One row for each schedule. More than one chunk needs more than one stage. */
 extern const struct mist_pipeline_kind mist_pipeline_kinds[MIST_N_PIPELINES];
 
-/* "1f1b", "interleaved", "zb_h1", "zb_v" */
+/* "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p", "zb_2p" */
 const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline);
 extern const char *const mist_pipeline_words[]; /* all of them, then NULL */
 

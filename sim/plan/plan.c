@@ -252,6 +252,36 @@ static enum mist_status check_whole(const struct check *c)
     return MIST_OK;
 }
 
+/* The times that an automatic schedule is made for. */
+static enum mist_status check_passes(const struct check *c)
+{
+    const struct mist_plan *plan = c->plan;
+    const char *name = mist_pipeline_name(plan->pipeline);
+    bool is_auto = mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_pipeline_pass *pass = &plan->passes[i];
+        const struct {
+            const char *key;
+            int32_t value, least;
+        } times[] = {{"forward_us", pass->forward_us, is_auto},
+                     {"input_gradient_us", pass->input_us, is_auto},
+                     {"weight_gradient_us", pass->weight_us, is_auto},
+                     {"transfer_us", pass->transfer_us, 0}};
+        int32_t most = is_auto ? MIST_PLAN_MAX_PASS_US : 0;
+        for (size_t k = 0; k < sizeof times / sizeof times[0]; k++)
+            if (times[k].value < times[k].least || times[k].value > most)
+                return refuse(c, MIST_ERR_INPUT, "passes", i, times[k].key,
+                              "%s is %d, a pipeline of kind %s has %d to %d",
+                              times[k].key, times[k].value, name, times[k].least, most);
+        if (!(pass->freed_frac >= 0 && pass->freed_frac <= is_auto))
+            return refuse(c, MIST_ERR_INPUT, "passes", i, "freed_frac",
+                          "freed_frac is %g, a pipeline of kind %s has 0 to %d",
+                          pass->freed_frac, name, is_auto);
+    }
+    return MIST_OK;
+}
+
 /* How many chunks and micro-batches the pipeline's schedule takes. */
 static enum mist_status check_pipeline(const struct check *c)
 {
@@ -486,7 +516,7 @@ enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
         return status;
     }
     if ((status = check_job(&c)) || (status = check_whole(&c)) ||
-        (status = check_pipeline(&c)))
+        (status = check_pipeline(&c)) || (status = check_passes(&c)))
         return status;
     for (int32_t i = 0; i < plan->n_stages; i++) {
         if ((status = check_stage_sizes(&c, i)) ||

@@ -79,6 +79,9 @@ struct mist_prediction {
     double extra_s[MIST_MAX_STAGES];     /* d of each stage; may be negative */
 };
 
+/* Of the times that an automatic schedule is made for: half a minute. */
+enum { MIST_PLAN_MAX_PASS_US = 30000000 };
+
 struct mist_plan {
     struct mist_model model;
     struct mist_job job;
@@ -95,6 +98,8 @@ struct mist_plan {
     int32_t n_micro_batches; /* gradient accumulation steps G */
     int32_t n_stages;
     struct mist_stage_plan stages[MIST_MAX_STAGES];
+    struct mist_pipeline_pass
+        passes[MIST_MAX_STAGES]; /* of automatic schedules; else 0 */
     struct mist_prediction predicted;
 };
 
@@ -144,7 +149,8 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * not divide); sequence parallelism has tp > 1 and tp divides the tokens of a
  * micro-batch; the pipeline has the chunks that its schedule takes, two stages or more if
  * it has two chunks or more, chunks that divide every stage's layers and, interleaved,
- * stages that divide n_micro_batches; where two stages hold a tied weight they have the
+ * stages that divide n_micro_batches; passes are there where the schedule is automatic, and
+ * only there; where two stages hold a tied weight they have the
  * same dp and tp; ZeRO flags are nested; n_checkpointed and n_lean are not negative and
  * n_layers at most together; fractions are within 0..1; an update on the host has optimizer state there; seq_len fits learned
  * positions; gradients are bf16 or fp16 only where the rest is; numbers of ranks and of tokens of
@@ -192,7 +198,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *            "framework", "attention", "recompute_attention", "no_dropout", "overlap"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
- *    "pipeline": "1f1b", "interleaved", "zb_h1" or "zb_v",
+ *    "pipeline": "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p" or "zb_2p",
  *    "chunks": chunks per stage of an interleaved pipeline,
  *    "reduces_each_micro_batch": true or false,
  *    "n_micro_batches": G,
@@ -201,12 +207,15 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *                "lean_layers", "offload_weights_frac", "offload_gradients_frac",
  *                "offload_optimizer_frac", "offload_activations_frac",
  *                "update_on": "device" or "host"}, ...],
+ *    "passes": [{"forward_us", "input_gradient_us", "weight_gradient_us", "transfer_us",
+ *                "freed_frac"}, ...],
  *    "predicted": {"iteration_s", "error_s", "extrapolated_frac", "probe_s",
  *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but the model's behind "rope_theta" (left out when "default", 0,
  * false or empty), "predicted" (left out when all of it is 0), "threads" (left out when
- * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "probe_s"
+ * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "passes" (of zb_1p and
+ * zb_2p alone, one for each stage), "probe_s"
  * (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
  * "recompute_attention", "no_dropout", "overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left

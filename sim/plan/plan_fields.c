@@ -85,6 +85,15 @@ const struct mist_plan_field mist_plan_stage_fields[] = {
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 
+const struct mist_plan_field mist_plan_pass_fields[] = {
+    FIELD(MIST_FIELD_INT32, mist_pipeline_pass, "forward_us", forward_us),
+    FIELD(MIST_FIELD_INT32, mist_pipeline_pass, "input_gradient_us", input_us),
+    FIELD(MIST_FIELD_INT32, mist_pipeline_pass, "weight_gradient_us", weight_us),
+    FIELD(MIST_FIELD_COUNT, mist_pipeline_pass, "transfer_us", transfer_us),
+    FIELD(MIST_FIELD_AMOUNT, mist_pipeline_pass, "freed_frac", freed_frac),
+    {NULL, MIST_FIELD_BOOL, 0, 0},
+};
+
 const struct mist_plan_field mist_plan_predicted_fields[] = {
     FIELD(MIST_FIELD_DOUBLE, mist_prediction, "iteration_s", iteration_s),
     FIELD(MIST_FIELD_DOUBLE, mist_prediction, "error_s", error_s),

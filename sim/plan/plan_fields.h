@@ -61,6 +61,9 @@ struct mist_stage_plan;
 bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
                                const struct mist_stage_plan *b);
 
+extern const struct mist_plan_field
+    mist_plan_pass_fields[]; /* struct mist_pipeline_pass */
+
 /* struct mist_prediction */
 extern const struct mist_plan_field mist_plan_predicted_fields[];
 

@@ -170,6 +170,28 @@ static enum mist_status read_section(const struct mist_json *root, const char *k
     return status ? status : read_object(&section, fields, NULL, base, err);
 }
 
+/* An object for each of n stages; the structs they stand for are stride bytes apart. what:
+ * the objects, for the message. */
+static enum mist_status read_each(const struct mist_json *array, const char *what,
+                                  const struct mist_plan_field *fields, int32_t n,
+                                  void *base, size_t stride, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    if (mist_json_size(array) != (size_t)n)
+        return mist_json_fail(array, MIST_ERR_INPUT, err,
+                              "%zu %s, expected the plan's %d", mist_json_size(array),
+                              what, n);
+    for (int32_t i = 0; i < n && !status; i++) {
+        struct mist_json element = mist_json_element(array, (size_t)i);
+        status = mist_json_as_object(&element, err);
+        if (!status)
+            status = read_object(&element, fields, NULL,
+                                 (char *)base + (size_t)i * stride, err);
+    }
+    return status;
+}
+
 static enum mist_status read_stages(const struct mist_json *root, struct mist_plan *plan,
                                     struct mist_err *err)
 {
@@ -184,43 +206,45 @@ static enum mist_status read_stages(const struct mist_json *root, struct mist_pl
                               "stages: %zu stages, expected at most %d",
                               mist_json_size(&stages), MIST_MAX_STAGES);
     plan->n_stages = (int32_t)mist_json_size(&stages);
-    for (int32_t i = 0; i < plan->n_stages && !status; i++) {
-        struct mist_json element = mist_json_element(&stages, (size_t)i);
-        status = mist_json_as_object(&element, err);
-        if (!status)
-            status = read_object(&element, mist_plan_stage_fields, NULL, &plan->stages[i],
-                                 err);
-    }
-    return status;
+    return read_each(&stages, "stages", mist_plan_stage_fields, plan->n_stages,
+                     plan->stages, sizeof plan->stages[0], err);
+}
+
+/* Where the schedule is automatic. */
+static enum mist_status read_passes(const struct mist_json *root, struct mist_plan *plan,
+                                    struct mist_err *err)
+{
+    struct mist_json passes;
+    bool is_auto = mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0;
+    enum mist_status status = mist_json_get_array(
+        root, "passes", is_auto ? MIST_JSON_REQUIRED : MIST_JSON_OPTIONAL, &passes, err);
+
+    if (status || !passes.value)
+        return status;
+    if (!is_auto)
+        return mist_json_fail(&passes, MIST_ERR_INPUT, err,
+                              "passes: a pipeline of kind %s has none",
+                              mist_pipeline_name(plan->pipeline));
+    return read_each(&passes, "passes", mist_plan_pass_fields, plan->n_stages,
+                     plan->passes, sizeof plan->passes[0], err);
 }
 
 static enum mist_status read_predicted(const struct mist_json *root,
                                        struct mist_plan *plan, struct mist_err *err)
 {
     struct mist_json section, stages;
-    char *base = (char *)&plan->predicted;
     enum mist_status status =
         mist_json_get_object(root, "predicted", MIST_JSON_OPTIONAL, &section, err);
 
     if (status || !section.value)
         return status;
-    if ((status =
-             read_object(&section, mist_plan_predicted_fields, "stages", base, err)) ||
+    if ((status = read_object(&section, mist_plan_predicted_fields, "stages",
+                              &plan->predicted, err)) ||
         (status =
              mist_json_get_array(&section, "stages", MIST_JSON_REQUIRED, &stages, err)))
         return status;
-    if (mist_json_size(&stages) != (size_t)plan->n_stages)
-        return mist_json_fail(&stages, MIST_ERR_INPUT, err,
-                              "stages: %zu predicted stages, expected the plan's %d",
-                              mist_json_size(&stages), plan->n_stages);
-    for (int32_t i = 0; i < plan->n_stages && !status; i++) {
-        struct mist_json element = mist_json_element(&stages, (size_t)i);
-        status = mist_json_as_object(&element, err);
-        if (!status)
-            status = read_object(&element, mist_plan_predicted_stage_fields, NULL,
-                                 base + i * MIST_PLAN_PREDICTED_STRIDE, err);
-    }
-    return status;
+    return read_each(&stages, "predicted stages", mist_plan_predicted_stage_fields,
+                     plan->n_stages, &plan->predicted, MIST_PLAN_PREDICTED_STRIDE, err);
 }
 
 /* The knobs of the whole plan. */
@@ -258,6 +282,7 @@ static enum mist_status read_plan(const struct mist_json *root, struct mist_plan
                                        "reduces_each_micro_batch",
                                        "n_micro_batches",
                                        "stages",
+                                       "passes",
                                        "predicted",
                                        NULL};
     enum mist_status s;
@@ -266,21 +291,24 @@ static enum mist_status read_plan(const struct mist_json *root, struct mist_plan
         (s = read_section(root, "model", mist_plan_model_fields, &plan->model, err)) ||
         (s = read_section(root, "job", mist_plan_job_fields, &plan->job, err)) ||
         (s = read_section(root, "cluster", mist_plan_cluster_fields, plan, err)) ||
-        (s = read_knobs(root, plan, err)) || (s = read_stages(root, plan, err)))
+        (s = read_knobs(root, plan, err)) || (s = read_stages(root, plan, err)) ||
+        (s = read_passes(root, plan, err)))
         return s;
     return read_predicted(root, plan, err);
 }
 
 /*
  * Gives the check's message the place of what it blames: a key of the root ("pipeline"),
- * of a section ("job"), or of a stage, which "stages" holds itself and "predicted" in an
- * array. Everything on the way exists, because the file was read.
+ * of a section ("job"), or of a stage, which "stages" and "passes" hold themselves and
+ * "predicted" in an array. Everything on the way exists, because the file was read.
  */
 static enum mist_status locate_fault(const struct mist_json *root,
                                      const struct mist_plan_fault *fault,
                                      enum mist_status status, struct mist_err *err)
 {
     struct mist_json section = *root, stages, element;
+    bool is_array =
+        strcmp(fault->section, "stages") == 0 || strcmp(fault->section, "passes") == 0;
     const struct mist_json *place = &section;
     bool is_inside = fault->key || fault->i_stage >= 0;
     char message[sizeof err->message];
@@ -290,11 +318,12 @@ static enum mist_status locate_fault(const struct mist_json *root,
     snprintf(message, sizeof message, "%s", err->message);
     if (!is_inside)
         return mist_json_fail_key(root, fault->section, status, err, "%s", message);
-    if (strcmp(fault->section, "stages") != 0 &&
+    if (!is_array &&
         mist_json_get_object(root, fault->section, MIST_JSON_REQUIRED, &section, NULL))
         return status;
     if (fault->i_stage >= 0) {
-        if (mist_json_get_array(place, "stages", MIST_JSON_REQUIRED, &stages, NULL))
+        if (mist_json_get_array(place, is_array ? fault->section : "stages",
+                                MIST_JSON_REQUIRED, &stages, NULL))
             return status;
         element = mist_json_element(&stages, (size_t)fault->i_stage);
         place = &element;

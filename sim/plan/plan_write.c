@@ -168,6 +168,10 @@ static json_t *write_plan(const struct mist_plan *plan)
         json_object_set_new(root, "stages",
                             write_array(mist_plan_stage_fields, plan->stages,
                                         plan->n_stages, sizeof plan->stages[0])) ||
+        (mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0 &&
+         json_object_set_new(root, "passes",
+                             write_array(mist_plan_pass_fields, plan->passes,
+                                         plan->n_stages, sizeof plan->passes[0]))) ||
         (has_prediction(plan) && !write_predicted(root, plan));
 
     if (!fails)

@@ -1,13 +1,15 @@
 /*
  * Orders of slots and their logical clock. See pipeline_order.h.
  *
- * All orders are one: some forwards in front, then one forward and one backward in turn,
+ * All orders that are rules are one: some forwards in front, then one forward and one backward in turn,
  * then what remains. A schedule is a row that says how many go in front, of which chunk
  * the n-th of a kind is (each chunk counts its own micro-batches), and how much later
  * than its input gradient a weight gradient comes. A turn whose chunk has no micro-batch
  * left passes.
  */
 #include "sim/schedule/pipeline_order.h"
+
+#include "sim/schedule/pipeline_auto.h"
 
 #include <stdlib.h>
 #include <string.h> /* memset */
@@ -57,6 +59,7 @@ static const struct rule rules[MIST_N_PIPELINES] = {
     [MIST_PIPELINE_1F1B] = {1, 0, 0, 0, in_groups},
     [MIST_PIPELINE_INTERLEAVED] = {2, 0, 0, 0, in_groups},
     [MIST_PIPELINE_ZB_H1] = {1, 0, 1, 1, in_groups},
+    [MIST_PIPELINE_ZB_H2] = {2, 0, 2, 2, in_groups},
     [MIST_PIPELINE_ZB_V] = {1, 1, 0, 2, in_a_v},
 };
 
@@ -66,23 +69,27 @@ static int64_t n_in_front(const struct rule *rule, const struct place *at)
            rule->per_before * at->i;
 }
 
-int32_t mist_pipeline_in_flight(enum mist_pipeline_schedule schedule, int32_t n_stages,
-                                int32_t n_chunks, int32_t i_stage,
-                                int32_t n_micro_batches)
+int32_t mist_pipeline_in_flight(const struct mist_pipeline_order *order, int32_t i_stage)
 {
-    const struct rule *rule = &rules[schedule];
-    const struct place at = {n_stages, n_chunks, i_stage};
-    int64_t n = n_in_front(rule, &at) + 1 + rule->late * i_stage;
-    int32_t sum = 0;
+    const struct mist_slot *slots =
+        order->slots + (size_t)i_stage * (size_t)order->n_slots;
+    int32_t n = 0, most = 0;
 
-    /* so many turns of forwards come before something ends */
-    for (int32_t chunk = 0; chunk < n_chunks; chunk++)
-        for (int32_t k = 0, own = 0; k < n && own < n_micro_batches; k++)
-            if (rule->chunk_of(&at, true, k) == chunk) {
-                own++;
-                sum++;
-            }
-    return sum;
+    for (int32_t i = 0; i < order->n_slots; i++) {
+        n += slots[i].kind == MIST_SLOT_FORWARD;
+        most = n > most ? n : most;
+        n -= slots[i].kind == MIST_SLOT_BACKWARD ||
+             slots[i].kind == MIST_SLOT_BACKWARD_WEIGHT;
+    }
+    return most;
+}
+
+int32_t mist_pipeline_in_flight_1f1b(int32_t n_stages, int32_t i_stage,
+                                     int32_t n_micro_batches)
+{
+    int32_t n = n_stages - i_stage;
+
+    return n < n_micro_batches ? n : n_micro_batches;
 }
 
 /* ----------------------------------------------------------------------------- orders */
@@ -247,7 +254,8 @@ static enum mist_status allocate(struct mist_pipeline_order *order, struct mist_
     return MIST_OK;
 }
 
-static enum mist_status fill(struct mist_pipeline_order *order, struct mist_err *err)
+static enum mist_status fill_by_rule(struct mist_pipeline_order *order,
+                                     struct mist_err *err)
 {
     bool is_split = mist_pipeline_kinds[order->schedule].splits_backward;
     int32_t *counts = malloc(3 * (size_t)order->n_chunks * sizeof *counts);
@@ -290,8 +298,11 @@ static enum mist_status time_slots(struct mist_pipeline_order *order,
 enum mist_status mist_pipeline_order_init(struct mist_pipeline_order *out,
                                           enum mist_pipeline_schedule schedule,
                                           int32_t n_stages, int32_t n_chunks,
-                                          int32_t n_micro_batches, struct mist_err *err)
+                                          int32_t n_micro_batches,
+                                          const struct mist_pipeline_pass *passes,
+                                          struct mist_err *err)
 {
+    bool is_auto = mist_pipeline_kinds[schedule].n_kept_per_stage > 0;
     enum mist_status status;
 
     *out = (struct mist_pipeline_order){.schedule = schedule,
@@ -302,9 +313,12 @@ enum mist_status mist_pipeline_order_init(struct mist_pipeline_order *out,
         return status;
     out->n_slots = (mist_pipeline_kinds[schedule].splits_backward ? 3 : 2) *
                    n_micro_batches * n_chunks;
-    if ((status = allocate(out, err)) || (status = fill(out, err)))
+    if ((status = allocate(out, err)))
         return status;
-    return time_slots(out, err);
+    if (is_auto)
+        return mist_pipeline_auto_fill(out, passes, err);
+    status = fill_by_rule(out, err);
+    return status ? status : time_slots(out, err);
 }
 
 void mist_pipeline_order_fini(struct mist_pipeline_order *order)

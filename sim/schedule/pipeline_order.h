@@ -18,6 +18,10 @@
  * at the end; so weight gradients fill the pipeline's ends and no stage keeps more
  * activations than the first one of 1f1b.
  *
+ * zb_h2 (the same): twice as many forwards in front, and weight gradients twice as late:
+ * every stage keeps 2 p - 1 activations. Input gradients then go up the stages without
+ * waiting for weight gradients.
+ *
  * zb_v (ZB-V of the same, section 6): two chunks of each stage, the first on the way down
  * the stages and the second on the way back up. Stage i runs 2 (p - i) - 1 forwards of
  * the first chunk, one of the second and one of the first in turn i times, then p - i of
@@ -28,12 +32,18 @@
  * activations of its first chunk and i + 1 of its second at most: p of whole stages, as
  * the first stage of 1f1b, on all of them.
  *
- * With equal stages all of them are idle for p - 1 times: forward and backward (1f1b),
- * the same of one chunk (interleaved), forward + input gradient - weight gradient (zb_h1,
- * from G = p on), the forward of one chunk (zb_v, from G = 2 p - 1 on, where all three
- * take as long: the way to the last stage, and no gap anywhere).
+ * zb_1p, zb_2p (the same, section 3): automatic schedules (pipeline_auto.h), which keep p
+ * and 2 p activations at most. What input gradients free counts as free at once.
  *
- * The clock runs every slot in unit time (forward 1, whole backward 2, either half 1) as
+ * With equal stages all rules but these are idle for p - 1 times: forward and backward (1f1b),
+ * the same of one chunk (interleaved), forward + input gradient - weight gradient (zb_h1,
+ * from G = p on), the forward of one chunk (zb_v, from G = 2 p - 1 on) or of the stage
+ * (zb_h2, from there on, too): these two where forward, input and weight gradient take as
+ * long. That is the way to the last stage, and no stage has a gap. Every iteration pays
+ * it, as parameters wait for the norm of all gradients; Qi et al. count zb_h2 without.
+ *
+ * The clock of automatic schedules is the one that they are made by. That of rules runs
+ * every slot in unit time (forward 1, whole backward 2, either half 1) as
  * soon as its order and its neighbours allow: a forward waits for that of the virtual
  * stage before, a backward for that of the virtual stage behind, a weight gradient for
  * nothing. The clock orders communication the same way on all ranks, nothing else.
@@ -72,7 +82,8 @@ struct mist_pipeline_order {
 };
 
 /*
- * n_stages, n_chunks, n_micro_batches >= 1, as mist_plan_check() has them.
+ * n_stages, n_chunks, n_micro_batches >= 1 and passes, as mist_plan_check() has them.
+ * passes: [n_stages] of an automatic schedule; else it may be NULL.
  * out is filled whatever comes back, and freed by mist_pipeline_order_fini().
  *
  * MIST_OK; MIST_ERR_INPUT: the numbers do not go together, or the order waits for itself
@@ -82,16 +93,19 @@ struct mist_pipeline_order {
 MIST_MUST_CHECK enum mist_status
 mist_pipeline_order_init(struct mist_pipeline_order *out,
                          enum mist_pipeline_schedule schedule, int32_t n_stages,
-                         int32_t n_chunks, int32_t n_micro_batches, struct mist_err *err);
+                         int32_t n_chunks, int32_t n_micro_batches,
+                         const struct mist_pipeline_pass *passes, struct mist_err *err);
 void mist_pipeline_order_fini(struct mist_pipeline_order *order);
 
 /*
  * Activations in flight: the most pairs of micro-batch and chunk whose forward has
  * started and whose backward (if split: weight gradient) has not ended, anywhere in the
- * order of the stage. At most G v. O(p v^2).
+ * order of the stage. At most G v. O(slots of the stage).
  */
-int32_t mist_pipeline_in_flight(enum mist_pipeline_schedule schedule, int32_t n_stages,
-                                int32_t n_chunks, int32_t i_stage,
-                                int32_t n_micro_batches);
+int32_t mist_pipeline_in_flight(const struct mist_pipeline_order *order, int32_t i_stage);
+
+/* The same of 1f1b, without an order. */
+int32_t mist_pipeline_in_flight_1f1b(int32_t n_stages, int32_t i_stage,
+                                     int32_t n_micro_batches);
 
 #endif

@@ -314,7 +314,8 @@ static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
     mist_storage_make(at->plan, at->out->i_stage, at->out->layouts, at->out->modules,
                       at->out->n_modules, at->out->storage);
     status = mist_pipeline_order_init(&at->order, at->plan->pipeline, at->plan->n_stages,
-                                      at->n_chunks, at->plan->n_micro_batches, at->err);
+                                      at->n_chunks, at->plan->n_micro_batches,
+                                      at->plan->passes, at->err);
     if (status != MIST_OK)
         return status;
     if (!alloc_tables(at))

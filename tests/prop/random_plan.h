@@ -96,6 +96,11 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
         plan->n_chunks = pick(random, 2, 3);
         plan->n_micro_batches = plan->n_stages * pick(random, 1, 8 / plan->n_stages);
     }
+    for (int i = 0; i < plan->n_stages; i++)
+        if (mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0)
+            plan->passes[i] = (struct mist_pipeline_pass){
+                pick(random, 1, 9), pick(random, 1, 9), pick(random, 1, 9),
+                pick(random, 0, 3), pick(random, 0, 4) * 0.25};
     if (plan->pipeline == MIST_PIPELINE_ZB_V)
         plan->n_stages = pick(random, 2, 4);
     int n_chunks = mist_plan_n_chunks(plan);

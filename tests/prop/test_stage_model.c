@@ -669,8 +669,7 @@ static void batches_equal_single_calls(void **state)
             columns[k][i] = i % 2 ? random_ratio(&random) : 0;
         columns[MIST_STAGE_UPDATE_ON_HOST][i] =
             columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i] > 0 && between(&random, 0, 1);
-        columns[MIST_STAGE_IN_FLIGHT][i] =
-            mist_pipeline_in_flight(MIST_PIPELINE_1F1B, 3, 1, 1, g);
+        columns[MIST_STAGE_IN_FLIGHT][i] = mist_pipeline_in_flight_1f1b(3, 1, g);
         columns[MIST_STAGE_MICRO_BATCHES][i] = g;
     }
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)

@@ -84,10 +84,11 @@ static void draw_text(struct mist_random *random, enum training_model model, cha
     bool has_chunks = n_stages == 2 && pick(random, 0, 2) > 0;
     bool is_v = has_chunks && (n_micro_batches == 1 || pick(random, 0, 1));
     bool is_zb = !has_chunks && pick(random, 0, 2) == 0;
+    static const char *const zb[] = {" zb", " zb2", " zba1", " zba2"};
     snprintf(text, size, "G%d%s%s:", n_micro_batches, pick(random, 0, 1) ? " each" : "",
              is_v         ? " zbv"
              : has_chunks ? " il2"
-             : is_zb      ? " zb"
+             : is_zb      ? zb[pick(random, 0, 3)]
                           : "");
     for (int i = 0; i < n_stages; i++) {
         int n = has_chunks ? 2 : pick(random, 1, n_left - (n_stages - 1 - i));

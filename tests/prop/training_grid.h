@@ -11,7 +11,7 @@
  *     "G4 zb: tp2 sp ck1 / tp2 oa.5"
  *
  * Plan: G micro-batches; bg: bf16 gradients; cuda: on the emulated CUDA backend; each:
- * gradients are summed after each of them; zb: zb_h1; zbv: zb_v; il2: interleaved, 2
+ * gradients are summed after each of them; zb: zb_h1; zb2: zb_h2; zba2: zb_2p, zba1: zb_1p, for passes of uneven times; zbv: zb_v; il2: interleaved, 2
  * chunks; serial;
  * eval: the loss is taken after every step, too, eval3: after every third; skip2: the
  * second step's gradients are dropped; delay3: random delays, seed 3; graphs: steady
@@ -114,7 +114,13 @@ static inline bool training_read_plan_word(struct training_run *run, const char 
         plan->job.computes_on_gpu = true;
     else if (strcmp(word, "zb") == 0)
         plan->pipeline = MIST_PIPELINE_ZB_H1;
-    else if (strcmp(word, "zbv") == 0)
+    else if (strcmp(word, "zb2") == 0)
+        plan->pipeline = MIST_PIPELINE_ZB_H2;
+    else if (sscanf(word, "zba%d", &number) == 1) {
+        plan->pipeline = number == 1 ? MIST_PIPELINE_ZB_1P : MIST_PIPELINE_ZB_2P;
+        for (int i = 0; i < MIST_MAX_STAGES; i++)
+            plan->passes[i] = (struct mist_pipeline_pass){3 + i % 2, 4, 2 + i, 1, 0.5};
+    } else if (strcmp(word, "zbv") == 0)
         plan->pipeline = MIST_PIPELINE_ZB_V;
     else if (sscanf(word, "il%d", &number) == 1) {
         plan->pipeline = MIST_PIPELINE_INTERLEAVED;

@@ -36,8 +36,8 @@ static void closed_stage(const struct mist_stage_model *model,
         [MIST_STAGE_OFFLOAD_OPTIMIZER] = stage->offload_optimizer,
         [MIST_STAGE_OFFLOAD_ACTIVATIONS] = stage->offload_activations,
         [MIST_STAGE_UPDATE_ON_HOST] = stage->updates_on_host,
-        [MIST_STAGE_IN_FLIGHT] = mist_pipeline_in_flight(
-            MIST_PIPELINE_1F1B, plan->n_stages, 1, i, plan->n_micro_batches),
+        [MIST_STAGE_IN_FLIGHT] =
+            mist_pipeline_in_flight_1f1b(plan->n_stages, i, plan->n_micro_batches),
         [MIST_STAGE_MICRO_BATCHES] = plan->n_micro_batches,
     };
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];

@@ -242,15 +242,19 @@ static enum mist_status draw_timeline(struct mist_err *err)
 static enum mist_status build_schedules(struct mist_err *err)
 {
     static const enum mist_pipeline_schedule kinds[] = {
-        MIST_PIPELINE_1F1B, MIST_PIPELINE_INTERLEAVED, MIST_PIPELINE_ZB_H1,
-        MIST_PIPELINE_ZB_V};
+        MIST_PIPELINE_1F1B,  MIST_PIPELINE_INTERLEAVED, MIST_PIPELINE_ZB_H1,
+        MIST_PIPELINE_ZB_H2, MIST_PIPELINE_ZB_V,        MIST_PIPELINE_ZB_1P};
     struct mist_plan plan = world.plan;
     enum mist_status status = MIST_OK;
     double outcome = 0;
 
-    for (int i = 0; i < 8 && status == MIST_OK; i++) {
+    for (int i = 0; i < 12 && status == MIST_OK; i++) {
         struct mist_schedule *schedule = NULL;
         plan.pipeline = kinds[i / 2];
+        for (int k = 0; k < plan.n_stages; k++)
+            plan.passes[k] = plan.pipeline == MIST_PIPELINE_ZB_1P
+                                 ? (struct mist_pipeline_pass){3, 3, 2, 1, 0}
+                                 : (struct mist_pipeline_pass){0};
         plan.n_chunks = plan.pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
         status = mist_schedule_build(&plan, i % 2, 2, &schedule, err);
         if (status == MIST_OK)
@@ -265,9 +269,11 @@ static enum mist_status build_schedules(struct mist_err *err)
 
 static enum mist_status order_pipeline(struct mist_err *err)
 {
+    static const struct mist_pipeline_pass passes[4] = {
+        {3, 3, 2, 1, 0}, {3, 3, 2, 1, 0}, {3, 3, 2, 1, 0}, {3, 3, 2, 1, 0}};
     struct mist_pipeline_order order;
     enum mist_status status =
-        mist_pipeline_order_init(&order, MIST_PIPELINE_ZB_H1, 4, 1, 8, err);
+        mist_pipeline_order_init(&order, MIST_PIPELINE_ZB_2P, 4, 1, 8, passes, err);
 
     world.outcome = order.n_slots;
     mist_pipeline_order_fini(&order);

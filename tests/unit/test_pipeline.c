@@ -16,6 +16,7 @@ static void test_by_hand(void **state)
     } cases[] = {
         {MIST_PIPELINE_1F1B, 3, 3, {0, 1, 2}},
         {MIST_PIPELINE_ZB_H1, 1, 1, {0}},
+        {MIST_PIPELINE_ZB_H2, 2, 2, {0, 1}},
         {MIST_PIPELINE_INTERLEAVED, 2, 6, {0, 1, 0, 1, 0, 1}},
         {MIST_PIPELINE_INTERLEAVED, 4, 8, {0, 1, 2, 3, 0, 1, 2, 3}},
         {MIST_PIPELINE_ZB_V, 1, 2, {0, 0}},
@@ -43,7 +44,8 @@ static void test_inverse(void **state)
 
 static void test_names(void **state)
 {
-    static const char *const names[] = {"1f1b", "interleaved", "zb_h1", "zb_v"};
+    static const char *const names[] = {"1f1b", "interleaved", "zb_h1", "zb_h2",
+                                        "zb_v", "zb_1p",       "zb_2p"};
 
     for (int i = 0; i < MIST_N_PIPELINES; i++)
         assert_string_equal(mist_pipeline_name((enum mist_pipeline_schedule)i), names[i]);

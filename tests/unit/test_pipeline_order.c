@@ -16,7 +16,8 @@ static const char letters[N_KINDS] = {'F', 'B', 'I', 'W'};
 
 static bool is_split(enum mist_pipeline_schedule schedule)
 {
-    return schedule == MIST_PIPELINE_ZB_H1 || schedule == MIST_PIPELINE_ZB_V;
+    return schedule == MIST_PIPELINE_ZB_H1 || schedule == MIST_PIPELINE_ZB_H2 ||
+           schedule == MIST_PIPELINE_ZB_V;
 }
 
 static struct mist_pipeline_order make(enum mist_pipeline_schedule schedule, int32_t p,
@@ -25,7 +26,7 @@ static struct mist_pipeline_order make(enum mist_pipeline_schedule schedule, int
     struct mist_pipeline_order order;
     struct mist_err err = {0};
 
-    if (mist_pipeline_order_init(&order, schedule, p, v, g, &err))
+    if (mist_pipeline_order_init(&order, schedule, p, v, g, NULL, &err))
         fail_msg("%s", err.message);
     assert_int_equal(order.n_stages, p);
     assert_int_equal(order.n_chunks, v);
@@ -95,6 +96,8 @@ static void test_by_hand(void **state)
         {MIST_PIPELINE_ZB_H1, 2, 1, 3, 1, " F0 I0 F1 I1 W0 F2 I2 W1 W2"},
         {MIST_PIPELINE_ZB_H1, 3, 1, 2, 2, " F0 I0 F1 I1 W0 W1"},
         {MIST_PIPELINE_ZB_H1, 3, 1, 4, 1, " F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3"},
+        {MIST_PIPELINE_ZB_H2, 2, 1, 4, 0, " F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3"},
+        {MIST_PIPELINE_ZB_H2, 2, 1, 4, 1, " F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3"},
         {MIST_PIPELINE_ZB_V, 2, 2, 1, 0, " F0.0 F0.1 I0.1 W0.1 I0.0 W0.0"},
         {MIST_PIPELINE_ZB_V, 2, 2, 1, 1, " F0.0 F0.1 I0.1 I0.0 W0.1 W0.0"},
         {MIST_PIPELINE_ZB_V, 2, 2, 3, 0,
@@ -233,7 +236,7 @@ static void print_textbook(enum mist_pipeline_schedule schedule, int32_t p, int3
                            int32_t g, int32_t i_stage, char *out)
 {
     bool is_interleaved = schedule == MIST_PIPELINE_INTERLEAVED;
-    char letter = schedule == MIST_PIPELINE_ZB_H1 ? 'I' : 'B';
+    char letter = is_split(schedule) ? 'I' : 'B';
     struct textbook at = {.v = v, .out = out};
     int32_t n = g * v, n_warm = p - i_stage - 1;
 
@@ -243,6 +246,8 @@ static void print_textbook(enum mist_pipeline_schedule schedule, int32_t p, int3
     }
     if (is_interleaved)
         n_warm = n_warm * 2 + (v - 1) * p;
+    if (schedule == MIST_PIPELINE_ZB_H2)
+        n_warm *= 2;
     if (n_warm > n)
         n_warm = n;
     fill_queues(&at, p, g);
@@ -257,7 +262,7 @@ static void print_textbook(enum mist_pipeline_schedule schedule, int32_t p, int3
 }
 
 /* Weight gradients come in the order of input gradients, and as soon as those are ahead
- * by more than: zb_h1: the stages before; zb_v: none while forwards come, and then twice
+ * by more than: zb_h1: the stages before; zb_h2: twice as many; zb_v: none while forwards come, and then twice
  * as many. What remains comes at the end. */
 static void check_weights(const struct mist_pipeline_order *order,
                           enum mist_pipeline_schedule schedule, int32_t i_stage)
@@ -270,8 +275,9 @@ static void check_weights(const struct mist_pipeline_order *order,
     for (int32_t i = 0; i < order->n_slots; i++) {
         bool may_wait =
             n_inputs < n && (i == 0 || slots[i - 1].kind != MIST_SLOT_FORWARD);
+        bool is_v = schedule == MIST_PIPELINE_ZB_V;
         int32_t most = schedule == MIST_PIPELINE_ZB_H1 ? i_stage
-                       : n_forwards < n                ? 0
+                       : is_v && n_forwards < n        ? 0
                                                        : 2 * i_stage;
         if (slots[i].kind == MIST_SLOT_BACKWARD_WEIGHT) {
             assert_true(n_weights < n_inputs);
@@ -389,7 +395,7 @@ static int32_t last_tick(const struct mist_pipeline_order *order)
 /* Work of a stage and bubble. forward = input = weight gradient = 1 tick: the bubble is
  * (p - 1) (1 + 2) of Narayanan et al., on chunks where interleaved, and
  * (p - 1) (1 + 1 - 1) of Qi et al., which needs micro-batches to fill it with; in a V the
- * way to the last stage, as 1 = 1 = 1 leaves no gap. */
+ * way to the last stage, as 1 = 1 = 1 leaves no gap, and for zb_h2 as well. */
 static int32_t closed_form(enum mist_pipeline_schedule schedule, int32_t p, int32_t v,
                            int32_t g)
 {
@@ -398,6 +404,8 @@ static int32_t closed_form(enum mist_pipeline_schedule schedule, int32_t p, int3
     if (schedule == MIST_PIPELINE_ZB_V) /* 4 p on the way; one more F I, or I W, of each
                                            chunk for each further micro-batch */
         return 4 * p + 4 * (g - 1) + 1;
+    if (schedule == MIST_PIPELINE_ZB_H2) /* two more micro-batches fill one tick */
+        return 3 * g + (g < 2 * p - 2 ? 2 * p - 2 - g / 2 : p - 1);
     if (schedule != MIST_PIPELINE_ZB_H1)
         return 3 * g * v + 3 * (p - 1);
     if (g >= p)
@@ -422,17 +430,23 @@ static void check_pipeline(enum mist_pipeline_schedule schedule, int32_t p, int3
         for (int32_t k = 0; k < order.n_slots; k++)
             check_start(&order, index, i, k);
         int32_t most = count_in_flight(&order, i);
-        assert_int_equal(mist_pipeline_in_flight(schedule, p, v, i, g), most);
-        int32_t first = mist_pipeline_in_flight(MIST_PIPELINE_1F1B, p, 1, 0, g);
+        assert_int_equal(mist_pipeline_in_flight(&order, i), most);
+        int32_t first = mist_pipeline_in_flight_1f1b(p, 0, g);
+        if (schedule == MIST_PIPELINE_1F1B)
+            assert_int_equal(mist_pipeline_in_flight_1f1b(p, i, g), most);
         if (schedule == MIST_PIPELINE_ZB_H1)
             assert_int_equal(most, first);
+        if (schedule == MIST_PIPELINE_ZB_H2)
+            assert_int_equal(most, g < 2 * p - 1 ? g : 2 * p - 1);
         if (schedule == MIST_PIPELINE_ZB_V && g < 2 * p - 1)
             assert_true(most <= 2 * first);
-        if (schedule == MIST_PIPELINE_ZB_V && g >= 2 * p - 1) {
-            const struct mist_slot *slots = slots_of(&order, i);
+        if (schedule == MIST_PIPELINE_ZB_V && g >= 2 * p - 1)
             assert_int_equal(most, 2 * first);
+        if ((schedule == MIST_PIPELINE_ZB_V || schedule == MIST_PIPELINE_ZB_H2) &&
+            g >= 2 * p - 1) { /* no gap */
+            const struct mist_slot *slots = slots_of(&order, i);
             assert_int_equal(slots[0].start, i);
-            assert_int_equal(slots[order.n_slots - 1].end, 6 * g + i); /* no gap */
+            assert_int_equal(slots[order.n_slots - 1].end, 3 * g * v + i);
         }
     }
     assert_int_equal(last_tick(&order), closed_form(schedule, p, v, g));
@@ -454,6 +468,7 @@ static void test_rules(void **state)
         for (int32_t g = 1; g <= MAX_BATCHES; g++) {
             check_pipeline(MIST_PIPELINE_1F1B, p, 1, g, index);
             check_pipeline(MIST_PIPELINE_ZB_H1, p, 1, g, index);
+            check_pipeline(MIST_PIPELINE_ZB_H2, p, 1, g, index);
             check_pipeline(MIST_PIPELINE_ZB_V, p, 2, g, index);
             for (int32_t v = 1; v <= MAX_CHUNKS && g % p == 0; v++)
                 check_pipeline(MIST_PIPELINE_INTERLEAVED, p, v, g, index);
@@ -483,7 +498,7 @@ static void test_refusals(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(mist_pipeline_order_init(&order, cases[i].schedule, cases[i].p,
-                                                  cases[i].v, cases[i].g, &err),
+                                                  cases[i].v, cases[i].g, NULL, &err),
                          cases[i].status);
         assert_non_null(strstr(err.message, cases[i].message));
         mist_pipeline_order_fini(&order);

@@ -83,6 +83,8 @@ static long line_of(const char *text, const char *marker, bool takes_last)
     return line;
 }
 
+#define ONE_PASS "\"forward_us\": 1, \"input_gradient_us\": 2, \"weight_gradient_us\": 3"
+
 struct bad_file {
     const char *old, *new; /* the change; of the last place that has it when takes_last */
     const char *marker;    /* on the expected line; NULL: new */
@@ -117,7 +119,8 @@ static const struct bad_file bad_files[] = {
     {"\"threads\": 4", "\"threads\": 1025", NULL, "threads is 1025", false},
     {"\"threads\": 4", "\"threads\": -1", NULL, "threads is -1", false},
     {"\"gpt\"", "\"bert\"", NULL, "gpt, llama, falcon", false},
-    {"\"1f1b\"", "\"gpipe\"", NULL, "1f1b, interleaved, zb_h1, zb_v", false},
+    {"\"1f1b\"", "\"gpipe\"", NULL, "1f1b, interleaved, zb_h1, zb_h2, zb_v, zb_1p, zb_2p",
+     false},
     {"\"1f1b\",", "\"1f1b\",\n\"chunks\": 1.5,", "\"chunks\"", "whole number", false},
     {"\"1f1b\",", "\"1f1b\",\n\"reduces_each_micro_batch\": 1,", "\"reduces_",
      "true or false", false},
@@ -144,6 +147,18 @@ static const struct bad_file bad_files[] = {
     {"\"n_micro_batches\": 4", "\"n_micro_batches\": 0", NULL, "n_micro_batches is 0",
      false},
     /* relations: the pipeline; stage 0 has 5 layers */
+    {"\"1f1b\"", "\"zb_2p\"", "{", "passes", false},
+    {"\"1f1b\",", "\"1f1b\",\n\"passes\": [],", "[]", "a pipeline of kind 1f1b has none",
+     false},
+    {"\"1f1b\",", "\"zb_1p\",\n\"passes\": [{" ONE_PASS "}],", "[{", "1 passes", false},
+    {"\"1f1b\",",
+     "\"zb_1p\",\n\"passes\": [{" ONE_PASS "},\n"
+     "{\"forward_us\": 0, \"input_gradient_us\": 2, \"weight_gradient_us\": 3}],",
+     "\"forward_us\": 0",
+     "stage 1: forward_us is 0, a pipeline of kind zb_1p has 1 to 30000000", false},
+    {"\"1f1b\",",
+     "\"zb_2p\",\n\"passes\": [{" ONE_PASS "},\n{" ONE_PASS ", \"freed_frac\": 1.5}],",
+     "\"freed_frac\"", "stage 1: freed_frac is 1.5", false},
     {"\"1f1b\",", "\"1f1b\",\n\"chunks\": -2,", "\"chunks\"",
      "chunks is -2, expected at least 1", false},
     {"\"1f1b\",", "\"1f1b\",\n\"chunks\": 2,", "\"chunks\"",
@@ -315,6 +330,11 @@ static void make_random_pipeline(struct mist_plan *plan, uint64_t *seed)
         plan->n_stages += plan->n_stages == 1;
         plan->n_chunks = next_random(seed) % 2 ? 2 : 0;
     }
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        if (mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0)
+            plan->passes[i] =
+                (struct mist_pipeline_pass){1 + (int32_t)(next_random(seed) % 1000000), 7,
+                                            1, (int32_t)(i % 3), random_fraction(seed)};
     plan->reduces_each_micro_batch = next_random(seed) % 2;
 }
 

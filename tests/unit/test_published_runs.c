@@ -201,7 +201,7 @@ static double replay(struct run *run, enum mist_pipeline_schedule schedule)
         qsort(run->passes[i], (size_t)run->n_slots[i], sizeof *run->passes[i],
               compare_passes);
     must(mist_pipeline_order_init(&order, schedule, run->n_stages, run->n_chunks,
-                                  run->n_micro, &err),
+                                  run->n_micro, NULL, &err),
          &err);
     memset(programs, 0, sizeof programs);
     make_programs(run, &order, programs);

@@ -774,10 +774,12 @@ static void test_pipelines(void **state)
             assert_false(is_tried);
             continue;
         }
-        for (int32_t k = 0; k <= 4; k++) { /* zb_v, zb_h1, interleaved with k chunks */
+        /* zb_h2, zb_v, zb_h1, interleaved with k chunks */
+        for (int32_t k = -1; k <= 4; k++) {
             struct mist_validated again = {.plan = &plan};
             plan = *of->plan;
-            plan.pipeline = k == 0   ? MIST_PIPELINE_ZB_V
+            plan.pipeline = k == -1  ? MIST_PIPELINE_ZB_H2
+                            : k == 0 ? MIST_PIPELINE_ZB_V
                             : k == 1 ? MIST_PIPELINE_ZB_H1
                                      : MIST_PIPELINE_INTERLEAVED;
             plan.n_chunks = k > 1 ? k : 0;
