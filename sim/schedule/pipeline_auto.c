@@ -272,9 +272,20 @@ static void init_stage(struct trial *at, int32_t i, const struct mist_pipeline_p
     };
 }
 
-static bool is_better(const struct outcome *a, const struct outcome *b)
+/* The style of the best order. */
+static unsigned choose(const struct outcome *outcomes)
 {
-    return a->longest < b->longest || (a->longest == b->longest && a->end < b->end);
+    int64_t end = INT64_MAX, longest = INT64_MAX;
+    unsigned best = 0;
+
+    for (unsigned i = 0; i < N_STYLES; i++)
+        end = outcomes[i].end < end ? outcomes[i].end : end;
+    for (unsigned i = 0; i < N_STYLES; i++)
+        if (outcomes[i].end - end <= end / 10000 && outcomes[i].longest < longest) {
+            longest = outcomes[i].longest;
+            best = i;
+        }
+    return best;
 }
 
 enum mist_status mist_pipeline_auto_fill(struct mist_pipeline_order *order,
@@ -289,21 +300,15 @@ enum mist_status mist_pipeline_auto_fill(struct mist_pipeline_order *order,
                                 p * whole,
                        .stages = calloc((size_t)p, sizeof *at.stages),
                        .room = calloc((size_t)p, sizeof *at.room)};
-    struct outcome best = {INT64_MAX, INT64_MAX};
-    unsigned best_style = 0;
+    struct outcome outcomes[N_STYLES];
     enum mist_status status = MIST_OK;
 
     if (at.stages && at.room) {
         for (int32_t i = 0; i < p; i++)
             init_stage(&at, i, &passes[i], tick_us(passes, p, g));
-        for (at.style = 0; at.style < N_STYLES; at.style++) {
-            struct outcome outcome = play(&at);
-            if (is_better(&outcome, &best)) {
-                best = outcome;
-                best_style = at.style;
-            }
-        }
-        at.style = best_style;
+        for (at.style = 0; at.style < N_STYLES; at.style++)
+            outcomes[at.style] = play(&at);
+        at.style = choose(outcomes);
         play(&at);
     } else {
         status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");

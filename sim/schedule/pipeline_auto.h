@@ -9,9 +9,8 @@
  * gap is shorter, it comes if else this stage became the one that waits most.
  *
  * Three choices are tried in all eight combinations (enum style), and the best order is
- * kept: with the shortest time of any one stage from its first slot to its last, which is
- * what Qi et al. count, then with the shortest time from the first slot of all to the
- * last.
+ * kept: of those that end first, or within a ten-thousandth of that, the one whose stages take
+ * least from their own first slot to their last, which is what Qi et al. count.
  */
 #ifndef MIST_SIM_PIPELINE_AUTO_H
 #define MIST_SIM_PIPELINE_AUTO_H

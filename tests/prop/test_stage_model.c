@@ -19,6 +19,7 @@
 #include "sim/schedule/memory_planner.h" /* mist_memory_live */
 #include "sim/schedule/pipeline_order.h"
 #include "tests/prop/made_up_machines.h"
+#include "tests/unit/plan_passes.h"
 #include "tune/stage_price.h"
 
 #include <math.h>
@@ -398,6 +399,7 @@ static void set_schedule(struct mist_plan *plan, enum mist_pipeline_schedule sch
 {
     plan->pipeline = schedule;
     plan->n_chunks = schedule == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
+    set_plan_passes(plan);
     plan->n_micro_batches =
         (plan->n_micro_batches + plan->n_stages - 1) / plan->n_stages * plan->n_stages;
     plan->job.global_batch =

@@ -12,6 +12,7 @@
 #include "sim/schedule/pipeline_order.h"
 #include "sim/schedule/schedule.h"
 #include "tests/unit/memory_check.h"
+#include "tests/unit/plan_passes.h"
 #include "tests/unit/scratch.h"
 #include "traces/chrome_trace.h"
 #include "traces/import_nccl.h"
@@ -251,10 +252,7 @@ static enum mist_status build_schedules(struct mist_err *err)
     for (int i = 0; i < 12 && status == MIST_OK; i++) {
         struct mist_schedule *schedule = NULL;
         plan.pipeline = kinds[i / 2];
-        for (int k = 0; k < plan.n_stages; k++)
-            plan.passes[k] = plan.pipeline == MIST_PIPELINE_ZB_1P
-                                 ? (struct mist_pipeline_pass){3, 3, 2, 1, 0}
-                                 : (struct mist_pipeline_pass){0};
+        set_plan_passes(&plan);
         plan.n_chunks = plan.pipeline == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
         status = mist_schedule_build(&plan, i % 2, 2, &schedule, err);
         if (status == MIST_OK)

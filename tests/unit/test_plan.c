@@ -3,6 +3,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/plan/rank_mesh.h"
+#include "tests/unit/plan_passes.h"
 #include "tests/unit/plan_sample.h"
 
 #include <math.h>
@@ -107,6 +108,7 @@ static void test_tied_stages(void **state)
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
         plan.pipeline = (enum mist_pipeline_schedule)i;
         plan.n_chunks = i == MIST_PIPELINE_INTERLEAVED ? 2 : 0;
+        set_plan_passes(&plan);
         plan.model.ties_embeddings = false;
         assert_int_equal(mist_plan_check(&plan, NULL), MIST_OK);
         plan.model.ties_embeddings = true;

@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/closed_plan.h"
+#include "tests/unit/plan_passes.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 #include "tune/alike.h"
@@ -774,15 +775,17 @@ static void test_pipelines(void **state)
             assert_false(is_tried);
             continue;
         }
-        /* zb_h2, zb_v, zb_h1, interleaved with k chunks */
-        for (int32_t k = -1; k <= 4; k++) {
+        /* all of one number of chunks, interleaved with 2, 3 and 4 */
+        for (int32_t k = 1; k < MIST_N_PIPELINES + 2; k++) {
             struct mist_validated again = {.plan = &plan};
+            bool is_more = k >= MIST_N_PIPELINES;
             plan = *of->plan;
-            plan.pipeline = k == -1  ? MIST_PIPELINE_ZB_H2
-                            : k == 0 ? MIST_PIPELINE_ZB_V
-                            : k == 1 ? MIST_PIPELINE_ZB_H1
-                                     : MIST_PIPELINE_INTERLEAVED;
-            plan.n_chunks = k > 1 ? k : 0;
+            plan.pipeline =
+                is_more ? MIST_PIPELINE_INTERLEAVED : (enum mist_pipeline_schedule)k;
+            plan.n_chunks = is_more                          ? 3 + k - MIST_N_PIPELINES
+                            : k == MIST_PIPELINE_INTERLEAVED ? 2
+                                                             : 0;
+            set_plan_passes(&plan);
             if (mist_plan_check(&plan, &err) != MIST_OK)
                 continue;
             assert_int_equal(mist_validate_plan(&bench.config, NULL, &again, &err),
