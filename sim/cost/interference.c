@@ -49,12 +49,12 @@ void mist_interference_init(struct mist_interference *interference)
 {
     interference->shares_processors = false;
     interference->takes_turns = false;
+    interference->blocks_transfers = false;
     for (int set = 0; set < N_SETS; set++)
         for (int c = 0; c < N_CH; c++)
             interference->slowdown[set][c] = 1.0;
 }
 
-/* A rate of a millionth stands for none: a stream that starts to wait keeps its place. */
 void mist_interference_take_turns(struct mist_interference *interference)
 {
     static const enum mist_stream by_priority[N_CH] = {
@@ -68,7 +68,8 @@ void mist_interference_take_turns(struct mist_interference *interference)
         for (int i = 0; i < N_CH; i++) {
             if (!(set >> by_priority[i] & 1u))
                 continue;
-            interference->slowdown[set][by_priority[i]] = is_taken ? 1e6 : 1;
+            interference->slowdown[set][by_priority[i]] =
+                is_taken ? MIST_STANDS_STILL : 1;
             is_taken = true;
         }
     }

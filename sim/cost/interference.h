@@ -31,7 +31,13 @@ struct mist_interference {
     /* Streams take turns: while one has its turn those behind it stand still
      * (mist_interference_take_turns()). */
     bool takes_turns;
+    /* Computation stands still while anything is sent to or received from another
+     * stage. */
+    bool blocks_transfers;
 };
+
+/* Slowdown of what stands still: a rate of a millionth, so that it keeps its place. */
+#define MIST_STANDS_STILL 1e6
 
 /* Factor of a stream of the busy ones (a set of streams). Work of the host disturbs no
  * channel, unless it shares the processors; streams of one channel don't disturb each
@@ -47,6 +53,9 @@ static inline double mist_interference_of(const struct mist_interference *interf
 
     if (busy & others)
         channels |= 1u << MIST_STREAM_GPU_GPU;
+    if (interference->blocks_transfers && stream == MIST_STREAM_COMPUTE &&
+        busy & (1u << MIST_STREAM_SEND | 1u << MIST_STREAM_RECEIVE))
+        return MIST_STANDS_STILL;
     if (interference->shares_processors && work >> stream & 1u)
         sharing = busy & work;
     else if (interference->shares_processors && interference->takes_turns &&

@@ -198,7 +198,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_LEFT_AS("--overlap-grad-reduce", "the profile sums gradients beside the last backward"),
     MIST_ROW_LEFT_AS("--overlap-param-gather", "the profile gathers weights beside the first forward"),
     MIST_ROW_LEFT_AS("--overlap-param-gather-with-optimizer-step", "the profile gathers weights beside the first forward"),
-    MIST_ROW_LEFT_AS("--overlap-p2p-communication", "of interleaved pipelines the profile overlaps transfers"),
+    MIST_ROW_FLAG("--overlap-p2p-communication", MIST_ARG_OVERLAPS, 1, 0),
     MIST_ROW_LEFT_AS("--no-contiguous-buffers-in-local-ddp", "buffers are not priced"),
     MIST_ROW_LEFT_AS("--ddp-bucket-size", "gradients are summed module by module"),
     MIST_ROW_LEFT_AS("--ddp-num-buckets", "gradients are summed module by module"),

@@ -76,14 +76,14 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_MEGATRON] = {
         .name = "megatron",
         .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,
-        .scatters_transfers = true,
-        .dispatch_us = 10, .optimizer_bytes = 38, .scaling_bytes = 8,
+        .scatters_transfers = true, .blocks_transfers = true, .fuses_gradients = true,
+        .dispatch_us = 10, .optimizer_bytes = 46, .scaling_bytes = 8,
         .accumulate_bytes = 6, .logit_bytes = 60, .copy_bytes = 4,
         .fragmentation_frac = FRAGMENTATION,
         .ops = megatron_ops,
         .source = "kernels counted in Megatron-LM v3.0",
         .dispatch_source = "an eager operator of PyTorch, estimate",
-        .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4",
+        .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4, clipping 8",
         .scaling_source = "unscale_and_check_inf, in place in fp32",
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients",
         .fragmentation_source = FRAGMENTATION_SOURCE,
@@ -119,12 +119,14 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .residual_frac = 0.13, .residual_source = "llm-foundry's runs of MPT on A100, H100"},
 };
 
-/* One kernel for scale, mask and softmax, in two bytes; or one for each, and for copies to
- * fp32 and back: 6 + 8 + 9 + 8 + 6 bytes, 6 + 12 + 9 + 8 + 6 backward. Then dropout, 5.
- * Copies: of the result; backward of queries, keys and values. */
+/* One kernel for scale, mask and softmax, in two bytes (scaled_upper_triang_masked_softmax.h:
+ * it reads what is below the diagonal and writes whole rows, 1 + 2 bytes, backward 2 + 2);
+ * or one for each, and for copies to fp32 and back: 6 + 8 + 9 + 8 + 6 bytes, 6 + 12 + 9 +
+ * 8 + 6 backward. Then dropout, 5. Copies: of the result; backward of queries, keys and
+ * values. */
 static const struct mist_framework_attention attentions[][2] = {
-    [MIST_ATTENTION_FUSED]   = {{2, 1, 3, 4 + 5, 4}, {4, 1, 3, 6 + 5, 12}},
-    [MIST_ATTENTION_UNFUSED] = {{2, 1, 7, 37 + 5, 4}, {4, 1, 7, 41 + 5, 12}},
+    [MIST_ATTENTION_FUSED]   = {{2, 1, 3, 3, 5, 4}, {4, 1, 3, 4, 5, 12}},
+    [MIST_ATTENTION_UNFUSED] = {{2, 1, 7, 0, 37 + 5, 4}, {4, 1, 7, 0, 41 + 5, 12}},
 };
 /* clang-format on */
 
@@ -159,10 +161,16 @@ int32_t mist_framework_copy_bytes(enum mist_framework_name name,
 }
 
 double mist_framework_optimizer_bytes(const struct mist_framework *framework,
-                                      enum mist_dtype dtype)
+                                      enum mist_dtype dtype,
+                                      enum mist_dtype gradient_dtype)
 {
+    bool copies = gradient_dtype != MIST_DTYPE_FP32 && framework->copy_bytes > 0;
+
     return framework->optimizer_bytes +
-           (dtype == MIST_DTYPE_FP16 ? framework->scaling_bytes : 0);
+           (dtype == MIST_DTYPE_FP16 ? framework->scaling_bytes : 0) +
+           (copies ? (double)mist_dtype_gradient_bytes(gradient_dtype) +
+                         framework->copy_bytes
+                   : 0);
 }
 
 bool mist_framework_constant(const struct mist_framework *framework, int i,

@@ -27,8 +27,10 @@ struct mist_framework {
     const char *name;
     enum mist_attention attention; /* unless the job says another */
     bool takes_turns;              /* communication and computation never overlap */
-    bool has_dropout;      /* keeps two masks of a byte per element of a block's input */
-    bool repeats_all;      /* a checkpointed block runs again as a whole, sums over ranks
+    bool blocks_transfers; /* nothing is computed while a stage sends or receives */
+    bool fuses_gradients; /* products of weights' gradients add to fp32 ones themselves */
+    bool has_dropout;     /* keeps two masks of a byte per element of a block's input */
+    bool repeats_all;     /* a checkpointed block runs again as a whole, sums over ranks
                                  included, not up to what its backward reads */
     double selective_frac; /* of a block's forward but for attention that selective
                                  recomputation repeats; 0: it repeats attention instead */
@@ -62,7 +64,8 @@ struct mist_framework_attention {
     int32_t n_products;       /* of [seq, seq] scores with [seq, head_dim] */
     int32_t n_writing_scores; /* of these; the others read them */
     int32_t launches;         /* of other kernels: softmax, mask, dropout, copies */
-    double score_bytes;       /* moved by those, per score */
+    double softmax_bytes;     /* moved by a fused softmax, per score; 0: there is none */
+    double score_bytes;       /* and by the others */
     double result_bytes;      /* and per element of the result */
 };
 
@@ -79,9 +82,11 @@ mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
 int32_t mist_framework_copy_bytes(enum mist_framework_name name,
                                   enum mist_dtype gradient_dtype);
 
-/* Read and written per parameter in an optimizer step of a job. */
+/* Read and written per parameter in an optimizer step of a job, which begins with what is
+ * copied of gradients of two bytes. */
 double mist_framework_optimizer_bytes(const struct mist_framework *framework,
-                                      enum mist_dtype dtype);
+                                      enum mist_dtype dtype,
+                                      enum mist_dtype gradient_dtype);
 
 /* A constant of a profile. */
 enum mist_framework_unit { MIST_IN_S, MIST_IN_BYTES, MIST_AS_FRAC };

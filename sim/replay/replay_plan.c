@@ -92,9 +92,11 @@ enum mist_status mist_replay_run_built(struct mist_replay_built *built,
         .least_frac =
             traces->cluster.backend == MIST_TRACE_DATASHEET ? UNPROFILED_LEAST_FRAC : 0,
     };
+    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
     struct mist_interference interference = *mist_cost_model_interference(cost_model);
-    if (mist_framework_get(plan->job.framework)->takes_turns && !plan->job.overlaps)
+    if (framework->takes_turns && !plan->job.overlaps)
         mist_interference_take_turns(&interference);
+    interference.blocks_transfers = framework->blocks_transfers && !plan->job.overlaps;
     assert(!built->ranks.is_over);
     enum mist_status status = MIST_OK;
     if (!built->is_priced)

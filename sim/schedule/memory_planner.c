@@ -530,7 +530,8 @@ static enum mist_status check_sizes(const struct mist_schedule *schedule,
     return MIST_OK;
 }
 
-enum mist_status mist_memory_plan(struct mist_schedule *schedule, struct mist_err *err)
+enum mist_status mist_memory_plan(struct mist_schedule *schedule, bool waits,
+                                  struct mist_err *err)
 {
     enum mist_status status = check_sizes(schedule, err);
     size_t n = (size_t)schedule->n_buffers + 1, n_tasks = (size_t)schedule->n_tasks + 1;
@@ -547,7 +548,7 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, struct mist_er
         goto out;
     note_uses(&at);
     if (!place_all(schedule) || !sort_by_task(schedule, false, at.born) ||
-        !sort_by_task(schedule, true, at.dying) || !order_reuse(&at))
+        !sort_by_task(schedule, true, at.dying) || (waits && !order_reuse(&at)))
         goto out;
     at.n_deps = keep_latest(schedule, at.deps, at.n_deps, latest);
     status = mist_schedule_set_deps(schedule, at.deps, at.n_deps, err);

@@ -21,12 +21,12 @@ enum { MIST_BUFFER_ALIGNMENT = 256 };
 double mist_memory_plan_bytes(const struct mist_schedule *schedule);
 
 /*
- * Sets offset_bytes of all buffers and arena_bytes, and adds the dependencies that reuse
- * needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY
+ * Sets offset_bytes of all buffers and arena_bytes, and, where its tasks wait for room,
+ * adds the dependencies that reuse needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY
  * (schedule unusable).
  */
 MIST_MUST_CHECK enum mist_status mist_memory_plan(struct mist_schedule *schedule,
-                                                  struct mist_err *err);
+                                                  bool waits, struct mist_err *err);
 
 /* live_bytes[i] = bytes live in an arena while task i runs (dispatch order).
  * live_bytes: [n_tasks]. */

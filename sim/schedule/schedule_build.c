@@ -303,6 +303,8 @@ static enum mist_status make_layouts(const struct mist_schedule_builder *at,
     return MIST_OK;
 }
 
+/* Tasks of ours wait for room in an arena; PyTorch's allocator gives other memory than what
+ * is still in use on another stream. */
 static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
 {
     enum mist_status status = make_layouts(at, threads);
@@ -328,7 +330,10 @@ static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
     if (status != MIST_OK)
         return status;
     status = mist_schedule_set_deps(at->out, at->deps, at->n_deps, at->err);
-    return status == MIST_OK ? mist_memory_plan(at->out, at->err) : status;
+    return status == MIST_OK
+               ? mist_memory_plan(at->out, at->plan->job.framework == MIST_FRAMEWORK_OURS,
+                                  at->err)
+               : status;
 }
 
 /* Gives back what the arrays grew beyond their ends: many schedules live at once. */

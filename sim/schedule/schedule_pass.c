@@ -204,6 +204,10 @@ static void bind_activations(struct mist_schedule_builder *at, struct run *run)
     int32_t k = pass->slot->micro_batch, c = pass->slot->chunk, layer = pass->layer;
     enum mist_layer_kind kind = run->layout->kind;
     bool is_weight = run->program == MIST_PROGRAM_BACKWARD_WEIGHT;
+    bool is_backward = mist_program_is_backward(run->program);
+    /* ours computes again while the gradient is still on its way, PyTorch's autograd when
+     * it is there */
+    bool repeats_late = at->plan->job.framework != MIST_FRAMEWORK_OURS;
 
     if (kind == MIST_LAYER_EMBEDDING) {
         run->buffers[MIST_ROLE_TOKENS] = at->tokens;
@@ -216,12 +220,11 @@ static void bind_activations(struct mist_schedule_builder *at, struct run *run)
         run->buffers[MIST_ROLE_CONSTANT] = at->constant;
     if (run->program == MIST_PROGRAM_FORWARD && kind != MIST_LAYER_HEAD)
         run->buffers[MIST_ROLE_OUTPUT] = mist_schedule_activation(at, c, layer + 1, k);
-    if (!mist_program_is_backward(run->program))
-        return;
-    if (kind != MIST_LAYER_HEAD)
+    if (run->program != MIST_PROGRAM_FORWARD && kind != MIST_LAYER_HEAD &&
+        (is_backward || repeats_late))
         run->buffers[MIST_ROLE_GRAD_OUTPUT] =
             mist_schedule_activation_gradient(at, c, layer + 1, k);
-    if (kind != MIST_LAYER_EMBEDDING && !is_weight)
+    if (is_backward && kind != MIST_LAYER_EMBEDDING && !is_weight)
         run->buffers[MIST_ROLE_GRAD_INPUT] =
             mist_schedule_activation_gradient(at, c, layer, k);
 }

@@ -78,6 +78,7 @@ static void make_tables(struct random_graph *r, uint64_t *rng)
         mist_interference_init(&r->interference[k]);
         r->interference[k].shares_processors = below(rng, 2);
         r->interference[k].takes_turns = below(rng, 2);
+        r->interference[k].blocks_transfers = below(rng, 4) == 0;
         for (int set = 1; set < MIST_N_STREAM_SETS; set++)
             for (int c = 0; c < MIST_N_CHANNELS; c++)
                 if ((set >> c & 1) && (set & (set - 1)))
@@ -290,6 +291,9 @@ static double own_rate(const struct flat_graph *g, const struct naive *s, int i)
     bool computes = set & 1 && set >> MIST_STREAM_HOST & 1;
     int n_sharing = 1;
     double alone = 1;
+    if (factors->blocks_transfers && channel == MIST_STREAM_COMPUTE &&
+        (set >> MIST_STREAM_SEND & 1 || set >> MIST_STREAM_RECEIVE & 1))
+        return 1e-6;
     if (channel == MIST_STREAM_COMPUTE || channel == MIST_STREAM_HOST)
         n_sharing = factors->shares_processors && computes ? 2 : 1;
     if (channel == MIST_STREAM_SEND || channel == MIST_STREAM_RECEIVE ||

@@ -140,8 +140,9 @@ static void test_streams_of_a_channel(void **state)
 {
     static const enum mist_stream streams[] = {MIST_STREAM_GPU_GPU, MIST_STREAM_SEND,
                                                MIST_STREAM_RECEIVE};
-    struct mist_interference turns;
+    struct mist_interference turns, blocks = a100;
 
+    blocks.blocks_transfers = true;
     for (unsigned set = 0; set < MIST_N_STREAM_SETS; set++)
         for (int some = 1; some < 8; some++) {
             unsigned busy = set & ~(1u << MIST_STREAM_GPU_GPU);
@@ -152,6 +153,14 @@ static void test_streams_of_a_channel(void **state)
                 if (busy >> c & 1 && set >> MIST_STREAM_GPU_GPU & 1)
                     assert_true(mist_interference_of(&a100, busy, (enum mist_stream)c) ==
                                 a100.slowdown[set][channel]);
+                /* blocking transfers let nothing be computed; the rest is as it was */
+                bool stands = some > 1 && c == MIST_STREAM_COMPUTE;
+                if (busy >> c & 1)
+                    assert_true(
+                        mist_interference_of(&blocks, busy, (enum mist_stream)c) ==
+                        (stands
+                             ? MIST_STANDS_STILL
+                             : mist_interference_of(&a100, busy, (enum mist_stream)c)));
             }
         }
     mist_interference_take_turns(&turns);

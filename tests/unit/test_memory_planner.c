@@ -80,7 +80,7 @@ static void plan(struct draft *draft)
         draft->buffers[i].last_task = draft->schedule.n_tasks - 1;
     }
     set_deps(draft);
-    assert_int_equal(mist_memory_plan(&draft->schedule, NULL), MIST_OK);
+    assert_int_equal(mist_memory_plan(&draft->schedule, true, NULL), MIST_OK);
 }
 
 static void end(struct draft *draft)
@@ -135,6 +135,11 @@ static void test_reuse_waits(void **state)
     mist_memory_live(&draft.schedule, MIST_ARENA_DEVICE, live);
     for (int i = 0; i < 3; i++)
         assert_int_equal(live[i], 512);
+    /* where nobody waits for room, the same offsets */
+    set_deps(&draft);
+    assert_int_equal(mist_memory_plan(&draft.schedule, false, NULL), MIST_OK);
+    assert_int_equal(draft.buffers[2].offset_bytes, 256);
+    assert_int_equal(draft.schedule.n_deps, 1);
     end(&draft);
 }
 
@@ -168,7 +173,7 @@ static void test_too_large(void **state)
     use(&draft, only, buffer(&draft, INT64_MAX / 3));
     use(&draft, only, buffer(&draft, INT64_MAX / 3));
     set_deps(&draft);
-    assert_int_equal(mist_memory_plan(&draft.schedule, &err), MIST_ERR_RANGE);
+    assert_int_equal(mist_memory_plan(&draft.schedule, true, &err), MIST_ERR_RANGE);
     end(&draft);
 }
 

@@ -243,7 +243,7 @@ static void check_frameworks_parts(const struct mist_plan *plan)
 static void test_costs_of_frameworks(void **state)
 {
     static const char *const cases[][2] = {
-        {"framework.optimizer=2x", "framework.optimizer=19"},
+        {"framework.optimizer=2x", "framework.optimizer=23"},
         {"framework.gradient=2x", "framework.gradient=3"},
         {"framework.loss=2x", "framework.loss=30"}};
     const char *edits[] = {"framework.dispatch=none", NULL, NULL};
