@@ -114,7 +114,8 @@ if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
 fi
 # BigScience's runs before BLOOM: Megatron and Megatron-DeepSpeed, fp16, full recomputation, nodes of four V100 on Jean
 # Zay. Its network as measured there (all_reduce_bench, 4 nodes: 10.6 GB/s of a node). Median of each log, and the
-# most that rank 0 allocated; of the table, whose runs varied twofold with the network, the fastest of a plan.
+# most that rank 0 allocated; of the table, whose runs varied twofold with the network, the fastest of a plan. Where
+# Megatron-DeepSpeed ran without DeepSpeed ("ds-off", "N"), the pipeline is Megatron's.
 bloom() { # SET FILE
     awk -F, -v set="$1" '{
         n = $7 * $8 * $9
@@ -124,7 +125,7 @@ bloom() { # SET FILE
 }
 if has end_to_end/bigscience_v100_megatron_runs.csv; then
     awk -F, -v OFS=, '$9 ~ /^[0-9]+$/ && $5 == 1024 {
-        run = $1; sub(/.*\//, "", run); framework = $1 ~ /-ds-/ ? "deepspeed" : "megatron"
+        run = $1; sub(/.*\//, "", run); framework = $1 ~ /-ds-/ && $1 !~ /ds-off/ ? "deepspeed" : "megatron"
         print run, $2, $3, framework, $6, $7, $8, $9, $10, $15 / 1000, ""
         if ($19 > 0) print run, $2, $3, framework, $6, $7, $8, $9, $10, $19 / 1024, "peak" > (folder "/allocated") }' \
         folder="$folder" "$data/end_to_end/bigscience_v100_megatron_runs.csv" > "$folder/logs"
@@ -133,7 +134,7 @@ if has end_to_end/bigscience_v100_megatron_runs.csv; then
 fi
 if has end_to_end/bigscience_v100_megatron_tables.csv; then
     awk -F, -v OFS=, '$5 ~ /^[0-9]+$/ && $8 ~ /^[0-9]+$/ && $7 * $8 * $9 == $2 && $12 == $10 * $11 * $9 {
-        framework = $1 ~ /Deepspeed/ ? "deepspeed" : "megatron"
+        framework = $1 ~ /Deepspeed/ && $6 != "N" ? "deepspeed" : "megatron"
         key = framework " " $3 ", " $2 " GPUs, " $12 " of " $11 ", tp " $7 " pp " $8 " dp " $9
         if (!(key in best) || $13 < best[key]) {
             best[key] = $13; row[key] = $5 "," $4 "," framework "," $11 "," $12 "," $7 "," $8 "," $9
