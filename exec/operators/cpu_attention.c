@@ -412,7 +412,7 @@ static struct head_view head_of(const struct backward *a, int64_t g, int64_t fir
         .first_key = first_key,
     };
 
-    if (at->is_bf16) {
+    if (scratch->sums) { /* bf16 */
         head.dk = scratch->sums;
         head.dv = scratch->sums + d;
         head.stride = 2 * d;

@@ -70,7 +70,7 @@ MIST_CPU_INLINE void activate(enum activation kind, float x, float *y, float *sl
     *y = x * share;
 }
 
-/* The activation of x, a gate of up if there is one. */
+/* The activation of x, times up if it is a gate; up and d_up are not touched else. */
 MIST_CPU_INLINE void activate_all(enum activation kind, bool is_gate, float *out,
                                   const float *x, const float *up, int64_t n)
 {
@@ -103,11 +103,11 @@ MIST_CPU_CLONES static void activate_chunk(enum activation kind, float *out,
     if (kind == SILU)
         activate_all(SILU, true, out, x, up, n);
     else if (kind == EXACT_GELU)
-        activate_all(EXACT_GELU, false, out, x, NULL, n);
+        activate_all(EXACT_GELU, false, out, x, x, n);
     else if (up)
         activate_all(GELU, true, out, x, up, n);
     else
-        activate_all(GELU, false, out, x, NULL, n);
+        activate_all(GELU, false, out, x, x, n);
 }
 
 MIST_CPU_CLONES static void backward_chunk(enum activation kind, float *dx, float *d_up,
@@ -117,11 +117,11 @@ MIST_CPU_CLONES static void backward_chunk(enum activation kind, float *dx, floa
     if (kind == SILU)
         backward_all(SILU, true, dx, d_up, d_out, x, up, n);
     else if (kind == EXACT_GELU)
-        backward_all(EXACT_GELU, false, dx, NULL, d_out, x, NULL, n);
+        backward_all(EXACT_GELU, false, dx, dx, d_out, x, x, n);
     else if (up)
         backward_all(GELU, true, dx, d_up, d_out, x, up, n);
     else
-        backward_all(GELU, false, dx, NULL, d_out, x, NULL, n);
+        backward_all(GELU, false, dx, dx, d_out, x, x, n);
 }
 
 void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x,

@@ -187,7 +187,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--zero-stage", NULL, "the JSON of DeepSpeed says it"),
     MIST_ROW_REFUSED("--use-legacy-models", NULL, "not in the profile"),
     MIST_ROW_REFUSED("--delay-wgrad-compute", NULL, "weights' gradients follow those of activations"),
-    MIST_ROW_REFUSED("--no-overlap-p2p-communication", NULL, "of interleaved pipelines the profile overlaps transfers"),
+    MIST_ROW_ALIAS("--no-overlap-p2p-communication", MIST_ARG_FLAG, MIST_ARG_OVERLAPS, 0, NULL),
     MIST_ROW_REFUSED("--cross-entropy-fusion-impl", "native", "the profile has the loss of single kernels"),
     MIST_ROW_REFUSED("--fine-grained-activation-offloading", NULL, "offloaded activations are a fraction of all"),
     MIST_ROW_REFUSED("--batch-invariant-mode", NULL, "its kernels are not those of the profile"),

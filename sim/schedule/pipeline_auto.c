@@ -45,9 +45,10 @@ struct trial {
 /* When what the next slot of a kind waits for has come; 0: it waits for nothing. */
 static int64_t find_arrival(const struct trial *at, int32_t i, enum kind kind)
 {
+    int32_t end = kind == FORWARD ? 0 : at->p - 1;
     int32_t from = kind == FORWARD ? i - 1 : i + 1;
 
-    if (kind == WEIGHT || from < 0 || from == at->p)
+    if (kind == WEIGHT || i == end)
         return 0;
     return at->stages[from].ends[kind][at->stages[i].n[kind]] + at->stages[from].transfer;
 }
