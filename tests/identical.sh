@@ -124,11 +124,11 @@ edit wide_pp2.json "$llama; s/\"seq_len\": 128/\"seq_len\": 64/; s/n_layers\": 2
 # compare WHAT JOB THREADS: of $tools with the first folder's, one thread.
 compare() {
     begin "$(basename "$tools"): $1"
-    into=other
-    mkdir other
+    into=other/$2 # as deep: plans say where their trace set lies from there
+    mkdir -p "$into"
     $2 "$3"
     command_line="$tools: $2, $3 threads"
-    diff -r "reference/$2" other > "$scratch/io/differences" 2>&1 || fail "$(head -n 5 "$scratch/io/differences")"
+    diff -r "reference/$2" "$into" > "$scratch/io/differences" 2>&1 || fail "$(head -n 5 "$scratch/io/differences")"
     rm -rf other
 }
 
