@@ -148,7 +148,7 @@ static enum mist_status list_works(struct batch *at, struct mist_err *err)
         n += (size_t)at->cases[i].n_stages * (size_t)at->cases[i].n_shapes;
     at->works = calloc(n, sizeof *at->works);
     if (!at->works)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     n = 0;
     for (int32_t i = 0; i < at->n_cases; i++)
         for (int32_t s = 0; is_hopeful(at, i) && s < n_chosen(at->space, &at->cases[i]);
@@ -201,7 +201,7 @@ static enum mist_status find_works(const struct batch *at,
 
     out->works = calloc(n, sizeof *out->works);
     if (!out->works)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t k = 0; k < n; k++) {
         int32_t i_stage = (int32_t)(k / (size_t)of->n_shapes);
         int32_t i_shape = (int32_t)(k % (size_t)of->n_shapes);
@@ -272,7 +272,7 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     struct mist_search_choice *stages = mist_arena_alloc(&result->arena, bytes);
     if (!stages || !MIST_RESERVE(result->candidates, to->candidates_capacity,
                                  result->n_candidates + n))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     memcpy(stages, from->stages, bytes);
     for (size_t i = 0; i < n; i++) {
         struct mist_search_candidate *candidate =
@@ -336,7 +336,7 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
     enum mist_status status = list_works(at, err);
     at->solved = calloc((size_t)at->n_cases, sizeof *at->solved);
     if (status == MIST_OK && !at->solved)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = mist_thread_pool_for(pool, (int64_t)at->n_works, 1, fill_works, at, err);
     if (status == MIST_OK)
@@ -518,8 +518,7 @@ static enum mist_status search(const struct mist_space *space,
     double best_s = INFINITY;
     int32_t n = 0;
     struct batch *batches = make_batches(space, config, &n);
-    enum mist_status status =
-        batches ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = batches ? MIST_OK : mist_err_memory(err, NULL);
 
     mist_arena_init(&to.result.arena);
     if (status == MIST_OK && has_slack && !is_over(config)) {

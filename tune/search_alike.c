@@ -87,9 +87,8 @@ enum mist_status mist_search_price_kind(const struct mist_search_config *config,
         .host_bytes = columns + 3 * block->n,
         .sums = calloc(block->n + 1, sizeof *at.sums),
     };
-    enum mist_status status = columns && at.sums
-                                  ? join_stages(config, kind, &at, err)
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = columns && at.sums ? join_stages(config, kind, &at, err)
+                                                 : mist_err_memory(err, NULL);
     free(columns);
     free(at.sums);
     return status;

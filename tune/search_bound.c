@@ -78,7 +78,7 @@ static enum mist_status list_leasts(struct mist_search_bounds *bounds,
         n += 3 * (size_t)bounds->cases[i].n_shapes;
     bounds->leasts = calloc(n + 1, sizeof *bounds->leasts);
     if (!bounds->leasts)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     n = 0;
     for (int32_t i = 0; i < bounds->n_cases; i++)
         n += list_case(&bounds->cases[i], bounds->leasts + n);
@@ -88,7 +88,7 @@ static enum mist_status list_leasts(struct mist_search_bounds *bounds,
         struct mist_search_least *least = &bounds->leasts[i];
         least->is_wanted = calloc(n_layers + 1, sizeof *least->is_wanted);
         if (!least->is_wanted)
-            return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(err, NULL);
     }
     return MIST_OK;
 }
@@ -146,7 +146,7 @@ static enum mist_status price_least(const struct mist_search_bounds *bounds,
         free(columns);
         free(least->t_s);
         least->t_s = NULL;
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     }
     for (size_t l = 0; l <= n_layers; l++)
         least->t_s[l] = INFINITY;
@@ -190,7 +190,7 @@ static enum mist_status price_leasts(struct mist_search_bounds *bounds,
     size_t n = floors->n;
 
     if (!MIST_RESERVE(floors->leasts, floors->capacity, n + bounds->n_leasts + 1))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < bounds->n_leasts; i++) {
         const struct mist_search_least *known =
             bsearch(&bounds->leasts[i], floors->leasts, n, sizeof *known, compare_leasts);
@@ -313,7 +313,7 @@ static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int
     int32_t g = bounds->cases->n_micro_batches;
 
     if (!all)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     double *sum_s = all + MIST_N_SEARCH_ROLES * n, *most_s = sum_s + n;
     double *next_sum_s = most_s + n, *next_most_s = next_sum_s + n;
     for (int role = 0; role < MIST_N_SEARCH_ROLES; role++)
@@ -352,7 +352,7 @@ static enum mist_status find_mixed(const struct mist_search_bounds *bounds, int3
     if (!all ||
         !MIST_RESERVE(floors->mixed, floors->mixed_capacity, floors->n_mixed + 1)) {
         free(all);
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     }
     floors->mixed[floors->n_mixed++] = (struct mist_search_mixed){g, all};
     *by_stages_s = all;
@@ -385,7 +385,7 @@ static enum mist_status bound_cases(struct mist_search_bounds *bounds,
 
     bounds->case_s = calloc((size_t)bounds->n_cases, sizeof *bounds->case_s);
     if (!bounds->case_s)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     for (int32_t i = 0; i < bounds->n_cases; i++)
         if (bounds->cases[i].n_shapes > 1 && bounds->cases[i].n_stages > most)
             most = bounds->cases[i].n_stages;

@@ -35,7 +35,7 @@ enum mist_status mist_search_find_closest(const struct mist_space *space,
     double *all = malloc(3 * n * sizeof *all), *stage = all;
 
     if (!all)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     double *least = all + n, *next = least + n;
     for (size_t i = 0; i < n; i++)
         least[i] = i == 0 ? 0 : INFINITY;

@@ -305,8 +305,7 @@ enum mist_status mist_search_offload(struct mist_search_filling *at)
     struct row *rows = calloc(at->base.n + 1, sizeof *rows);
     int64_t *numbers = malloc((size_t)REFINED * 2 * N_NEIGHBOURS * sizeof *numbers);
     enum mist_status status =
-        rows && numbers ? try_grid(at, rows)
-                        : mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        rows && numbers ? try_grid(at, rows) : mist_err_memory(at->err, NULL);
 
     for (int step = COARSE_STEP / 2; step >= at->space->ratio_step; step /= 2)
         for (int32_t l = at->work->layers_min;

@@ -74,9 +74,7 @@ static enum mist_status alloc_solutions(const struct mist_space_case *of, size_t
 {
     out->candidates = calloc(n, sizeof *out->candidates);
     out->stages = calloc(n * (size_t)of->n_stages, sizeof *out->stages);
-    return out->candidates && out->stages
-               ? MIST_OK
-               : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return out->candidates && out->stages ? MIST_OK : mist_err_memory(err, NULL);
 }
 
 /* MIST_OK, also without a solution. */
@@ -132,7 +130,7 @@ static enum mist_status solve_by_glpk(const struct mist_search_config *config,
     int32_t *i_option = calloc((size_t)of->n_stages, sizeof *i_option);
     enum mist_status status =
         i_option ? mist_inter_stage_solve_glpk(problem, &how, i_option, &result, err)
-                 : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+                 : mist_err_memory(err, NULL);
 
     if (status == MIST_OK && config->solver == MIST_SOLVER_BOTH) {
         compare(&result, out->n_candidates > 0 ? out->candidates[0].time_s : INFINITY,
@@ -258,7 +256,7 @@ static enum mist_status make_rows(const struct mist_constraints *constraints,
     out->rows = malloc(n_rows * sizeof *out->rows);
     out->terms = malloc((n_rows * n_options + 1) * sizeof *out->terms);
     if (!out->rows || !out->terms)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int k = 0; k < n; k++)
         if (!mist_constraint_is_of_memory(&constraints->of[k])) /* kept to already */
             add_rows(&constraints->of[k], problem, of, in, out, &n_terms);
@@ -296,12 +294,12 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
     enum mist_status status = MIST_OK;
 
     if (!options || !n_options)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     for (size_t s = 0; s < n_stages && status == MIST_OK; s++) {
         options[s] =
             join_options(of, out->works + s * (size_t)of->n_shapes, &n_options[s]);
         if (!options[s])
-            status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            status = mist_err_memory(err, NULL);
     }
     if (status == MIST_OK) {
         struct mist_inter_stage_problem problem = {

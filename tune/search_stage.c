@@ -177,7 +177,7 @@ static enum mist_status describe(struct mist_search_filling *at,
 
     work->rows = malloc((at->base.n + kept->n + 1) * sizeof *work->rows);
     if (!work->rows)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (size_t i = 0; i < at->base.n; i++) {
         struct mist_search_row *row = &work->rows[work->n_rows++];
         *row = make_row(at, &at->base, i);
@@ -206,7 +206,7 @@ static enum mist_status thin(struct mist_search_filling *at,
     }
     struct mist_pareto_point *points = malloc(most * sizeof *points);
     if (!points || !mist_search_alloc_columns(kept, n_all + 1))
-        status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(at->err, NULL);
     for (int32_t l = work->layers_min; l <= work->layers_max && status == MIST_OK; l++) {
         const struct mist_pareto_frontier *from = &at->frontiers[l];
         size_t n = 0;
@@ -230,7 +230,7 @@ static enum mist_status add_options(struct mist_search_filling *at,
     work->choices = malloc((kept->n + 1) * sizeof *work->choices);
     work->options = malloc((kept->n + 1) * sizeof *work->options);
     if (!work->choices || !work->options)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     for (size_t i = 0; i < kept->n; i++) {
         struct mist_search_knobs knobs = mist_search_get_row(kept, i);
         struct mist_pareto_point point = mist_search_make_point(kept, i);
@@ -300,9 +300,7 @@ enum mist_status mist_search_fill_work(const struct mist_space *space,
 {
     struct mist_search_filling at = {
         .space = space, .config = config, .work = work, .err = err};
-    enum mist_status status = alloc_filling(&at)
-                                  ? MIST_OK
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = alloc_filling(&at) ? MIST_OK : mist_err_memory(err, NULL);
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         at.ratios[k] = mist_space_ratios(space, k);
@@ -335,7 +333,7 @@ enum mist_status mist_search_price_choice(const struct mist_search_config *confi
 
     memcpy(knobs.offload, choice->offload, sizeof knobs.offload);
     if (!mist_search_alloc_columns(&row, 1))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     mist_search_add_row(&row, choice->n_layers, &knobs);
     struct mist_search_block block = mist_search_make_block(&row, 0);
     status = config->price(config->price_context, kind, &block, err);

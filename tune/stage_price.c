@@ -36,7 +36,7 @@ enum mist_status mist_stage_price_new(const struct mist_cost_model *cost_model,
     struct mist_stage_price *price = calloc(1, sizeof *price);
 
     if (!price)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     price->space = space;
     price->interference = mist_cost_model_interference(cost_model);
     enum mist_status status = mist_stage_model_new(&space->model, cost_model, &space->job,
@@ -93,7 +93,7 @@ static enum mist_status add(struct mist_stage_price *price,
     enum mist_status status =
         values && MIST_RESERVE(price->values, price->capacity, price->n_values + 1)
             ? mist_stage_model_prepare(price->model, shape, values, err)
-            : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            : mist_err_memory(err, NULL);
     if (status != MIST_OK) {
         free(values);
         return status;
@@ -179,7 +179,7 @@ enum mist_status mist_stage_price_block(void *context,
     if (scratch)
         eval(price, values, kind, block, scratch);
     else
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     free(scratch);
     return status;
 }
@@ -259,8 +259,7 @@ enum mist_status mist_stage_price_passes(struct mist_stage_price *price,
     int32_t kept = p * mist_pipeline_kinds[plan->pipeline].n_kept_per_stage;
     size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
     void *scratch = aligned_alloc(64, size / 64 * 64);
-    enum mist_status status =
-        scratch ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = scratch ? MIST_OK : mist_err_memory(err, NULL);
 
     for (int32_t i = 0; i < p && status == MIST_OK; i++) {
         struct mist_pass_times times;
@@ -290,7 +289,7 @@ enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
         times && scratch
             ? mist_pipeline_order_init(&order, plan->pipeline, plan->n_stages, n_chunks,
                                        plan->n_micro_batches, plan->passes, err)
-            : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+            : mist_err_memory(err, NULL);
 
     for (int32_t i = 0; i < n && status == MIST_OK; i++)
         status = price_chunk(

@@ -120,7 +120,7 @@ static enum mist_status rank(const struct mist_validate_config *config,
     enum mist_status status = MIST_OK;
 
     if (!plan)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < of->n_candidates; i++)
         out[i] = (struct ranked){INFINITY, i};
     for (size_t i = 0; i < n && i < of->n_candidates && status == MIST_OK; i++) {
@@ -160,9 +160,8 @@ enum mist_status mist_validate_choose(const struct mist_validate_config *config,
                                       double *passes_s, struct mist_err *err)
 {
     struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
-    enum mist_status status = ranked
-                                  ? rank(config, of, n_priced, ranked, err)
-                                  : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status =
+        ranked ? rank(config, of, n_priced, ranked, err) : mist_err_memory(err, NULL);
 
     *n = status == MIST_OK ? choose(of, ranked, *n, order) : 0;
     if (*n > 0)

@@ -318,7 +318,7 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
     enum mist_status status = MIST_OK;
 
     if (!plan)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     *plan = *best->plan;
     if (tried->tried == MIST_TRIED_NOT)
         tried->tried = MIST_TRIED_IMPOSSIBLE;

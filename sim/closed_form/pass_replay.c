@@ -218,7 +218,7 @@ enum mist_status mist_pass_replay(const struct mist_pipeline_order *order,
         list_transfers(&at);
         *iteration_s = run(&at);
     } else {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     }
     free(at.stages);
     free(at.input_s);

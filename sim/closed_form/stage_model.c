@@ -153,7 +153,7 @@ enum mist_status mist_stage_model_new(const struct mist_model *trained,
     struct mist_stage_model *model = calloc(1, sizeof *model);
 
     if (!model)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     model->model = *trained;
     model->cost_model = cost_model;
     model->job = *job;
@@ -189,7 +189,7 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
     struct mist_plan *plan = calloc(1, sizeof *plan); /* large: not on the stack */
 
     if (!plan)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     plan->model = model->model;
     plan->job = model->job;
     plan->n_stages = 1 + !shape->is_first + !shape->is_last;

@@ -272,7 +272,7 @@ static void price_transfers(struct stage *at, enum mist_task_kind kind,
     struct mist_slice *slices =
         malloc((size_t)mist_plan_n_ranks(at->plan) * sizeof *slices);
     if (!slices)
-        at->status = mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        at->status = mist_err_memory(at->err, NULL);
     int32_t n = slices
                     ? mist_schedule_slices(at->plan, &at->mesh, at->mesh.first_rank,
                                            at->i_stage + (is_left ? -1 : 1), kind, slices)
@@ -522,7 +522,7 @@ enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model
     struct stage *at = calloc(1, sizeof *at); /* layouts are large */
 
     if (!at)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     *at = (struct stage){
         .cost_model = cost_model,
         .plan = plan,

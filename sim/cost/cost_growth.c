@@ -156,8 +156,7 @@ enum mist_status mist_cost_find_growth(
         .layouts = malloc(2 * MIST_N_LAYER_KINDS * sizeof *at.layouts),
         .err = err,
     };
-    enum mist_status status =
-        at.layouts ? MIST_OK : mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    enum mist_status status = at.layouts ? MIST_OK : mist_err_memory(err, NULL);
 
     at.packed = at.layouts + MIST_N_LAYER_KINDS;
     for (int32_t c = 0; c < schedule->n_costs; c++)

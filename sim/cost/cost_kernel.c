@@ -648,7 +648,7 @@ enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
 
     model->kernels = calloc(traces->n_kernels + 1, sizeof *model->kernels);
     if (!model->kernels)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < traces->n_kernels; i++) {
         int op = mist_cost_find_op(traces->kernels[i].op);
         if (op ==

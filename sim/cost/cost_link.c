@@ -128,7 +128,7 @@ static enum mist_status fill_table(struct mist_link_table *table,
         .n_points = (int32_t)n,
         .points = malloc(n * sizeof *table->points)};
     if (!table->points)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < n; i++)
         table->points[i] = (struct mist_link_point){
             rows[i]->bytes, rows[i]->time_us * 1e-6,
@@ -148,7 +148,7 @@ enum mist_status mist_cost_link_init(struct mist_cost_model *model, struct mist_
 
     model->tables = calloc((size_t)n + 1, sizeof *model->tables);
     if (!sorted || !runs || !model->tables)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         status = fill_table(&model->tables[i], sorted + runs[i].begin, runs[i].n, err);
         model->n_tables += status == MIST_OK;
@@ -239,7 +239,7 @@ enum mist_status mist_cost_link_fits(const struct mist_cost_model *model,
         return MIST_OK;
     free(*out);
     *out = NULL;
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return mist_err_memory(err, NULL);
 }
 
 static bool is_copy(enum mist_link_operation operation)

@@ -68,7 +68,7 @@ static enum mist_status fit_interference(struct mist_cost_model *model,
     struct mist_interference_sample *samples =
         calloc(traces->n_interferences, sizeof *samples);
     if (!samples)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < traces->n_interferences; i++) {
         const struct mist_interference_row *row = &traces->interferences[i];
         for (int c = 0; c < MIST_N_CHANNELS; c++)
@@ -95,7 +95,7 @@ enum mist_status mist_cost_model_new(const struct mist_trace_set *traces,
     enum mist_status status;
 
     if (!model)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     model->traces = traces;
     model->launch_s = traces->cluster.launch_us * 1e-6;
     model->cluster = traces->cluster;

@@ -40,7 +40,7 @@ struct building {
 
 static enum mist_status out_of_memory(struct mist_err *err)
 {
-    return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    return mist_err_memory(err, NULL);
 }
 
 /* ------------------------------------------------------------------------------ lanes */

@@ -540,7 +540,7 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, bool waits,
 
     if (status != MIST_OK)
         goto out;
-    status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+    status = mist_err_memory(err, NULL);
     at.last_use = malloc(n * sizeof *at.last_use);
     at.born = malloc(n * sizeof *at.born);
     at.dying = malloc(n * sizeof *at.dying);

@@ -312,7 +312,7 @@ enum mist_status mist_pipeline_auto_fill(struct mist_pipeline_order *order,
         at.style = choose(outcomes);
         play(&at);
     } else {
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     }
     free(at.stages);
     free(at.room);

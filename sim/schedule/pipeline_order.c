@@ -248,7 +248,7 @@ static enum mist_status allocate(struct mist_pipeline_order *order, struct mist_
     order->end_forward = malloc(n_ends * sizeof *order->end_forward);
     order->end_backward = malloc(n_ends * sizeof *order->end_backward);
     if (!order->slots || !order->end_forward || !order->end_backward)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (size_t i = 0; i < n_ends; i++)
         order->end_forward[i] = order->end_backward[i] = -1;
     return MIST_OK;
@@ -261,7 +261,7 @@ static enum mist_status fill_by_rule(struct mist_pipeline_order *order,
     int32_t *counts = malloc(3 * (size_t)order->n_chunks * sizeof *counts);
 
     if (!counts)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < order->n_stages; i++) {
         struct filling at = {
             .at = {order->n_stages, order->n_chunks, i},
@@ -283,7 +283,7 @@ static enum mist_status time_slots(struct mist_pipeline_order *order,
     enum mist_status status = MIST_OK;
 
     if (!next || !clock)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        status = mist_err_memory(err, NULL);
     else if (!run_clock(order, next, clock))
         status = mist_err_set(err, MIST_ERR_INPUT,
                               "the %s pipeline of %d stages of %d chunks and %d "

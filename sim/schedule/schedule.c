@@ -171,7 +171,7 @@ enum mist_status mist_schedule_set_deps(struct mist_schedule *schedule,
     int32_t *sorted = malloc(((size_t)n_deps + 1) * sizeof *sorted);
 
     if (!sorted)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         schedule->tasks[i].n_deps = 0;
     for (int32_t i = 0; i < n_deps; i++)

@@ -169,7 +169,7 @@ static enum mist_status number_costs(struct mist_schedule_builder *at)
             continue;
         if (!MIST_RESERVE(first_of, capacity, out->n_costs + 1)) {
             free(first_of);
-            return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+            return mist_err_memory(at->err, NULL);
         }
         first_of[out->n_costs++] = i;
     }
@@ -312,7 +312,7 @@ static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
     if (status != MIST_OK)
         return status;
     if (!list_modules(at))
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     mist_storage_make(at->plan, at->out->i_stage, at->out->layouts, at->out->modules,
                       at->out->n_modules, at->out->storage);
     status = mist_pipeline_order_init(&at->order, at->plan->pipeline, at->plan->n_stages,
@@ -321,10 +321,10 @@ static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
     if (status != MIST_OK)
         return status;
     if (!alloc_tables(at))
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     expand(at);
     if (at->is_out_of_memory)
-        return mist_err_set(at->err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(at->err, NULL);
     stretch_persistent(at->out);
     status = number_costs(at);
     if (status != MIST_OK)
@@ -342,12 +342,12 @@ static enum mist_status trim(struct mist_schedule *out, struct mist_err *err)
     struct mist_task *tasks =
         realloc(out->tasks, ((size_t)out->n_tasks + 1) * sizeof *tasks);
     if (!tasks)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     out->tasks = tasks;
     struct mist_buffer *buffers =
         realloc(out->buffers, ((size_t)out->n_buffers + 1) * sizeof *buffers);
     if (!buffers)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     out->buffers = buffers;
     return MIST_OK;
 }
@@ -380,7 +380,7 @@ enum mist_status mist_schedule_build(const struct mist_plan *plan, int32_t rank,
     struct mist_schedule *schedule = calloc(1, sizeof *schedule);
 
     if (!schedule)
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory");
+        return mist_err_memory(err, NULL);
     schedule->rank = rank;
     schedule->i_stage = mist_plan_stage_of(plan, rank);
     schedule->mesh = mist_rank_mesh_make(plan, schedule->i_stage);
