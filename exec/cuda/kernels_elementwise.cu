@@ -16,37 +16,62 @@ namespace
 
 constexpr int N_THREADS = 256, N_REPEATS = 2;
 
-/* sigmoid(x) and 1 - sigmoid(x), as cpu_elementwise.c has them. */
-__device__ __forceinline__ void sigmoid(float x, float *value, float *complement)
+/* What is multiplied by sigmoid(inside(x)), inside's slope, and where |x| is large. */
+struct silu {
+    static constexpr float LIMIT = 80.0f;
+    static __device__ __forceinline__ float inside(float x)
+    {
+        return x;
+    }
+    static __device__ __forceinline__ float slope(float)
+    {
+        return 1.0f;
+    }
+};
+
+struct gelu {
+    static constexpr float LIMIT = 9.5f;
+    static constexpr float SLOPE = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
+    static constexpr float CUBIC = 0.044715f;
+    static __device__ __forceinline__ float inside(float x)
+    {
+        return SLOPE * (x + CUBIC * (x * x * x));
+    }
+    static __device__ __forceinline__ float slope(float x)
+    {
+        return SLOPE * (1.0f + 3.0f * CUBIC * (x * x));
+    }
+};
+
+/* *y and its slope, with the ends of activate() in cpu_elementwise.c. */
+template <typename kind>
+__device__ __forceinline__ void activate(float x, float *y, float *slope)
 {
-    float e = __expf(x < -80.0f ? 80.0f : -x), inverse = __fdividef(1.0f, 1.0f + e);
-    *value = x < -80.0f ? 0.0f : inverse;
-    *complement = e * inverse;
+    x = x < -kind::LIMIT ? -kind::LIMIT : x;
+    float inside = x > kind::LIMIT ? kind::LIMIT : x;
+    float e = __expf(-kind::inside(inside));
+    float share = __fdividef(1.0f, 1.0f + e), rest = e * share;
+    *y = x * share;
+    *slope = share * (1.0f + inside * rest * kind::slope(inside));
 }
 
 /* ---------------------------------------------- element by element, one or two inputs */
 
-struct gelu {
-    static constexpr float SLOPE = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
-    static constexpr float CUBIC = 0.044715f;
-};
-
-struct gelu_forward : gelu {
+struct gelu_forward {
     static __device__ __forceinline__ float apply(float x, float)
     {
-        float value, complement;
-        sigmoid(SLOPE * (x + CUBIC * (x * x * x)), &value, &complement);
-        return x * value;
+        float y, slope;
+        activate<gelu>(x, &y, &slope);
+        return y;
     }
 };
 
-struct gelu_backward : gelu {
+struct gelu_backward {
     static __device__ __forceinline__ float apply(float x, float d_out)
     {
-        float value, complement;
-        sigmoid(SLOPE * (x + CUBIC * (x * x * x)), &value, &complement);
-        float slope = SLOPE * (1.0f + 3.0f * CUBIC * (x * x));
-        return d_out * (value + x * (value * complement) * slope);
+        float y, slope;
+        activate<gelu>(x, &y, &slope);
+        return d_out * slope;
     }
 };
 
@@ -149,29 +174,6 @@ __global__ void __launch_bounds__(N_THREADS) run_scale(T *x, float factor, int64
 
 /* --------------------------------------------------------------------- swiglu, geglu */
 
-/* A gate's activation is gate * sigmoid(u); u, and its slope. */
-struct silu_gate {
-    static __device__ __forceinline__ float inside(float gate)
-    {
-        return gate;
-    }
-    static __device__ __forceinline__ float slope(float)
-    {
-        return 1.0f;
-    }
-};
-
-struct gelu_gate : gelu {
-    static __device__ __forceinline__ float inside(float gate)
-    {
-        return SLOPE * (gate + CUBIC * (gate * gate * gate));
-    }
-    static __device__ __forceinline__ float slope(float gate)
-    {
-        return SLOPE * (1.0f + 3.0f * CUBIC * (gate * gate));
-    }
-};
-
 template <typename gate_t, typename T, int unit>
 __global__ void __launch_bounds__(N_THREADS)
     run_gate_forward(T *out, const T *gate_up, int64_t rows, int64_t f)
@@ -188,9 +190,9 @@ __global__ void __launch_bounds__(N_THREADS)
         up.load(gate_up + i * 2 * f + f + column);
 #pragma unroll
         for (int j = 0; j < unit; j++) {
-            float value, complement, g = gate.get(j);
-            sigmoid(gate_t::inside(g), &value, &complement);
-            gate.set(j, g * value * up.get(j));
+            float y, slope;
+            activate<gate_t>(gate.get(j), &y, &slope);
+            gate.set(j, y * up.get(j));
         }
         gate.store(out + i * f + column);
     }
@@ -214,11 +216,10 @@ __global__ void __launch_bounds__(N_THREADS)
         d.load(d_out + i * f + column);
 #pragma unroll
         for (int j = 0; j < unit; j++) {
-            float value, complement, g = gate.get(j), u = up.get(j);
-            sigmoid(gate_t::inside(g), &value, &complement);
-            gate.set(j,
-                     d.get(j) * u * (value * (1.0f + g * complement * gate_t::slope(g))));
-            up.set(j, d.get(j) * (g * value));
+            float y, slope;
+            activate<gate_t>(gate.get(j), &y, &slope);
+            gate.set(j, d.get(j) * up.get(j) * slope);
+            up.set(j, d.get(j) * y);
         }
         gate.store(d_gate_up + i * 2 * f + column);
         up.store(d_gate_up + i * 2 * f + f + column);
@@ -471,17 +472,17 @@ void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                               bool is_geglu, void *out, const void *gate_up, int64_t rows,
                               int64_t f)
 {
-    (is_geglu ? launch_gate_forward<gelu_gate>
-              : launch_gate_forward<silu_gate>)(stream, dtype, out, gate_up, rows, f);
+    (is_geglu ? launch_gate_forward<gelu> : launch_gate_forward<silu>)(stream, dtype, out,
+                                                                       gate_up, rows, f);
 }
 
 void mist_cuda_swiglu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                bool is_geglu, void *d_gate_up, const void *d_out,
                                const void *gate_up, int64_t rows, int64_t f)
 {
-    (is_geglu ? launch_gate_backward<gelu_gate>
-              : launch_gate_backward<silu_gate>)(stream, dtype, d_gate_up, d_out, gate_up,
-                                                 rows, f);
+    (is_geglu
+         ? launch_gate_backward<gelu>
+         : launch_gate_backward<silu>)(stream, dtype, d_gate_up, d_out, gate_up, rows, f);
 }
 
 void mist_cuda_add_bias(mist_cuda_stream stream, enum mist_dtype dtype, void *x,

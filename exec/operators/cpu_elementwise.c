@@ -10,15 +10,23 @@
 #include "exec/operators/cpu_internal.h"
 #include "exec/operators/cpu_kernels.h"
 
-enum { CHUNK = 2048, ZEROS = 8192 };
+enum { CHUNK = 2048 };
 
-/* sigmoid(x) and 1 - sigmoid(x), the latter without cancellation; below -80 (2e-35) they
- * count as 0 and 1, so that exp stays finite and 0 stays 0 however large its factor. */
+MIST_CPU_INLINE float min_of(float x, float limit)
+{
+    return x > limit ? limit : x;
+}
+MIST_CPU_INLINE float max_of(float x, float limit)
+{
+    return x < limit ? limit : x;
+}
+
+/* sigmoid(x), x from -80 to 80, and 1 - sigmoid(x), the latter without cancellation. */
 MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
 {
-    float e = mist_cpu_exp(x < -80.0f ? 80.0f : -x), inverse = 1.0f / (1.0f + e);
-    *value = x < -80.0f ? 0.0f : inverse;
-    *complement = e * inverse;
+    float e = mist_cpu_exp_inside(-x);
+    *value = 1.0f / (1.0f + e);
+    *complement = e * *value;
 }
 
 /* ------------------------------------------------------------------------- activations */
@@ -39,33 +47,46 @@ MIST_CPU_INLINE void normal(float x, float *value, float *density)
     float size = x < 0 ? -x : x, t = 1.0f / (1.0f + 0.24f * size);
     float e = mist_cpu_exp(-0.5f * size * size);
     float p = -5.2307274e-2f;
-    p = p * t + 1.4922297e-1f;
-    p = p * t - 5.8208506e-2f;
-    p = p * t + 1.1014897e-1f;
-    p = p * t + 6.8530772e-2f;
-    p = p * t + 9.1027081e-2f;
-    p = p * t + 9.5857100e-2f;
-    p = p * t + 9.5728793e-2f;
+    p = fmaf(p, t, 1.4922297e-1f);
+    p = fmaf(p, t, -5.8208506e-2f);
+    p = fmaf(p, t, 1.1014897e-1f);
+    p = fmaf(p, t, 6.8530772e-2f);
+    p = fmaf(p, t, 9.1027081e-2f);
+    p = fmaf(p, t, 9.5857100e-2f);
+    p = fmaf(p, t, 9.5728793e-2f);
     float below = e * (p * t);
     *value = x < 0 ? below : 1.0f - below;
     *density = 3.9894228e-1f * e;
 }
 
-/* *y, which is x times a share, and its slope. */
+#define SILU_LIMIT 80.0f
+#define GELU_LIMIT 9.5f /* 2 u = 76 */
+
+/*
+ * *y, which is x times a share, and its slope. Below -limit both are nearer than 1e-32 to
+ * 0 and stay as they are; above limit the share is 1, whatever else x does.
+ */
 MIST_CPU_INLINE void activate(enum activation kind, float x, float *y, float *slope)
 {
-    float share, rest;
+    float share, rest, limit = kind == SILU ? SILU_LIMIT : GELU_LIMIT;
 
-    if (kind == SILU) {
-        sigmoid(x, &share, &rest);
-        *slope = share * (1.0f + x * rest);
-    } else if (kind == GELU) {
-        sigmoid(GELU_SLOPE * (x + GELU_CUBIC * (x * x * x)), &share, &rest);
-        float inner = GELU_SLOPE * (1.0f + 3.0f * GELU_CUBIC * (x * x));
-        *slope = share + x * (share * rest) * inner;
-    } else {
+    if (kind == EXACT_GELU) {
         normal(x, &share, &rest);
-        *slope = share + x * rest;
+        *y = x * share;
+        *slope = fmaf(x, rest, share);
+        return;
+    }
+    x = max_of(x, -limit);
+    float inside = min_of(x, limit);
+    if (kind == SILU) {
+        sigmoid(inside, &share, &rest);
+        *slope = share * fmaf(inside, rest, 1.0f);
+    } else {
+        float square = inside * inside;
+        sigmoid(inside * fmaf(GELU_SLOPE * GELU_CUBIC, square, GELU_SLOPE), &share,
+                &rest);
+        float inner = fmaf(3.0f * GELU_SLOPE * GELU_CUBIC, square, GELU_SLOPE);
+        *slope = fmaf(inside * inner, share * rest, share);
     }
     *y = x * share;
 }
@@ -252,9 +273,12 @@ void mist_cpu_add_forward(bool is_bf16, void *out, const void *a, const void *b,
                            (const char *)b + i * size, mist_cpu_min(CHUNK, n - i));
 }
 
+/* A thread's share at once: memset() then writes without reading. */
 void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads)
 {
+    int64_t share = mist_cpu_n_chunks(n_bytes, n_threads) + 1;
+
 #pragma omp parallel for num_threads(n_threads) schedule(static)
-    for (int64_t i = 0; i < n_bytes; i += ZEROS)
-        memset((char *)x + i, 0, (size_t)mist_cpu_min(ZEROS, n_bytes - i));
+    for (int64_t i = 0; i < n_bytes; i += share)
+        memset((char *)x + i, 0, (size_t)mist_cpu_min(share, n_bytes - i));
 }

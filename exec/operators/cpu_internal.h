@@ -5,24 +5,26 @@
  * Three rules make a kernel's bits independent of threads and of the processor's vector
  * width: threads only share out independent outputs; a sum over a row is taken in
  * MIST_CPU_LANES partial sums (element i goes to lane i mod MIST_CPU_LANES) that are
- * added up as a fixed tree; and nothing is contracted to a fused multiply-add
- * (-ffp-contract=off). Matrix products are oneDNN's and hence may differ between
- * processors, but not between thread counts.
+ * added up as a fixed tree; and what is a fused multiply-add is written as one, fmaf():
+ * the compiler makes none (-ffp-contract=off). Matrix products are oneDNN's and hence may
+ * differ between processors, but not between thread counts.
  *
- * Function clones: MIST_CPU_CLONES compiles a function for AVX-512, AVX2 and plain x86-64
- * and picks at load time. It must sit on the innermost function that has the loop: the
- * body of an OpenMP parallel region is outlined before cloning and would stay at the
- * baseline. That function must be static, with a plain one around it for other files, and
- * its name must be the only one among all files: clang 14 hides the function but not what
- * picks the clone. Helpers the clones call are MIST_CPU_INLINE, so they are compiled with
- * the clone's instructions. Sanitizers get no clones, because a resolver runs before
- * their run-time library is ready.
+ * Function clones: MIST_CPU_CLONES compiles a function for AVX-512, for AVX2 with fused
+ * multiply-adds (x86-64-v3) and for plain x86-64, where fmaf() is a slow call, and picks
+ * at load time. It must sit on the innermost function that has the loop: the body of an
+ * OpenMP parallel region is outlined before cloning and would stay at the baseline. That
+ * function must be static, with a plain one around it for other files, and its name must
+ * be the only one among all files: clang 14 hides the function but not what picks the
+ * clone. Helpers the clones call are MIST_CPU_INLINE, so they are compiled with the
+ * clone's instructions. Sanitizers get no clones, because a resolver runs before their
+ * run-time library is ready.
  */
 #ifndef MIST_EXEC_CPU_INTERNAL_H
 #define MIST_EXEC_CPU_INTERNAL_H
 
 #include "exec/operators/cpu_kernels.h"
 
+#include <math.h> /* fmaf */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,7 +39,8 @@
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__) &&    \
     !defined(__SANITIZE_ADDRESS__) && !MIST_CPU_HAS_FEATURE(thread_sanitizer) &&         \
     !MIST_CPU_HAS_FEATURE(address_sanitizer) && !MIST_CPU_HAS_FEATURE(memory_sanitizer)
-#define MIST_CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define MIST_CPU_CLONES                                                                  \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define MIST_CPU_CLONES
 #endif
@@ -60,18 +63,30 @@ MIST_CPU_INLINE mist_cpu_f16 *mist_cpu_at(const float *x)
     return (mist_cpu_f16 *)(uintptr_t)x;
 }
 
+/* Halves of vectors, which a tree adds or compares. */
+typedef float mist_cpu_f8 __attribute__((vector_size(32)));
+typedef float mist_cpu_f4 __attribute__((vector_size(16)));
+#define MIST_CPU_LOWER_8(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define MIST_CPU_UPPER_8(x) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
+#define MIST_CPU_LOWER_4(x) __builtin_shufflevector(x, x, 0, 1, 2, 3)
+#define MIST_CPU_UPPER_4(x) __builtin_shufflevector(x, x, 4, 5, 6, 7)
+
 /* Adds tail[0 .. n) (n < MIST_CPU_LANES) to the first lanes and all lanes in one tree. */
 MIST_CPU_INLINE float mist_cpu_lanes_sum(const struct mist_cpu_lanes *acc,
                                          const float *tail, int64_t n)
 {
-    float lane[MIST_CPU_LANES];
-    memcpy(lane, acc, sizeof lane);
-    for (int64_t i = 0; i < n; i++)
-        lane[i] += tail[i];
-    for (int w = MIST_CPU_LANES / 2; w > 0; w /= 2)
-        for (int i = 0; i < w; i++)
-            lane[i] += lane[i + w];
-    return lane[0];
+    struct mist_cpu_lanes all = *acc;
+    if (n > 0) {
+        float lane[MIST_CPU_LANES];
+        memcpy(lane, acc, sizeof lane);
+        for (int64_t i = 0; i < n; i++)
+            lane[i] += tail[i];
+        memcpy(&all, lane, sizeof lane);
+    }
+    mist_cpu_f16 sum16 = all.lo + all.hi;
+    mist_cpu_f8 sum8 = MIST_CPU_LOWER_8(sum16) + MIST_CPU_UPPER_8(sum16);
+    mist_cpu_f4 sum4 = MIST_CPU_LOWER_4(sum8) + MIST_CPU_UPPER_4(sum8);
+    return (sum4[0] + sum4[2]) + (sum4[1] + sum4[3]);
 }
 
 /* sum of x[0 .. n) */
@@ -108,60 +123,66 @@ MIST_CPU_INLINE void mist_cpu_raise(mist_cpu_f16 *m, const mist_cpu_f16 *x)
     *m = (mist_cpu_f16)((greater & (mist_cpu_i16)*x) | (~greater & (mist_cpu_i16)*m));
 }
 
-/* The largest element (a NaN may be passed over); exact, so its order does not matter. n
- * >= 1. */
+/* The largest element (a NaN may be passed over); exact, so its order does not matter, and
+ * some may be seen twice. n >= 1. */
 MIST_CPU_INLINE float mist_cpu_max(const float *x, int64_t n)
 {
-    float max = x[0], lane[MIST_CPU_LANES];
-    int64_t i = 0;
-    if (n >= MIST_CPU_LANES) {
-        mist_cpu_f16 lo = *mist_cpu_at(x), hi = *mist_cpu_at(x + 16);
-        for (i = MIST_CPU_LANES; i + MIST_CPU_LANES <= n; i += MIST_CPU_LANES) {
-            mist_cpu_raise(&lo, mist_cpu_at(x + i));
-            mist_cpu_raise(&hi, mist_cpu_at(x + i + 16));
-        }
-        memcpy(lane, &lo, sizeof lo);
-        memcpy(lane + 16, &hi, sizeof hi);
-        for (int l = 0; l < MIST_CPU_LANES; l++)
-            max = lane[l] > max ? lane[l] : max;
+    float max = x[0], lane[16];
+    if (n < 16) {
+        for (int64_t i = 1; i < n; i++)
+            max = x[i] > max ? x[i] : max;
+        return max;
     }
-    for (; i < n; i++)
-        max = x[i] > max ? x[i] : max;
+    mist_cpu_f16 lo = *mist_cpu_at(x + n - 16);
+    mist_cpu_f16 hi = *mist_cpu_at(n < 32 ? x : x + n - 32);
+    for (int64_t i = 0; i + 32 <= n; i += 32) {
+        mist_cpu_raise(&lo, mist_cpu_at(x + i));
+        mist_cpu_raise(&hi, mist_cpu_at(x + i + 16));
+    }
+    mist_cpu_raise(&lo, &hi);
+    hi = __builtin_shufflevector(lo, lo, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5,
+                                 6, 7);
+    mist_cpu_raise(&lo, &hi);
+    memcpy(lane, &lo, sizeof lane);
+    for (int l = 0; l < 8; l++)
+        max = lane[l] > max ? lane[l] : max;
     return max;
 }
 
 /* -------------------------------------------------------------------------------- exp */
 
 /*
- * exp(x) that compilers vectorise, within 2 ulp (measured:
- * tests/unit/test_cpu_kernels.c). 0 below -86.9 (where exp is 1.8e-38: no denormal
- * results), +inf above 88.73, NaN for NaN.
+ * exp(x) for x from -86.9 to 88, which compilers vectorise, within 2 ulp (measured:
+ * tests/unit/test_cpu_kernels.c); NaN for NaN.
  *
  * x = k ln 2 + r with |r| <= ln 2 / 2, exp(x) = 2^k (1 + r + r^2 p(r)); coefficients of p
- * from Cephes expf (Moshier 1992), ln 2 split so that k * hi is exact (Cody and Waite
- * 1980).
+ * from Cephes expf (Moshier 1992), ln 2 split in two (Cody and Waite 1980).
  */
-MIST_CPU_INLINE float mist_cpu_exp(float x)
+MIST_CPU_INLINE float mist_cpu_exp_inside(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    float c = x > 89.0f ? 89.0f : x;
-    c = c < -86.9f ? -86.9f : c;
-    float shifted = c * 1.44269504088896341f + shift;
+    float shifted = fmaf(x, 1.44269504088896341f, shift);
     float k = shifted - shift;
-    float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
+    float r = fmaf(k, 2.12194440e-4f, fmaf(k, -0.693359375f, x));
     float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = (p * (r * r) + r) + 1.0f;
+    p = fmaf(p, r, 1.3981999507e-3f);
+    p = fmaf(p, r, 8.3334519073e-3f);
+    p = fmaf(p, r, 4.1665795894e-2f);
+    p = fmaf(p, r, 1.6666665459e-1f);
+    p = fmaf(p, r, 5.0000001201e-1f);
+    p = fmaf(p, r * r, r) + 1.0f;
     uint32_t bits;
-    float scale; /* 2^(k - 1): 2^128 would be no float */
+    float scale; /* 2^k */
     memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits - 0x4B400000u + 126u) << 23;
+    bits = (bits - 0x4B400000u + 127u) << 23;
     memcpy(&scale, &bits, sizeof scale);
-    float y = p * scale * 2.0f;
+    return p * scale;
+}
+
+/* exp(x) for all x up to 88; 0 below -86.9, where it is 1.8e-38: no denormal results. */
+MIST_CPU_INLINE float mist_cpu_exp(float x)
+{
+    float y = mist_cpu_exp_inside(x < -86.9f ? -86.9f : x);
     return x < -86.9f ? 0.0f : y;
 }
 
