@@ -22,7 +22,7 @@
 #include <pthread.h>
 
 /* Elements taken at once; 2^12 squares of at most 2^50 coarse units stay below 2^63. */
-enum { BLOCK = 4096, WIDTH = 16, FINE_PER_COARSE_LOG2 = 36, RETRY_BLOCKS = 16 };
+enum { BLOCK = 4096, FINE_PER_COARSE_LOG2 = 36, RETRY_BLOCKS = 16 };
 
 #define COARSE_SHIFT      0x1.8p28 /* 1.5 * 2^52 units of 2^-24 */
 #define FINE_SHIFT        0x1.8p-8 /* 1.5 * 2^52 units of 2^-60 */
@@ -32,74 +32,51 @@ enum { BLOCK = 4096, WIDTH = 16, FINE_PER_COARSE_LOG2 = 36, RETRY_BLOCKS = 16 };
 #define MAX_ABS_BITS      0x46000000 /* of MIST_CPU_SUM_MAX_ABS */
 #define MAX_FINITE_BITS   0x7F7FFFFF /* of FLT_MAX */
 
-typedef double f8 __attribute__((vector_size(64)));
-typedef uint64_t u8 __attribute__((vector_size(64)));
-typedef float half_f8 __attribute__((vector_size(32), aligned(4), may_alias));
-
 /* --------------------------------------------------------------- one block of squares */
 
-struct bins {
-    u8 coarse, fine;    /* bits of the shifted parts, modulo 2^64 */
-    mist_cpu_i16 above; /* a lane is negative where some |x| was out of the bins' range */
-};
+MIST_CPU_INLINE uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* Negative where |x| is above; without the sign, bits compare like the absolute values,
+ * and NaN is above all. */
+MIST_CPU_INLINE int32_t beyond(float x, int32_t max_bits)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return max_bits - (bits & 0x7FFFFFFF);
+}
 
 /*
- * 8 squares. The coarse part is an exact difference (Dekker's splitting), and even in
- * fine units, so that the rest rounds as the whole square would.
+ * Units of x[0 .. n), n <= BLOCK; false (sums undefined) if some |x| is out of range. The
+ * coarse part of a square is an exact difference (Dekker's splitting), and even in fine
+ * units, so that the rest rounds as the whole square would; squares are exact, so fused
+ * sums have the bits of others.
  */
-MIST_CPU_INLINE void add_squares(struct bins *bins, const float *x, bool is_small)
-{
-    f8 value = __builtin_convertvector(*(const half_f8 *)(const void *)x, f8);
-    f8 rest = value * value;
-    if (!is_small) {
-        f8 coarse = rest + COARSE_SHIFT;
-        bins->coarse += (u8)coarse;
-        rest -= coarse - COARSE_SHIFT;
-    }
-    bins->fine += (u8)(rest + FINE_SHIFT);
-}
-
-/* Without the sign, bits compare like the absolute values; NaN is above all. */
-MIST_CPU_INLINE void note_above(mist_cpu_i16 *above, const float *x, int32_t max_bits)
-{
-    *above |= max_bits - ((mist_cpu_i16)*mist_cpu_at(x) & 0x7FFFFFFF);
-}
-
-MIST_CPU_INLINE bool any_negative(const mist_cpu_i16 *lanes)
-{
-    int32_t all = 0;
-    for (int l = 0; l < WIDTH; l++)
-        all |= (*lanes)[l];
-    return all < 0;
-}
-
-/* Units of x[0 .. n), n <= BLOCK; false (sums undefined) if some |x| is out of range. */
 MIST_CPU_INLINE bool sum_units(const float *x, int64_t n, bool is_small, int64_t *coarse,
                                int64_t *fine)
 {
     const int32_t max_bits = is_small ? SMALL_BITS : MAX_ABS_BITS;
-    struct bins bins = {{0}, {0}, {0}};
-    uint64_t coarse_bits = 0, fine_bits = 0, n_added = 0;
-    for (; (int64_t)n_added + WIDTH <= n; n_added += WIDTH) {
-        add_squares(&bins, x + n_added, is_small);
-        add_squares(&bins, x + n_added + 8, is_small);
-        note_above(&bins.above, x + n_added, max_bits);
+    uint64_t coarse_bits = 0, fine_bits = 0;
+    int32_t above = 0;
+#pragma omp simd reduction(+ : coarse_bits, fine_bits) reduction(| : above)
+    for (int64_t i = 0; i < n; i++) {
+        double value = (double)x[i], taken = 0;
+        if (!is_small) {
+            double shifted = fma(value, value, COARSE_SHIFT);
+            coarse_bits += bits_of(shifted);
+            taken = shifted - COARSE_SHIFT;
+        }
+        double rest = is_small ? FINE_SHIFT : FINE_SHIFT - taken;
+        fine_bits += bits_of(fma(value, value, rest));
+        above |= beyond(x[i], max_bits);
     }
-    if ((int64_t)n_added < n) { /* padded with zeros, which have no units */
-        float tail[WIDTH] = {0};
-        memcpy(tail, x + n_added, (size_t)(n - (int64_t)n_added) * sizeof *x);
-        add_squares(&bins, tail, is_small);
-        add_squares(&bins, tail + 8, is_small);
-        note_above(&bins.above, tail, max_bits);
-        n_added += WIDTH;
-    }
-    for (int l = 0; l < 8; l++) {
-        coarse_bits += bins.coarse[l];
-        fine_bits += bins.fine[l];
-    }
-    *coarse = is_small ? 0 : (int64_t)(coarse_bits - n_added * COARSE_SHIFT_BITS);
-    *fine = (int64_t)(fine_bits - n_added * FINE_SHIFT_BITS);
-    return !any_negative(&bins.above);
+    *coarse = is_small ? 0 : (int64_t)(coarse_bits - (uint64_t)n * COARSE_SHIFT_BITS);
+    *fine = (int64_t)(fine_bits - (uint64_t)n * FINE_SHIFT_BITS);
+    return above >= 0;
 }
 
 MIST_CPU_CLONES static bool sum_small(const float *x, int64_t n, int64_t *coarse,
@@ -212,14 +189,11 @@ void mist_cpu_sum_squares_exact(bool is_bf16, const void *x, int64_t n,
 
 MIST_CPU_CLONES static bool block_is_finite(const float *x, int64_t n)
 {
-    mist_cpu_i16 above = {0};
-    float tail[WIDTH] = {0};
-    int64_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH)
-        note_above(&above, x + i, MAX_FINITE_BITS);
-    memcpy(tail, x + i, (size_t)(n - i) * sizeof *x);
-    note_above(&above, tail, MAX_FINITE_BITS);
-    return !any_negative(&above);
+    int32_t above = 0;
+#pragma omp simd reduction(| : above)
+    for (int64_t i = 0; i < n; i++)
+        above |= beyond(x[i], MAX_FINITE_BITS);
+    return above >= 0;
 }
 
 int64_t mist_cpu_find_nonfinite(bool is_bf16, const void *x, int64_t n, int n_threads)
