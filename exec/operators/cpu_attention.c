@@ -19,7 +19,7 @@
 #include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
 
-#include <math.h> /* logf, NAN, sqrt */
+#include <math.h> /* INFINITY, logf, NAN, sqrt */
 #include <omp.h>
 
 enum { QUERY_BLOCK = 64, KEY_TILE = 256 }; /* a tile is a whole number of blocks */
@@ -197,22 +197,23 @@ MIST_CPU_CLONES static float max_score(const float *row, int64_t n)
     return mist_cpu_max(row, n);
 }
 
-/* row[0 .. n) = exp(scale row - max), the rest up to n_keys 0; returns their sum. */
-MIST_CPU_CLONES static float exp_scores(float *row, float scale, float max, int64_t n,
-                                        int64_t n_keys)
+/* Of the keys in a tile, those that a query sees which sees n_seen of all. */
+static int32_t n_seen_of(int64_t n_seen, int64_t j0, int64_t n)
 {
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        row[j] = mist_cpu_exp(row[j] * scale - max);
-    for (int64_t j = n; j < n_keys; j++)
-        row[j] = 0.0f;
-    return mist_cpu_sum(row, n);
+    return n_seen < j0 ? 0 : (int32_t)mist_cpu_min(n_seen - j0, n);
 }
 
-/* Of the keys in a tile, those that a query sees which sees n_seen of all. */
-static int64_t n_seen_of(int64_t n_seen, int64_t j0, int64_t n)
+/* row[0 .. n) = exp(scale row - max), 0 from n_seen on; returns their sum. Takes whole
+ * rows, also where keys are not seen: full vectors cost less than the ends of loops. */
+MIST_CPU_CLONES static float exp_scores(float *row, float scale, float max,
+                                        int32_t n_seen, int32_t n)
 {
-    return n_seen < j0 ? 0 : mist_cpu_min(n_seen - j0, n);
+#pragma omp simd
+    for (int32_t j = 0; j < n; j++) {
+        float p = mist_cpu_exp(row[j] * scale - max);
+        row[j] = j < n_seen ? p : 0.0f;
+    }
+    return mist_cpu_sum(row, n);
 }
 
 /* scores, tile after tile of [block, tile]: to exp(scale scores - max), in row i of which
@@ -221,20 +222,18 @@ static float soften(const struct attention *at, float *scores, int64_t i0, int64
                     int64_t i, float *lse)
 {
     int64_t n_keys = i0 + m, n_seen = i0 + i + 1;
-    float max = scores[i * at->tile], sum = 0;
+    float max = -INFINITY, sum = 0;
 
     scores += i * at->tile;
     for (int64_t j0 = 0; j0 < n_seen; j0 += at->tile)
         max = fmaxf(
             max, max_score(scores + j0 * at->block, mist_cpu_min(n_seen - j0, at->tile)));
     max *= at->scale;
-    int64_t j0 = 0;
-    do {
+    for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
         int64_t n = mist_cpu_min(n_keys - j0, at->tile);
         sum += exp_scores(scores + j0 * at->block, at->scale, max,
-                          n_seen_of(n_seen, j0, n), n);
-        j0 += at->tile;
-    } while (j0 < n_keys);
+                          n_seen_of(n_seen, j0, n), (int32_t)n);
+    }
     *lse = max + logf(sum);
     return sum;
 }
@@ -323,17 +322,17 @@ void mist_cpu_attention_forward(struct mist_cpu_bf16 *context, void *out, float 
 
 /* --------------------------------------------------------------------------- backward */
 
-/* In: scores and d_out V^T; out: P and dS; [0 .. n), both 0 from there to n_keys. */
+/* In: scores and d_out V^T; out: P and dS; [0 .. n), both 0 from n_seen on. */
 MIST_CPU_CLONES static void backward_scores(float *p, float *ds, float scale, float lse,
-                                            float delta, int64_t n, int64_t n_keys)
+                                            float delta, int32_t n_seen, int32_t n)
 {
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) {
-        p[j] = mist_cpu_exp(p[j] * scale - lse);
-        ds[j] = p[j] * (ds[j] - delta) * scale;
+    for (int32_t j = 0; j < n; j++) {
+        float share = mist_cpu_exp(p[j] * scale - lse);
+        float slope = share * (ds[j] - delta) * scale;
+        p[j] = j < n_seen ? share : 0.0f;
+        ds[j] = j < n_seen ? slope : 0.0f;
     }
-    for (int64_t j = n; j < n_keys; j++)
-        p[j] = ds[j] = 0.0f;
 }
 
 MIST_CPU_CLONES static float dot_heads(const float *a, const float *b, int64_t n)
@@ -487,7 +486,7 @@ static const void *score_keys(const struct block_view *b, int64_t j0)
     for (int64_t i = 0; i < b->m; i++)
         backward_scores(to->p + i * at->tile, to->ds + i * at->tile, at->scale,
                         head->lse[b->i0 + i], to->delta[i],
-                        n_seen_of(b->i0 + i + 1, j0, n), n);
+                        n_seen_of(b->i0 + i + 1, j0, n), (int32_t)n);
     return for_product(at, to->ds, to->ds16, b->m, n);
 }
 
