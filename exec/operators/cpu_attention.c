@@ -229,11 +229,13 @@ static float soften(const struct attention *at, float *scores, int64_t i0, int64
         max = fmaxf(
             max, max_score(scores + j0 * at->block, mist_cpu_min(n_seen - j0, at->tile)));
     max *= at->scale;
-    for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
+    int64_t j0 = 0;
+    do {
         int64_t n = mist_cpu_min(n_keys - j0, at->tile);
         sum += exp_scores(scores + j0 * at->block, at->scale, max,
                           n_seen_of(n_seen, j0, n), (int32_t)n);
-    }
+        j0 += at->tile;
+    } while (j0 < n_keys);
     *lse = max + logf(sum);
     return sum;
 }
