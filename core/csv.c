@@ -7,6 +7,7 @@
 #include "core/csv.h"
 
 #include "core/memory.h"
+#include "core/packed_file.h"
 #include "core/parse.h"
 
 #include <csv.h>
@@ -17,6 +18,7 @@
 
 #define FILE_BYTES_MAX   ((size_t)4 << 30)
 #define ROW_BYTES_MAX    ((size_t)1 << 20) /* also bounds what an open quote can swallow */
+#define PIECE_BYTES      ((size_t)1 << 18) /* of a file that is read row by row */
 #define FILE_COLUMNS_MAX 256
 #define ABSENT           SIZE_MAX
 
@@ -41,12 +43,18 @@ struct mist_csv {
 
 /* What the callbacks of libcsv see. */
 struct reader {
+    struct csv_parser parser;
     struct mist_csv *csv;
     struct mist_err *err;
     enum mist_status status; /* first failure; nothing happens after it */
+    long line;               /* fed last */
     long row_line;           /* where the current row begins */
+    size_t row_bytes;        /* of its lines so far */
     size_t row_cells;        /* its first cell */
     bool is_between;         /* no row has begun */
+    mist_csv_visitor
+        *visit; /* of each row, which is then forgotten; NULL: all are kept */
+    void *context;
 };
 
 /* ---- errors ---- */
@@ -205,6 +213,11 @@ static void end_row(int separator, void *context)
         reader->status =
             mist_err_at(reader->err, MIST_ERR_INPUT, csv->path, reader->row_line, 0,
                         "%zu cells, expected %zu as in the header", n, csv->n_file);
+    } else if (reader->visit) {
+        reader->status = reader->visit(csv, reader->context, reader->err);
+        csv->n_rows = 1;
+        csv->n_cells = reader->row_cells;
+        csv->n_text = csv->cells[reader->row_cells];
     }
     reader->row_cells = csv->n_cells;
     reader->is_between = true;
@@ -221,22 +234,22 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
-static enum mist_status parser_error(struct csv_parser *parser,
-                                     const struct reader *reader, long line,
-                                     struct mist_err *err)
+static enum mist_status parser_error(struct reader *reader)
 {
-    if (csv_error(parser) == CSV_ENOMEM || csv_error(parser) == CSV_ETOOBIG)
-        return mist_err_memory(err, reader->csv->path);
+    int code = csv_error(&reader->parser);
+
+    if (code == CSV_ENOMEM || code == CSV_ETOOBIG)
+        return mist_err_memory(reader->err, reader->csv->path);
     return mist_err_at(
-        err, MIST_ERR_INPUT, reader->csv->path, line, 0,
+        reader->err, MIST_ERR_INPUT, reader->csv->path, reader->line, 0,
         "a quote stands inside a cell that is not quoted, or a quoted cell "
         "goes on behind its end");
 }
 
-static enum mist_status open_quote(const struct reader *reader, struct mist_err *err)
+static enum mist_status open_quote(const struct reader *reader)
 {
-    return mist_err_at(err, MIST_ERR_INPUT, reader->csv->path, reader->row_line, 0,
-                       "a quote is opened in this row and not closed");
+    return mist_err_at(reader->err, MIST_ERR_INPUT, reader->csv->path, reader->row_line,
+                       0, "a quote is opened in this row and not closed");
 }
 
 /* True when a row stands behind the last end of line: who writes a table ends its rows,
@@ -246,41 +259,97 @@ static bool is_cut(const char *line, size_t n)
     return line[n - 1] != '\n' && line[n - 1] != '\r' && !is_blank(line, n);
 }
 
-/* Feeds the lines of text to parser. */
-static enum mist_status feed(struct csv_parser *parser, struct reader *reader,
-                             const char *text, size_t n, struct mist_err *err)
+/* Feeds the next line to the parser. */
+static enum mist_status feed_line(struct reader *reader, const char *text, size_t length)
 {
-    size_t row_at = 0; /* where the current row begins */
-    long line = 0;
+    const char *path = reader->csv->path;
 
-    for (size_t at = 0; at < n;) {
-        const char *newline = memchr(text + at, '\n', n - at);
-        size_t length = newline ? (size_t)(newline - text) + 1 - at : n - at;
-        line++;
-        if (reader->is_between) {
-            reader->row_line = line;
-            row_at = at;
-        }
-        if (memchr(text + at, '\0', length))
-            return mist_err_at(err, MIST_ERR_INPUT, reader->csv->path, line, 0,
-                               "a zero byte: this is no text");
-        if (at + length - row_at > ROW_BYTES_MAX)
-            return open_quote(reader, err);
-        if (is_cut(text + at, length))
-            return mist_err_at(err, MIST_ERR_INPUT, reader->csv->path, line, 0,
-                               "the file ends inside of this row: it was cut, or the row "
-                               "was written without a newline at its end");
-        reader->is_between = reader->is_between && is_blank(text + at, length);
-        if (csv_parse(parser, text + at, length, add_cell, end_row, reader) != length)
-            return parser_error(parser, reader, line, err);
-        if (reader->status)
-            return reader->status;
-        at += length;
+    reader->line++;
+    if (reader->is_between) {
+        reader->row_line = reader->line;
+        reader->row_bytes = 0;
     }
-    if (csv_fini(parser, add_cell, end_row, reader) != 0)
-        return csv_error(parser) == CSV_EPARSE ? open_quote(reader, err)
-                                               : parser_error(parser, reader, line, err);
+    reader->row_bytes += length;
+    if (memchr(text, '\0', length))
+        return mist_err_at(reader->err, MIST_ERR_INPUT, path, reader->line, 0,
+                           "a zero byte: this is no text");
+    if (reader->row_bytes > ROW_BYTES_MAX)
+        return open_quote(reader);
+    if (is_cut(text, length))
+        return mist_err_at(reader->err, MIST_ERR_INPUT, path, reader->line, 0,
+                           "the file ends inside of this row: it was cut, or the row "
+                           "was written without a newline at its end");
+    reader->is_between = reader->is_between && is_blank(text, length);
+    if (csv_parse(&reader->parser, text, length, add_cell, end_row, reader) != length)
+        return parser_error(reader);
     return reader->status;
+}
+
+/* Feeds the whole lines of text; *used: their bytes. */
+static enum mist_status feed_lines(struct reader *reader, const char *text, size_t n,
+                                   size_t *used)
+{
+    enum mist_status status = MIST_OK;
+    const char *newline = text;
+
+    *used = 0;
+    if (reader->line == 0 && n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        *used = 3; /* byte order mark */
+    while (status == MIST_OK && (newline = memchr(text + *used, '\n', n - *used))) {
+        size_t length = (size_t)(newline - text) + 1 - *used;
+        status = feed_line(reader, text + *used, length);
+        *used += length;
+    }
+    return status;
+}
+
+/* Feeds the n bytes of the last line, and ends. */
+static enum mist_status feed_end(struct reader *reader, const char *text, size_t n)
+{
+    enum mist_status status = n > 0 ? feed_line(reader, text, n) : MIST_OK;
+
+    if (status != MIST_OK)
+        return status;
+    if (csv_fini(&reader->parser, add_cell, end_row, reader) != 0)
+        return csv_error(&reader->parser) == CSV_EPARSE ? open_quote(reader)
+                                                        : parser_error(reader);
+    if (reader->status == MIST_OK && reader->csv->n_file == 0)
+        return mist_err_at(
+            reader->err, MIST_ERR_INPUT, reader->csv->path, 1, 0,
+            "is empty: expected a header row with the names of the columns");
+    return reader->status;
+}
+
+/* Feeds a file piece by piece; what a piece has of a line stays for the next one. */
+static enum mist_status feed_file(struct reader *reader, const char *path,
+                                  struct mist_progress *progress)
+{
+    struct mist_packed_file file;
+    enum mist_status status = mist_packed_file_open(&file, path, reader->err);
+    size_t n = 0, capacity = 0, used, got = PIECE_BYTES;
+    char *text = NULL;
+
+    while (status == MIST_OK && got == PIECE_BYTES) {
+        if (!MIST_RESERVE(text, capacity, n + PIECE_BYTES))
+            status = mist_err_memory(reader->err, path);
+        if (status == MIST_OK)
+            status =
+                mist_packed_file_read(&file, text + n, PIECE_BYTES, &got, reader->err);
+        if (status != MIST_OK)
+            break;
+        status = feed_lines(reader, text, n + got, &used);
+        n += got - used;
+        memmove(text, text + used, n);
+        if (status == MIST_OK && n > ROW_BYTES_MAX)
+            status = feed_line(reader, text, n); /* which is too long */
+        if (progress)
+            mist_progress_update(progress, mist_packed_file_done(&file), file.n_bytes);
+    }
+    if (status == MIST_OK)
+        status = feed_end(reader, text, n);
+    free(text);
+    mist_packed_file_close(&file);
+    return status;
 }
 
 static struct mist_csv *new_table(const char *path, const struct mist_csv_column *columns,
@@ -304,35 +373,39 @@ static struct mist_csv *new_table(const char *path, const struct mist_csv_column
     return csv;
 }
 
+/* Ready to be fed. */
+static enum mist_status begin(struct reader *reader, const char *path,
+                              const struct mist_csv_column *columns, size_t n_columns,
+                              struct mist_err *err)
+{
+    reader->csv = new_table(path, columns, n_columns);
+    reader->err = err;
+    reader->is_between = true;
+    if (reader->csv && csv_init(&reader->parser, CSV_STRICT | CSV_STRICT_FINI) == 0)
+        return MIST_OK;
+    mist_csv_free(reader->csv);
+    return mist_err_memory(err, path);
+}
+
 enum mist_status mist_csv_load_text(const char *path, const char *text, size_t n,
                                     const struct mist_csv_column *columns,
                                     size_t n_columns, struct mist_csv **out,
                                     struct mist_err *err)
 {
-    struct csv_parser parser;
-    struct mist_csv *csv = new_table(path, columns, n_columns);
-    struct reader reader = {.csv = csv, .err = err, .is_between = true};
+    struct reader reader = {0};
+    size_t used;
+    enum mist_status status = begin(&reader, path, columns, n_columns, err);
 
-    if (!csv)
-        return mist_err_memory(err, path);
-    if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
-        mist_csv_free(csv);
-        return mist_err_memory(err, path);
-    }
-    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* byte order mark */
-        text += 3;
-        n -= 3;
-    }
-    enum mist_status status = feed(&parser, &reader, text, n, err);
-    if (!status && csv->n_file == 0)
-        status =
-            mist_err_at(err, MIST_ERR_INPUT, path, 1, 0,
-                        "is empty: expected a header row with the names of the columns");
-    csv_free(&parser);
-    if (status)
-        mist_csv_free(csv);
+    if (status != MIST_OK)
+        return status;
+    status = feed_lines(&reader, text, n, &used);
+    if (status == MIST_OK)
+        status = feed_end(&reader, text + used, n - used);
+    csv_free(&reader.parser);
+    if (status != MIST_OK)
+        mist_csv_free(reader.csv);
     else
-        *out = csv;
+        *out = reader.csv;
     return status;
 }
 
@@ -348,6 +421,21 @@ enum mist_status mist_csv_load(const char *path, const struct mist_csv_column *c
         return status;
     status = mist_csv_load_text(path, text, n, columns, n_columns, out, err);
     free(text);
+    return status;
+}
+
+enum mist_status mist_csv_visit(const char *path, const struct mist_csv_column *columns,
+                                size_t n_columns, mist_csv_visitor *visit, void *context,
+                                struct mist_progress *progress, struct mist_err *err)
+{
+    struct reader reader = {.visit = visit, .context = context};
+    enum mist_status status = begin(&reader, path, columns, n_columns, err);
+
+    if (status != MIST_OK)
+        return status;
+    status = feed_file(&reader, path, progress);
+    csv_free(&reader.parser);
+    mist_csv_free(reader.csv);
     return status;
 }
 

@@ -6,13 +6,14 @@
  * of line (the file was cut) and a column with another unit than the expected one
  * (time_ms for time_us) are errors with file and line. libcsv runs in its strict modes,
  * fed line by line, since by default one open quote swallows a whole file and reports
- * success. Blanks around an unquoted cell do not count. Left out: streaming (a table is
- * kept in memory).
+ * success. Blanks around an unquoted cell do not count.
+ * A table is kept in memory, or read row by row.
  */
 #ifndef MIST_CORE_CSV_H
 #define MIST_CORE_CSV_H
 
 #include "core/atomic_file.h"
+#include "core/progress.h"
 #include "core/status.h"
 
 #include <stdbool.h>
@@ -43,6 +44,19 @@ enum mist_status mist_csv_load_text(const char *path, const char *text, size_t n
                                     size_t n_columns, struct mist_csv **out,
                                     struct mist_err *err) MIST_MUST_CHECK;
 void mist_csv_free(struct mist_csv *csv); /* NULL allowed */
+
+/* Gets a table that has one row, row 0, which is gone after the call; anything but MIST_OK
+ * ends the reading. */
+typedef enum mist_status mist_csv_visitor(const struct mist_csv *csv, void *context,
+                                          struct mist_err *err);
+
+/* Reads a file of any length row by row, in the memory of its longest row. progress may be
+ * NULL. Returns the visitor's status, or as mist_csv_load(): rows before a mistake have
+ * been visited. */
+enum mist_status mist_csv_visit(const char *path, const struct mist_csv_column *columns,
+                                size_t n_columns, mist_csv_visitor *visit, void *context,
+                                struct mist_progress *progress,
+                                struct mist_err *err) MIST_MUST_CHECK;
 
 size_t mist_csv_n_rows(const struct mist_csv *csv);           /* without the header */
 const char *mist_csv_path(const struct mist_csv *csv);        /* as given */

@@ -35,6 +35,14 @@ void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode 
     progress->time_shown_s = progress->time_start_s;
 }
 
+void mist_progress_begin(struct mist_progress *progress, const char *label)
+{
+    if (!progress)
+        return;
+    progress->label = label;
+    progress->time_start_s = mist_clock_now_s();
+}
+
 static void print_line(struct mist_progress *progress, double elapsed_s, int64_t done,
                        int64_t total)
 {

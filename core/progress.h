@@ -36,6 +36,9 @@ bool mist_progress_wants_color(FILE *stream, bool no_color);
 void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode mode,
                         bool no_color, FILE *stream, const char *label);
 
+/* Another part begins, with an ETA of its own. progress may be NULL. */
+void mist_progress_begin(struct mist_progress *progress, const char *label);
+
 /* done of total things are finished; total <= 0: unknown.
  * Cheap when it is too early to show. */
 void mist_progress_update(struct mist_progress *progress, int64_t done, int64_t total);

@@ -72,12 +72,12 @@ static void add_part(const struct output *to, const char *key, const char *name,
     mist_emit_object_end(emit);
 }
 
-/* The parts of one sort, the slowest first; kinds that the job does not have left out. */
+/* The parts of one sort, the slowest first. n_of_kind: NULL, or of kinds of operations
+ * how many there are; those of which there are none are left out. */
 static enum mist_status add_parts(const struct output *to, const char *list,
                                   const char *title, const char *key,
                                   const struct mist_recorded_part *parts, int32_t n,
-                                  const struct mist_recorded_kind *kinds,
-                                  struct mist_err *err)
+                                  const int64_t *n_of_kind, struct mist_err *err)
 {
     struct entry *entries = malloc((size_t)n * sizeof *entries);
     int32_t used = 0;
@@ -85,20 +85,20 @@ static enum mist_status add_parts(const struct output *to, const char *list,
     if (!entries)
         return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < n; i++)
-        if (!kinds || kinds[i].n > 0)
+        if (!n_of_kind || n_of_kind[i] > 0)
             entries[used++] = (struct entry){parts[i].alone_frac, i};
     used = sort_entries(to, entries, used);
     begin_list(to, list, title);
     for (int32_t k = 0; k < used; k++) {
         int32_t i = entries[k].i;
-        add_part(to, key, kinds ? kinds[i].name : NULL, i, &parts[i]);
+        add_part(to, key, n_of_kind ? mist_operations_kinds[i].name : NULL, i, &parts[i]);
     }
     end_list(to);
     free(entries);
     return MIST_OK;
 }
 
-static void add_slowest(struct mist_emit *emit, const struct mist_recorded_job *job,
+static void add_slowest(struct mist_emit *emit, const struct mist_operations *job,
                         const struct mist_recorded_study *study)
 {
     char text[256];
@@ -113,10 +113,10 @@ static void add_slowest(struct mist_emit *emit, const struct mist_recorded_job *
                      study->slowest.without_s);
 }
 
-static void add_times(struct mist_emit *emit, const struct mist_recorded_job *job,
+static void add_times(struct mist_emit *emit, const struct mist_operations *job,
                       const struct mist_recorded_study *study)
 {
-    mist_emit_integer(emit, "steps", NULL, job->n_steps);
+    mist_emit_integer(emit, "steps", NULL, study->n_steps);
     mist_emit_integer(emit, "replicas", NULL, job->n_replicas);
     mist_emit_integer(emit, "stages_of_replica", "stages", job->n_stages);
     mist_emit_integer(emit, "operations", NULL, job->n_ops);
@@ -125,7 +125,7 @@ static void add_times(struct mist_emit *emit, const struct mist_recorded_job *jo
     mist_emit_number(emit, "replayed_worst_frac", "worst error of a step",
                      study->unchanged_worst_frac);
     mist_emit_integer(emit, "contradictions", "earlier than what they wait for",
-                      job->n_contradictions);
+                      study->n_contradictions);
     mist_emit_number(emit, "without_gaps_s", "without gaps", study->without_gaps_s);
     mist_emit_number(emit, "even_s", "if all were even", study->even_s);
     mist_emit_number(emit, "slowdown", "slowdown by unevenness",
@@ -133,53 +133,42 @@ static void add_times(struct mist_emit *emit, const struct mist_recorded_job *jo
     add_slowest(emit, job, study);
 }
 
-static enum mist_status add_edited(struct mist_emit *emit, struct mist_recorded_job *job,
-                                   const char *const *edits, int n_edits,
-                                   double unchanged_s, struct mist_arena *arena,
-                                   struct mist_err *err)
+/* As in sim_study.c: what is saved is negative. */
+static void add_edited(struct mist_emit *emit, double edited_s, double unchanged_s)
 {
-    struct mist_recorded_times times;
-    enum mist_status status = MIST_OK;
-
-    for (int i = 0; i < n_edits && status == MIST_OK; i++)
-        status = mist_recorded_edit(job, edits[i], err);
-    if (status == MIST_OK && !mist_recorded_times_alloc(job, arena, &times))
-        status = mist_err_memory(err, NULL);
-    if (status != MIST_OK)
-        return status;
-    mist_recorded_replay(job, job->gap_s, job->work_s, &times);
-    double edited_s = mist_recorded_mean_s(job, &times, NULL);
     mist_emit_number(emit, "edited_s", "iteration, as edited", edited_s);
-    mist_emit_number(emit, "edited_change_frac", "of what was replayed, less",
-                     unchanged_s > 0 ? 1 - edited_s / unchanged_s : 0);
-    return MIST_OK;
+    mist_emit_number(emit, "edited_change_s", "difference", edited_s - unchanged_s);
+    mist_emit_number(emit, "edited_change_frac", "of it",
+                     unchanged_s > 0 ? edited_s / unchanged_s - 1 : 0);
 }
 
 /* Of a table of operations. */
-static enum mist_status add_study(const struct output *to, struct mist_recorded_job *job,
+static enum mist_status add_study(const struct output *to, struct mist_operations *table,
                                   const char *const *edits, int n_edits,
+                                  struct mist_progress *progress,
                                   struct mist_arena *arena, struct mist_err *err)
 {
     struct mist_emit *emit = to->emit;
     struct mist_recorded_study study;
-    enum mist_status status = mist_recorded_study(job, &study, arena, err);
+    enum mist_status status =
+        mist_recorded_study(table, edits, n_edits, &study, progress, arena, err);
 
     if (status == MIST_OK)
-        add_times(emit, job, &study);
+        add_times(emit, table, &study);
     if (status == MIST_OK && n_edits > 0)
-        status = add_edited(emit, job, edits, n_edits, study.unchanged_s, arena, err);
+        add_edited(emit, study.edited_s, study.unchanged_s);
     const struct output all = {emit, to->kind, 0};
     if (to->kind == MIST_EMIT_CSV)
         mist_emit_list_begin(emit, "parts", NULL);
     if (status == MIST_OK)
-        status = add_parts(&all, "stages", "Stages", "stage", study.stages, job->n_stages,
-                           NULL, err);
+        status = add_parts(&all, "stages", "Stages", "stage", study.stages,
+                           table->n_stages, NULL, err);
     if (status == MIST_OK)
         status = add_parts(to, "replicas_by_slowdown", "Replicas", "replica",
-                           study.replicas, job->n_replicas, NULL, err);
+                           study.replicas, table->n_replicas, NULL, err);
     if (status == MIST_OK)
         status = add_parts(to, "kinds", "Operations", "operation", study.kinds,
-                           job->n_kinds, job->kinds, err);
+                           MIST_OPERATIONS_N_KINDS, table->n_of_kind, err);
     if (to->kind == MIST_EMIT_CSV)
         mist_emit_list_end(emit);
     return status;
@@ -270,6 +259,30 @@ static enum mist_status add_entries(const struct output *to,
     return MIST_OK;
 }
 
+static enum mist_status replay_edited(struct mist_emit *emit,
+                                      struct mist_recorded_job *job,
+                                      const char *const *edits, int n_edits,
+                                      double unchanged_s, struct mist_arena *arena,
+                                      struct mist_err *err)
+{
+    struct mist_recorded_times times;
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < n_edits && status == MIST_OK; i++) {
+        int64_t n_changed = 0;
+        status = mist_recorded_edit(job, edits[i], &n_changed, err);
+        if (status == MIST_OK)
+            status = mist_recorded_check_edit(edits[i], n_changed, job->n_replicas, err);
+    }
+    if (status == MIST_OK && !mist_recorded_times_alloc(job, arena, &times))
+        status = mist_err_memory(err, NULL);
+    if (status != MIST_OK)
+        return status;
+    mist_recorded_replay(job, job->gap_s, job->work_s, &times);
+    add_edited(emit, mist_recorded_span_s(job, &times), unchanged_s);
+    return MIST_OK;
+}
+
 /* Of jobs recorded rank by rank. */
 static enum mist_status add_costs(const struct output *to, struct mist_recorded_job *job,
                                   const char *const *edits, int n_edits,
@@ -292,7 +305,7 @@ static enum mist_status add_costs(const struct output *to, struct mist_recorded_
     mist_emit_number(emit, "without_launch_s", "without launches and gaps",
                      costs.without_launch_s);
     if (n_edits > 0)
-        status = add_edited(emit, job, edits, n_edits, costs.replayed_s, arena, err);
+        status = replay_edited(emit, job, edits, n_edits, costs.replayed_s, arena, err);
     if (to->kind == MIST_EMIT_CSV)
         mist_emit_list_begin(emit, "parts", NULL);
     if (status == MIST_OK)
@@ -310,16 +323,19 @@ enum mist_status mist_sim_recorded_add(struct mist_emit *emit, enum mist_emit_ki
                                        struct mist_err *err)
 {
     const struct output to = {emit, kind, kind == MIST_EMIT_TABLE ? 8 : 0};
+    struct mist_operations table = {0};
     struct mist_recorded_job job;
     struct mist_arena arena;
 
     mist_arena_init(&arena);
     enum mist_status status =
         plan ? mist_sim_timeline_read(names[0], plan, &job, &arena, err)
-             : mist_recorded_read(names, n_names, &job, progress, &arena, err);
+             : mist_recorded_read(names, n_names, &table, &job, progress, &arena, err);
     if (status == MIST_OK)
-        status = (job.is_by_rank ? add_costs : add_study)(&to, &job, edits, n_edits,
-                                                          &arena, err);
+        status = table.path
+                     ? add_study(&to, &table, edits, n_edits, progress, &arena, err)
+                     : add_costs(&to, &job, edits, n_edits, &arena, err);
+    mist_operations_close(&table);
     mist_arena_fini(&arena);
     return status;
 }

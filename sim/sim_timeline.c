@@ -233,10 +233,9 @@ static bool alloc_job(struct mist_recorded_job *job, struct mist_arena *arena)
 {
     size_t n = (size_t)job->n_ops;
 
-    job->step_name = mist_arena_alloc(arena, sizeof *job->step_name);
     job->kinds = mist_arena_alloc(arena, (size_t)job->n_kinds * sizeof *job->kinds);
     job->ops = mist_arena_alloc(arena, n * sizeof *job->ops);
-    return job->step_name && job->kinds && job->ops &&
+    return job->kinds && job->ops &&
            mist_recorded_times_alloc(job, arena, &job->recorded);
 }
 
@@ -297,10 +296,9 @@ static enum mist_status make_job(struct reading *at, struct mist_arena *arena)
     enum mist_status status = MIST_OK;
 
     job->n_ops = (int64_t)at->timeline.n_rows;
-    job->n_steps = job->n_stages = 1;
+    job->n_stages = 1;
     job->n_replicas = mist_plan_n_ranks(at->plan);
     job->n_kinds = 2 * MIST_N_TASK_KINDS;
-    job->is_by_rank = true;
     at->places = malloc(at->timeline.n_rows * sizeof *at->places);
     if (!at->places || !alloc_job(job, arena))
         return out_of_memory(at);

@@ -26,31 +26,33 @@ enum kind {
     REDUCE,
     CLIP,
     OPTIMIZER,
-    N_KINDS
+    N_KINDS = MIST_OPERATIONS_N_KINDS
 };
 
 /* Who passes a message together. */
 enum meets { NOBODY, PEER, REPLICAS, ENDS, ALL };
 
-static const struct {
-    const char *name;
-    enum mist_recorded_sort sort;
-    enum meets meets;
-} kind_rows[N_KINDS] = {
-    [FORWARD] = {"forward-compute", MIST_RECORDED_COMPUTATION, NOBODY},
-    [BACKWARD] = {"backward-compute", MIST_RECORDED_COMPUTATION, NOBODY},
-    [FORWARD_SEND] = {"forward-send", MIST_RECORDED_MESSAGE, PEER},
-    [FORWARD_RECV] = {"forward-recv", MIST_RECORDED_MESSAGE, PEER},
-    [BACKWARD_SEND] = {"backward-send", MIST_RECORDED_MESSAGE, PEER},
-    [BACKWARD_RECV] = {"backward-recv", MIST_RECORDED_MESSAGE, PEER},
-    [GATHER] = {"params-all-gather", MIST_RECORDED_MESSAGE, REPLICAS},
-    [COLLECTION] = {"gc", MIST_RECORDED_COMPUTATION, NOBODY},
-    [NORM_SUM] = {"layernorm-grads-all-reduce", MIST_RECORDED_MESSAGE, NOBODY},
-    [EMBEDDING_SUM] = {"embedding-grads-all-reduce", MIST_RECORDED_MESSAGE, ENDS},
-    [SEPARATE_SUM] = {"separate-grads-all-reduce", MIST_RECORDED_MESSAGE, REPLICAS},
-    [REDUCE] = {"grads-reduce-scatter", MIST_RECORDED_MESSAGE, REPLICAS},
-    [CLIP] = {"optimizer-clip-main-grad", MIST_RECORDED_MESSAGE, ALL},
-    [OPTIMIZER] = {"optimizer", MIST_RECORDED_COMPUTATION, NOBODY},
+const struct mist_operations_kind mist_operations_kinds[N_KINDS] = {
+    [FORWARD] = {"forward-compute", MIST_RECORDED_COMPUTATION},
+    [BACKWARD] = {"backward-compute", MIST_RECORDED_COMPUTATION},
+    [FORWARD_SEND] = {"forward-send", MIST_RECORDED_MESSAGE},
+    [FORWARD_RECV] = {"forward-recv", MIST_RECORDED_MESSAGE},
+    [BACKWARD_SEND] = {"backward-send", MIST_RECORDED_MESSAGE},
+    [BACKWARD_RECV] = {"backward-recv", MIST_RECORDED_MESSAGE},
+    [GATHER] = {"params-all-gather", MIST_RECORDED_MESSAGE},
+    [COLLECTION] = {"gc", MIST_RECORDED_COMPUTATION},
+    [NORM_SUM] = {"layernorm-grads-all-reduce", MIST_RECORDED_MESSAGE},
+    [EMBEDDING_SUM] = {"embedding-grads-all-reduce", MIST_RECORDED_MESSAGE},
+    [SEPARATE_SUM] = {"separate-grads-all-reduce", MIST_RECORDED_MESSAGE},
+    [REDUCE] = {"grads-reduce-scatter", MIST_RECORDED_MESSAGE},
+    [CLIP] = {"optimizer-clip-main-grad", MIST_RECORDED_MESSAGE},
+    [OPTIMIZER] = {"optimizer", MIST_RECORDED_COMPUTATION},
+};
+
+static const enum meets meets[N_KINDS] = {
+    [FORWARD_SEND] = PEER,  [FORWARD_RECV] = PEER,     [BACKWARD_SEND] = PEER,
+    [BACKWARD_RECV] = PEER, [GATHER] = REPLICAS,       [EMBEDDING_SUM] = ENDS,
+    [REDUCE] = REPLICAS,    [SEPARATE_SUM] = REPLICAS, [CLIP] = ALL,
 };
 
 /* What comes behind the last computation, in this order. Where gradients are reduced
@@ -75,68 +77,87 @@ static const struct mist_csv_column columns[] = {
     [DUR_US] = {"dur_us", MIST_CSV_REQUIRED},
 };
 
-enum { N_COLUMNS = sizeof columns / sizeof *columns, WORKERS_MAX = 1 << 20 };
-
-struct row {
-    int64_t step, dp_rank, stage, seq, chunk, i_row;
-    double start_us, dur_us;
-    int kind;
+enum {
+    N_COLUMNS = sizeof columns / sizeof *columns,
+    WORKERS_MAX = 1 << 20,
+    RUN_BYTES = 8 << 20 /* of rows in memory; the rest is on the disk */
 };
 
 /* Rows of a worker in a step lie side by side, those of a kind too, in their order. */
 static int compare_rows(const void *a_, const void *b_)
 {
-    const struct row *a = a_, *b = b_;
+    const struct mist_operation_row *a = a_, *b = b_;
 
-    const int64_t keys[][2] = {{a->step, b->step},   {a->dp_rank, b->dp_rank},
-                               {a->stage, b->stage}, {a->kind, b->kind},
-                               {a->seq, b->seq},     {a->i_row, b->i_row}};
-
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    if (a->step != b->step)
+        return MIST_COMPARE(a->step, b->step);
+    if (a->dp_rank != b->dp_rank)
+        return MIST_COMPARE(a->dp_rank, b->dp_rank);
+    if (a->stage != b->stage)
+        return MIST_COMPARE(a->stage, b->stage);
+    if (a->kind != b->kind)
+        return MIST_COMPARE(a->kind, b->kind);
+    return a->seq != b->seq ? MIST_COMPARE(a->seq, b->seq)
+                            : MIST_COMPARE(a->line, b->line);
 }
 
-static enum mist_status read_row(const struct mist_csv *csv, size_t i,
-                                 const char *const *names, struct row *row,
-                                 struct mist_err *err)
+static enum mist_status read_int32(const struct mist_csv *csv, size_t i_column,
+                                   int64_t min, int32_t *out, struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
-    const struct {
-        size_t column;
-        int64_t min, max, *out;
-    } ids[] = {{STEP, 0, INT64_MAX, &row->step},
-               {DP_RANK, 0, WORKERS_MAX, &row->dp_rank},
-               {STAGE, 0, WORKERS_MAX, &row->stage},
-               {SEQ_ID, 0, INT32_MAX, &row->seq},
-               {CHUNK, -1, WORKERS_MAX, &row->chunk}};
+    int64_t value;
+    enum mist_status status = mist_csv_get_int64(
+        csv, 0, i_column, min, i_column == SEQ_ID ? INT32_MAX : WORKERS_MAX, &value, err);
 
-    row->i_row = (int64_t)i;
-    for (size_t k = 0; k < sizeof ids / sizeof *ids && status == MIST_OK; k++)
-        if (ids[k].column != CHUNK || *mist_csv_text(csv, i, CHUNK))
-            status = mist_csv_get_int64(csv, i, ids[k].column, ids[k].min, ids[k].max,
-                                        ids[k].out, err);
     if (status == MIST_OK)
-        status = mist_csv_get_choice(csv, i, OPTYPE, names, &row->kind, err);
+        *out = (int32_t)value;
+    return status;
+}
+
+static enum mist_status read_row(const struct mist_csv *csv,
+                                 struct mist_operation_row *row, struct mist_err *err)
+{
+    const char *names[N_KINDS + 1] = {0};
+    enum mist_status status =
+        mist_csv_get_int64(csv, 0, STEP, 0, INT64_MAX, &row->step, err);
+
+    for (int kind = 0; kind < N_KINDS; kind++)
+        names[kind] = mist_operations_kinds[kind].name;
+    row->line = mist_csv_line(csv, 0);
     if (status == MIST_OK)
-        status = mist_csv_get_double(csv, i, START_US, -1e15, 1e15, &row->start_us, err);
+        status = read_int32(csv, DP_RANK, 0, &row->dp_rank, err);
+    if (status == MIST_OK)
+        status = read_int32(csv, STAGE, 0, &row->stage, err);
+    if (status == MIST_OK)
+        status = read_int32(csv, SEQ_ID, 0, &row->seq, err);
+    if (status == MIST_OK && *mist_csv_text(csv, 0, CHUNK))
+        status = read_int32(csv, CHUNK, -1, &row->chunk, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_choice(csv, 0, OPTYPE, names, &row->kind, err);
+    if (status == MIST_OK)
+        status = mist_csv_get_double(csv, 0, START_US, -1e15, 1e15, &row->start_us, err);
     if (status == MIST_OK)
         status = /* clocks differ */
-            mist_csv_get_double(csv, i, DUR_US, -1e4, 1e15, &row->dur_us, err);
+            mist_csv_get_double(csv, 0, DUR_US, -1e4, 1e15, &row->dur_us, err);
     return status;
 }
 
 /* ------------------------------------------------------------------------------ graph */
 
+/* A step of the table becomes a job. */
 struct reading {
-    const struct mist_csv *csv;
-    struct row *rows; /* sorted: operation i is rows[i] */
+    const struct mist_operations *table;
+    struct mist_operation_row *rows; /* sorted: operation i is rows[i] */
     struct mist_recorded_edges edges;
     struct mist_recorded_job *job;
-    int64_t n_chunks; /* of a stage; more than 1: interleaved */
     struct mist_err *err;
     enum mist_status status; /* first failure */
 };
 
-/* A worker in a step: its operations of a kind are first[kind] .. first[kind + 1] - 1. */
+static void fail_memory(struct reading *at)
+{
+    at->status = mist_err_memory(at->err, at->table->path);
+}
+
+/* A worker: its operations of a kind are first[kind] .. first[kind + 1] - 1. */
 struct worker {
     int64_t first[N_KINDS + 1];
 };
@@ -149,7 +170,7 @@ static int64_t n_of(const struct worker *worker, int kind)
 static void wait_for(struct reading *at, int64_t op, int64_t waits_for)
 {
     if (at->status == MIST_OK && !mist_recorded_edges_add(&at->edges, op, waits_for))
-        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+        fail_memory(at);
 }
 
 /* Operations of some kinds of a worker by their start; the caller frees. */
@@ -176,7 +197,7 @@ static struct in_time *chain(struct reading *at, const struct worker *worker, in
     struct in_time *ops = n ? malloc((size_t)n * sizeof *ops) : NULL;
 
     if (n && !ops)
-        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+        fail_memory(at);
     if (!ops)
         return NULL;
     for (int k = 0; k < 2; k++)
@@ -192,10 +213,11 @@ static struct in_time *chain(struct reading *at, const struct worker *worker, in
  * last, from where nothing is passed on that way. */
 static bool is_at_end(const struct reading *at, int64_t op, bool is_first)
 {
-    const struct row *row = &at->rows[op];
+    const struct mist_operation_row *row = &at->rows[op];
 
-    return at->n_chunks > 1 && row->stage == (is_first ? 0 : at->job->n_stages - 1) &&
-           row->chunk == (is_first ? 0 : at->n_chunks - 1);
+    return at->table->n_chunks > 1 &&
+           row->stage == (is_first ? 0 : at->job->n_stages - 1) &&
+           row->chunk == (is_first ? 0 : at->table->n_chunks - 1);
 }
 
 /* What passes between stages, and the computations: transfers have the order of the
@@ -206,7 +228,8 @@ static void link_transfers(struct reading *at, const struct worker *worker, int 
                            int transfer)
 {
     int64_t first = worker->first[compute], behind = worker->first[compute + 1];
-    int64_t first_transfer = worker->first[transfer], op = first, n_real = 0;
+    int64_t first_transfer = worker->first[transfer], op = first;
+    int32_t n_real = 0;
     bool is_send = transfer == FORWARD_SEND || transfer == BACKWARD_SEND;
     bool is_first = is_send == (compute == BACKWARD); /* where these have none */
     bool has_all = n_of(worker, transfer) == n_of(worker, compute);
@@ -214,7 +237,7 @@ static void link_transfers(struct reading *at, const struct worker *worker, int 
     for (int64_t i = first_transfer; i < worker->first[transfer + 1]; i++, op++) {
         while (!has_all && op < behind && is_at_end(at, op, is_first))
             op++;
-        if (at->n_chunks > 1)
+        if (at->table->n_chunks > 1)
             at->rows[i].seq = op < behind && is_at_end(at, op, is_first) ? -1 : n_real++;
         if (i > first_transfer)
             wait_for(at, i, i - 1);
@@ -284,39 +307,40 @@ static void link_worker(struct reading *at, const struct worker *worker)
 
 /* Those who meet have the same key. */
 struct place {
-    int64_t step, group, a, b, seq; /* group: a kind, or the way of a transfer */
+    int64_t group, a, b, seq; /* group: a kind, or the way of a transfer */
     int64_t op;
 };
 
 static int compare_places(const void *a_, const void *b_)
 {
     const struct place *a = a_, *b = b_;
-    const int64_t keys[][2] = {{a->step, b->step}, {a->group, b->group}, {a->a, b->a},
-                               {a->b, b->b},       {a->seq, b->seq},     {a->op, b->op}};
+    const int64_t keys[][2] = {{a->group, b->group},
+                               {a->a, b->a},
+                               {a->b, b->b},
+                               {a->seq, b->seq},
+                               {a->op, b->op}};
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 /* Where row meets others; false: nowhere. A transfer at an end of the pipeline has no
  * peer: profilers write some that nobody makes. With chunks the last stage goes on with
  * the first. */
-static bool find_place(const struct reading *at, const struct row *row, struct place *out)
+static bool find_place(const struct reading *at, const struct mist_operation_row *row,
+                       struct place *out)
 {
     int64_t n_stages = at->job->n_stages;
     bool is_down = row->kind == FORWARD_SEND || row->kind == BACKWARD_RECV;
     int64_t lower = is_down ? row->stage : row->stage - 1;
 
-    *out = (struct place){.step = row->step, .group = row->kind, .seq = row->seq};
-    switch (kind_rows[row->kind].meets) {
+    *out = (struct place){.group = row->kind, .seq = row->seq};
+    switch (meets[row->kind]) {
     case PEER:
         out->group = row->kind <= FORWARD_RECV ? FORWARD : BACKWARD;
         out->a = row->dp_rank;
-        out->b = at->n_chunks > 1 ? (lower + n_stages) % n_stages : lower;
-        return at->n_chunks > 1 ? n_stages > 1 && row->seq >= 0
-                                : lower >= 0 && lower + 1 < n_stages;
+        out->b = at->table->n_chunks > 1 ? (lower + n_stages) % n_stages : lower;
+        return at->table->n_chunks > 1 ? n_stages > 1 && row->seq >= 0
+                                       : lower >= 0 && lower + 1 < n_stages;
     case REPLICAS:
         out->a = row->stage;
         return true;
@@ -332,20 +356,19 @@ static bool find_place(const struct reading *at, const struct row *row, struct p
 
 static bool is_same(const struct place *a, const struct place *b)
 {
-    return a->step == b->step && a->group == b->group && a->a == b->a && a->b == b->b &&
-           a->seq == b->seq;
+    return a->group == b->group && a->a == b->a && a->b == b->b && a->seq == b->seq;
 }
 
 static void fail_alone(struct reading *at, const struct place *place)
 {
-    const struct row *row = &at->rows[place->op];
+    const struct mist_operation_row *row = &at->rows[place->op];
     int peer = row->kind % 2 == 0 ? row->kind + 1 : row->kind - 1;
 
-    at->status = mist_csv_fail(
-        at->csv, (size_t)row->i_row, OPTYPE, at->err,
-        "%s %lld of dp_rank %lld, stage %lld has no %s on the stage next to it",
-        kind_rows[row->kind].name, (long long)row->seq, (long long)row->dp_rank,
-        (long long)row->stage, kind_rows[peer].name);
+    at->status = mist_err_at(
+        at->err, MIST_ERR_INPUT, at->table->path, row->line, 0,
+        "optype: %s %lld of dp_rank %lld, stage %lld has no %s on the stage next to it",
+        mist_operations_kinds[row->kind].name, (long long)row->seq,
+        (long long)row->dp_rank, (long long)row->stage, mist_operations_kinds[peer].name);
 }
 
 static void find_meetings(struct reading *at)
@@ -355,7 +378,7 @@ static void find_meetings(struct reading *at)
     int64_t n = 0;
 
     if (!places) {
-        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+        fail_memory(at);
         return;
     }
     for (int64_t i = 0; i < job->n_ops; i++) {
@@ -369,7 +392,7 @@ static void find_meetings(struct reading *at)
         bool is_last = i + 1 == n || !is_same(&places[i], &places[i + 1]);
         job->n_meetings += is_first;
         job->ops[places[i].op].meeting = job->n_meetings - 1;
-        if (is_first && is_last && kind_rows[at->rows[places[i].op].kind].meets == PEER)
+        if (is_first && is_last && meets[at->rows[places[i].op].kind] == PEER)
             fail_alone(at, &places[i]);
     }
     free(places);
@@ -377,22 +400,23 @@ static void find_meetings(struct reading *at)
 
 /* ---------------------------------------------------------------------------- reading */
 
-/* Rows of a worker in a step from i on; behind them. */
+/* Rows of a worker from i on; behind them. */
 static int64_t find_worker(struct reading *at, int64_t i, struct worker *worker)
 {
-    const struct row *rows = at->rows, *begin = &rows[i];
+    const struct mist_operation_row *rows = at->rows, *begin = &rows[i];
     int64_t n = at->job->n_ops;
 
     for (int kind = 0; kind < N_KINDS; kind++) {
         worker->first[kind] = i;
-        for (; i < n && rows[i].kind == kind && rows[i].step == begin->step &&
-               rows[i].dp_rank == begin->dp_rank && rows[i].stage == begin->stage;
+        for (; i < n && rows[i].kind == kind && rows[i].dp_rank == begin->dp_rank &&
+               rows[i].stage == begin->stage;
              i++)
             if (rows[i].seq != i - worker->first[kind] && at->status == MIST_OK)
-                at->status = mist_csv_fail(
-                    at->csv, (size_t)rows[i].i_row, SEQ_ID, at->err,
-                    "expected %lld: they count the %s of a worker in a step",
-                    (long long)(i - worker->first[kind]), kind_rows[kind].name);
+                at->status = mist_err_at(
+                    at->err, MIST_ERR_INPUT, at->table->path, rows[i].line, 0,
+                    "seq_id: expected %lld: they count the %s of a worker in a step",
+                    (long long)(i - worker->first[kind]),
+                    mist_operations_kinds[kind].name);
     }
     worker->first[N_KINDS] = i;
     return i;
@@ -410,107 +434,137 @@ static void link_all(struct reading *at, struct mist_arena *arena)
             link_worker(at, &worker);
     }
     if (at->status == MIST_OK && !mist_recorded_edges_end(&at->edges, job, arena))
-        at->status = mist_err_memory(at->err, mist_csv_path(at->csv));
+        fail_memory(at);
 }
 
-static bool alloc_job(struct mist_recorded_job *job, struct mist_arena *arena)
-{
-    size_t n = (size_t)job->n_ops;
-
-    job->kinds = mist_arena_alloc(arena, N_KINDS * sizeof *job->kinds);
-    job->ops = mist_arena_alloc(arena, n * sizeof *job->ops);
-    job->step_name = mist_arena_alloc(arena, n * sizeof *job->step_name);
-    return job->kinds && job->ops && job->step_name &&
-           mist_recorded_times_alloc(job, arena, &job->recorded);
-}
-
-/* Operations and their times from the sorted rows. */
-static void fill_job(struct reading *at)
+/* Operations and their times from the sorted rows; false: no memory. */
+static bool fill_job(struct reading *at, struct mist_arena *arena)
 {
     struct mist_recorded_job *job = at->job;
-    const struct row *rows = at->rows;
+    const struct mist_operation_row *rows = at->rows;
+    double first_us = INFINITY;
 
-    job->n_kinds = N_KINDS;
+    job->kinds = mist_arena_alloc(arena, N_KINDS * sizeof *job->kinds);
+    job->ops = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *job->ops);
+    if (!job->kinds || !job->ops ||
+        !mist_recorded_times_alloc(job, arena, &job->recorded))
+        return false;
     for (int kind = 0; kind < N_KINDS; kind++)
-        job->kinds[kind] = (struct mist_recorded_kind){.name = kind_rows[kind].name,
-                                                       .sort = kind_rows[kind].sort};
-    for (int64_t i = 0, behind; i < job->n_ops; i = behind) {
-        double first_us = INFINITY;
-        for (behind = i; behind < job->n_ops && rows[behind].step == rows[i].step;
-             behind++)
-            first_us = fmin(first_us, rows[behind].start_us);
-        job->step_name[job->n_steps] = rows[i].step;
-        for (int64_t k = i; k < behind; k++) {
-            job->ops[k] = (struct mist_recorded_op){.step = job->n_steps,
-                                                    .replica = (int32_t)rows[k].dp_rank,
-                                                    .stage = (int32_t)rows[k].stage,
-                                                    .kind = rows[k].kind};
-            job->recorded.start_s[k] = 1e-6 * (rows[k].start_us - first_us);
-            job->recorded.end_s[k] =
-                1e-6 * (rows[k].start_us - first_us + rows[k].dur_us);
-            job->n_replicas = (int32_t)fmax(job->n_replicas, (double)rows[k].dp_rank + 1);
-            job->n_stages = (int32_t)fmax(job->n_stages, (double)rows[k].stage + 1);
-            if (rows[k].kind <= BACKWARD && rows[k].chunk >= at->n_chunks)
-                at->n_chunks = rows[k].chunk + 1;
-        }
-        job->n_steps++;
+        job->kinds[kind] =
+            (struct mist_recorded_kind){.name = mist_operations_kinds[kind].name,
+                                        .sort = mist_operations_kinds[kind].sort};
+    for (int64_t i = 0; i < job->n_ops; i++)
+        first_us = fmin(first_us, rows[i].start_us);
+    for (int64_t i = 0; i < job->n_ops; i++) {
+        job->ops[i] = (struct mist_recorded_op){
+            .replica = rows[i].dp_rank, .stage = rows[i].stage, .kind = rows[i].kind};
+        job->recorded.start_s[i] = 1e-6 * (rows[i].start_us - first_us);
+        job->recorded.end_s[i] = 1e-6 * (rows[i].start_us - first_us + rows[i].dur_us);
     }
+    return true;
 }
 
-static enum mist_status read_rows(struct reading *at)
+/* The rows of the next step, table->n_rows; 0: there are no more. */
+static enum mist_status read_step(struct mist_operations *table, struct mist_err *err)
 {
-    const char *names[N_KINDS + 1] = {0};
-    size_t n = mist_csv_n_rows(at->csv);
+    enum mist_status status = MIST_OK;
 
-    for (int kind = 0; kind < N_KINDS; kind++)
-        names[kind] = kind_rows[kind].name;
-    if (n == 0)
-        return mist_err_at(at->err, MIST_ERR_INPUT, mist_csv_path(at->csv), 1, 0,
-                           "expected operations below the header");
-    at->rows = calloc(n, sizeof *at->rows);
-    if (!at->rows)
-        return mist_err_memory(at->err, mist_csv_path(at->csv));
-    for (size_t i = 0; i < n; i++) {
-        enum mist_status status = read_row(at->csv, i, names, &at->rows[i], at->err);
-        if (status != MIST_OK)
-            return status;
+    table->n_rows = 0;
+    while (status == MIST_OK && table->has_next &&
+           (table->n_rows == 0 || table->next.step == table->rows[0].step)) {
+        if (!MIST_RESERVE(table->rows, table->rows_capacity, table->n_rows + 1))
+            return mist_err_memory(err, table->path);
+        table->rows[table->n_rows++] = table->next;
+        status = mist_sorter_next(&table->sorter, &table->next, &table->has_next, err);
     }
-    qsort(at->rows, n, sizeof *at->rows, compare_rows);
-    at->job->n_ops = (int64_t)n;
-    return MIST_OK;
+    return status;
 }
 
-enum mist_status mist_recorded_read_operators(const char *path,
-                                              struct mist_recorded_job *job,
-                                              struct mist_arena *arena,
-                                              struct mist_err *err)
+enum mist_status mist_operations_begin(struct mist_operations *table,
+                                       struct mist_err *err)
 {
-    struct mist_csv *csv = NULL;
-    struct reading at = {.job = job, .err = err};
+    enum mist_status status = mist_sorter_begin(&table->sorter, err);
 
-    *job = (struct mist_recorded_job){0};
-    at.status = mist_csv_load(path, columns, N_COLUMNS, &csv, err);
-    at.csv = csv;
-    if (at.status == MIST_OK)
-        at.status = read_rows(&at);
-    if (at.status == MIST_OK && !alloc_job(job, arena))
-        at.status = mist_err_memory(err, path);
-    if (at.status == MIST_OK)
-        fill_job(&at);
-    if (at.status == MIST_OK && (int64_t)job->n_replicas * job->n_stages > job->n_ops)
-        at.status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                                "has %lld operations for %d dp_ranks and %d stages, "
-                                "expected some of each worker",
-                                (long long)job->n_ops, job->n_replicas, job->n_stages);
+    return status == MIST_OK
+               ? mist_sorter_next(&table->sorter, &table->next, &table->has_next, err)
+               : status;
+}
+
+enum mist_status mist_operations_next(struct mist_operations *table,
+                                      struct mist_recorded_job *job,
+                                      struct mist_arena *arena, struct mist_err *err)
+{
+    struct reading at = {.table = table, .job = job, .err = err};
+
+    *job = (struct mist_recorded_job){
+        .n_replicas = table->n_replicas, .n_stages = table->n_stages, .n_kinds = N_KINDS};
+    at.status = read_step(table, err);
+    if (at.status != MIST_OK || table->n_rows == 0)
+        return at.status;
+    at.rows = table->rows;
+    job->n_ops = (int64_t)table->n_rows;
+    job->step = table->rows[0].step;
+    if (!fill_job(&at, arena))
+        fail_memory(&at);
     if (at.status == MIST_OK)
         link_all(&at, arena);
     if (at.status == MIST_OK)
         find_meetings(&at);
     if (at.status == MIST_OK)
         at.status = mist_recorded_prepare(job, arena, err);
-    mist_err_locate(err, path, 0);
+    mist_err_locate(err, table->path, 0);
     free(at.edges.items);
-    free(at.rows);
-    mist_csv_free(csv);
     return at.status;
+}
+
+/* ---------------------------------------------------------------------------- opening */
+
+static enum mist_status add_row(const struct mist_csv *csv, void *context,
+                                struct mist_err *err)
+{
+    struct mist_operations *table = context;
+    struct mist_operation_row row = {0};
+    enum mist_status status = read_row(csv, &row, err);
+
+    if (status != MIST_OK)
+        return status;
+    table->n_ops++;
+    table->n_of_kind[row.kind]++;
+    table->n_replicas =
+        row.dp_rank < table->n_replicas ? table->n_replicas : row.dp_rank + 1;
+    table->n_stages = row.stage < table->n_stages ? table->n_stages : row.stage + 1;
+    if (row.kind <= BACKWARD && row.chunk >= table->n_chunks)
+        table->n_chunks = row.chunk + 1;
+    return mist_sorter_add(&table->sorter, &row, err);
+}
+
+enum mist_status mist_operations_open(struct mist_operations *table, const char *path,
+                                      struct mist_progress *progress,
+                                      struct mist_err *err)
+{
+    *table = (struct mist_operations){.path = path};
+    mist_sorter_init(&table->sorter, sizeof(struct mist_operation_row), RUN_BYTES,
+                     compare_rows);
+    enum mist_status status =
+        mist_csv_visit(path, columns, N_COLUMNS, add_row, table, progress, err);
+    if (status == MIST_OK && table->n_ops == 0)
+        status = mist_err_at(err, MIST_ERR_INPUT, path, 1, 0,
+                             "expected operations below the header");
+    if (status == MIST_OK && (int64_t)table->n_replicas * table->n_stages > table->n_ops)
+        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+                             "has %lld operations for %d dp_ranks and %d stages, "
+                             "expected some of each worker",
+                             (long long)table->n_ops, table->n_replicas, table->n_stages);
+    if (status == MIST_OK)
+        status = mist_operations_begin(table, err);
+    if (status != MIST_OK)
+        mist_operations_close(table);
+    return status;
+}
+
+void mist_operations_close(struct mist_operations *table)
+{
+    mist_sorter_fini(&table->sorter);
+    free(table->rows);
+    *table = (struct mist_operations){0};
 }

@@ -97,7 +97,7 @@ static enum mist_status fail_ring(const struct ordering *at, struct mist_err *er
                         "operations wait for one another in a ring, %s of replica %d, "
                         "stage %d in step %lld among them",
                         at->job->kinds[op->kind].name, op->replica, op->stage,
-                        (long long)at->job->step_name[op->step]);
+                        (long long)at->job->step);
 }
 
 /* ----------------------------------------------------------------------------- replay */
@@ -170,23 +170,16 @@ void mist_recorded_replay(const struct mist_recorded_job *job, const double *gap
     }
 }
 
-double mist_recorded_mean_s(const struct mist_recorded_job *job,
-                            const struct mist_recorded_times *times, double *step_s)
+double mist_recorded_span_s(const struct mist_recorded_job *job,
+                            const struct mist_recorded_times *times)
 {
-    double sum_s = 0;
-    int64_t i = 0;
+    double first_s = INFINITY, last_s = -INFINITY;
 
-    for (int32_t step = 0; step < job->n_steps; step++) {
-        double first_s = INFINITY, last_s = -INFINITY;
-        for (; i < job->n_ops && job->ops[i].step == step; i++) {
-            first_s = fmin(first_s, times->start_s[i]);
-            last_s = fmax(last_s, times->end_s[i]);
-        }
-        if (step_s)
-            step_s[step] = last_s - first_s;
-        sum_s += last_s - first_s;
+    for (int64_t i = 0; i < job->n_ops; i++) {
+        first_s = fmin(first_s, times->start_s[i]);
+        last_s = fmax(last_s, times->end_s[i]);
     }
-    return sum_s / job->n_steps;
+    return last_s - first_s;
 }
 
 bool mist_recorded_times_alloc(const struct mist_recorded_job *job,

@@ -1,5 +1,5 @@
 /*
- * A job that ran elsewhere: the operations that its workers recorded, as a graph.
+ * A job that ran elsewhere, or a step of it: the operations that its workers recorded, as a graph.
  *
  * A worker is one stage of one replica (data-parallel rank); of what profilers record, a
  * rank is a replica of one stage. Every operation took some time at some time; what it
@@ -37,23 +37,23 @@ struct mist_recorded_kind {
 };
 
 struct mist_recorded_op {
-    int32_t step, replica, stage; /* indices */
-    int32_t kind;                 /* index */
-    int32_t meeting;              /* those with the same number pass one message; -1 */
+    int32_t replica, stage; /* indices */
+    int32_t kind;           /* index */
+    int32_t meeting;        /* those with the same number pass one message; -1 */
 };
 
-/* Where every operation begins and ends, since the first start of its step: [n_ops]. */
+/* Where every operation begins and ends, since the first start: [n_ops]. */
 struct mist_recorded_times {
     double *start_s, *end_s;
 };
 
 /* Arrays lie in the arena that the job was read into. */
 struct mist_recorded_job {
-    int32_t n_steps, n_replicas, n_stages, n_kinds, n_meetings;
+    int32_t n_replicas, n_stages, n_kinds, n_meetings;
     int64_t n_ops;
-    int64_t *step_name;               /* [n_steps] as the file numbers them */
+    int64_t step;                     /* as the file numbers it */
     struct mist_recorded_kind *kinds; /* [n_kinds] */
-    struct mist_recorded_op *ops;     /* [n_ops] step by step */
+    struct mist_recorded_op *ops;     /* [n_ops] */
     struct mist_recorded_times recorded;
     const int64_t *dep_offset; /* [n_ops + 1] op i waits for dep[dep_offset[i] ..] */
     const int64_t *dep;
@@ -63,7 +63,6 @@ struct mist_recorded_job {
     int64_t
         n_contradictions; /* began or ended over 10 ms before the graph lets them; their
                                  gap or work counts as 0 */
-    bool is_by_rank; /* replicas are ranks; what is uneven among them is meant to be */
     /* Of profilers' recordings. */
     int64_t n_unlaunched; /* works of a device without the call that launched them */
     int64_t n_unmatched;  /* messages between ranks whose other ends are not known */
@@ -86,10 +85,9 @@ enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
 void mist_recorded_replay(const struct mist_recorded_job *job, const double *gap_s,
                           const double *work_s, struct mist_recorded_times *times);
 
-/* The mean time of a step, from its first start to its last end; step_s [n_steps]: of
- * each, optional. */
-double mist_recorded_mean_s(const struct mist_recorded_job *job,
-                            const struct mist_recorded_times *times, double *step_s);
+/* From the first start to the last end. */
+double mist_recorded_span_s(const struct mist_recorded_job *job,
+                            const struct mist_recorded_times *times);
 
 /* Times for one replay after another; false: no memory. */
 bool mist_recorded_times_alloc(const struct mist_recorded_job *job,

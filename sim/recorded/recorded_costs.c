@@ -86,7 +86,7 @@ static double without_s(struct finding *at, int32_t kind)
         at->work_s[i] = is_meant ? 0 : job->work_s[i];
     }
     mist_recorded_replay(job, kind < 0 ? NULL : job->gap_s, at->work_s, &at->times);
-    return mist_recorded_mean_s(job, &at->times, NULL);
+    return mist_recorded_span_s(job, &at->times);
 }
 
 static bool find(struct finding *at)
@@ -94,9 +94,9 @@ static bool find(struct finding *at)
     const struct mist_recorded_job *job = at->job;
     struct mist_recorded_costs *out = at->out;
 
-    out->recorded_s = mist_recorded_mean_s(job, &job->recorded, NULL);
+    out->recorded_s = mist_recorded_span_s(job, &job->recorded);
     mist_recorded_replay(job, job->gap_s, job->work_s, &at->times);
-    out->replayed_s = mist_recorded_mean_s(job, &at->times, NULL);
+    out->replayed_s = mist_recorded_span_s(job, &at->times);
     find_spans(at, &job->recorded, false);
     find_spans(at, &at->times, true);
     for (int32_t r = 0; r < job->n_replicas; r++)

@@ -2,7 +2,6 @@
 #include "sim/recorded/recording.h"
 
 #include "core/packed_file.h"
-#include "sim/recorded/operators_file.h"
 #include "sim/recorded/torch_job.h"
 
 #include <dirent.h>
@@ -122,6 +121,7 @@ bool mist_recorded_is_timeline(const char *path)
 }
 
 enum mist_status mist_recorded_read(const char *const *names, int n_names,
+                                    struct mist_operations *table,
                                     struct mist_recorded_job *job,
                                     struct mist_progress *progress,
                                     struct mist_arena *arena, struct mist_err *err)
@@ -130,12 +130,13 @@ enum mist_status mist_recorded_read(const char *const *names, int n_names,
     enum mist_status status = MIST_OK;
     char begin[BEGIN_BYTES] = "{";
 
+    *table = (struct mist_operations){0};
     for (int i = 0; i < n_names && status == MIST_OK; i++)
         status = add_name(&files, names[i]);
     if (status == MIST_OK && files.n == 1)
         status = read_begin(files.items[0], begin, err);
     if (status == MIST_OK && begin[strspn(begin, " \t\r\n")] != '{')
-        status = mist_recorded_read_operators(files.items[0], job, arena, err);
+        status = mist_operations_open(table, files.items[0], progress, err);
     else if (status == MIST_OK)
         status = mist_recorded_read_torch((const char *const *)files.items, (int)files.n,
                                           job, progress, arena, err);

@@ -157,18 +157,16 @@ static enum mist_status fill_job(struct joining *at, struct mist_recorded_job *j
     double first_us = INFINITY;
 
     job->n_ops = (int64_t)graph->n_ops;
-    job->n_steps = job->n_stages = 1;
+    job->n_stages = 1;
     job->n_replicas = at->n_paths;
     job->n_kinds = MIST_TORCH_N_KINDS;
     job->n_meetings = graph->n_meetings;
     job->n_unlaunched = graph->n_unlaunched;
     job->n_unmatched = graph->n_unmatched;
     job->clock_shift_s = 1e-6 * graph->shift_us;
-    job->is_by_rank = true;
-    job->step_name = mist_arena_alloc(arena, sizeof *job->step_name);
     job->kinds = mist_arena_alloc(arena, sizeof mist_torch_kinds);
     job->ops = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *job->ops);
-    if (!job->step_name || !job->kinds || !job->ops ||
+    if (!job->kinds || !job->ops ||
         !mist_recorded_times_alloc(job, arena, &job->recorded) ||
         !mist_recorded_edges_end(&at->graph.edges, job, arena))
         return out_of_memory(at);

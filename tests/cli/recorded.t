@@ -33,6 +33,8 @@ begin 'as edited: a message lasts from when all are there'
 run mist-sim --replay ops.csv --json --what-if kernel.backward-compute=2x,launch=none,link.forward-send=0.5x
 expect_exit 0
 expect_value edited_s 6.5e-05
+expect_value edited_change_s -2.7e-05
+expect_value edited_change_frac -0.293478261
 run mist-sim --replay ops.csv --json --what-if link.forward-send=0.5x,link.forward-recv=0.5x
 expect_value edited_s 9.7e-05
 run mist-sim --replay ops.csv --json --what-if rank.1=0.5x
@@ -57,6 +59,24 @@ expect_exit 0
 expect_stdout_empty
 expect_stderr '^mist-sim: ops\.csv\.gz can be replayed$'
 rm ops.csv.gz
+
+# 40,000 steps, their rows far apart: what was read is sorted on the disk.
+awk -F, -v OFS=, 'NR == 1 { print; next } { rest = substr($0, 2); for (i = 1; i <= 40000; i++) print i rest }' ops.csv > long.csv
+limit='ulimit -v 60000; exec "$@"'
+begin 'a long table in little memory'
+if sh -c "$limit" sh mist-sim --version > /dev/null 2>&1; then
+    run sh -c "$limit" sh mist-sim --replay long.csv --json
+    expect_exit 0
+    expect_value steps 40000
+    expect_value replayed_s 9.2e-05
+    expect_value even_s 9e-05
+    run env TMPDIR=/nowhere mist-sim --replay long.csv
+    expect_exit 5
+    expect_stderr '^mist-sim: /nowhere: can.t make a temporary file: '
+else
+    skip 'the tools do not start with 60 MB of address space (sanitizers)'
+fi
+rm long.csv
 
 refuse 'a plan beside it' 2 '^mist-sim: --replay: a recording has no use for PLAN' mist-sim plan.json --replay ops.csv
 for option in --cluster=traces --framework=megatron --attention=flash --recompute=full --lengths=none --packing=pad \
@@ -117,6 +137,8 @@ run mist-sim --replay job --what-if rank.0=0.5x
 expect_exit 0
 expect_stderr_empty
 expect_stdout '^iteration, as edited  *46.0 us$'
+expect_stdout '^difference  *6.00 us$'
+expect_stdout '^of it  *15.0 %$'
 expect_stdout '^matmul  *kernel  *2  '
 run mist-sim --replay job/a.json --json
 expect_value unmatched 1

@@ -24,11 +24,58 @@ static enum mist_status load(const char *text, struct mist_csv **csv,
     return mist_csv_load_text("t.csv", text, strlen(text), columns, N_COLUMNS, csv, err);
 }
 
+/* What a visit sees of rows: all that loading keeps. */
+struct seen {
+    const struct mist_csv *whole; /* NULL: not compared */
+    size_t n_rows;
+};
+
+static enum mist_status see(const struct mist_csv *csv, void *context,
+                            struct mist_err *err)
+{
+    struct seen *seen = context;
+
+    assert_int_equal(mist_csv_n_rows(csv), 1);
+    for (size_t i = 0; seen->whole && i < N_COLUMNS; i++)
+        assert_string_equal(mist_csv_text(csv, 0, i),
+                            mist_csv_text(seen->whole, seen->n_rows, i));
+    if (seen->whole)
+        assert_int_equal(mist_csv_line(csv, 0), mist_csv_line(seen->whole, seen->n_rows));
+    seen->n_rows++;
+    if (strcmp(mist_csv_text(csv, 0, COLUMN_NAME), "stop") == 0)
+        return mist_csv_fail(csv, 0, COLUMN_NAME, err, "stopped");
+    return MIST_OK;
+}
+
+/* The text as a file, row by row. */
+static enum mist_status visit(const char *text, size_t n, struct seen *seen,
+                              struct mist_err *err)
+{
+    struct scratch scratch;
+
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "t.csv");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+    enum mist_status status =
+        mist_csv_visit(path, columns, N_COLUMNS, see, seen, NULL, err);
+    if (status != MIST_OK)
+        assert_string_equal(err->path, path);
+    scratch_fini(&scratch);
+    return status;
+}
+
 static void expect_error(const char *text, long line, const char *part)
 {
     struct mist_csv *csv;
     struct mist_err err = {0};
+    struct seen seen = {0};
 
+    assert_int_equal(visit(text, strlen(text), &seen, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, part));
+    assert_int_equal(err.line, line);
     assert_int_equal(load(text, &csv, &err), MIST_ERR_INPUT);
     assert_string_equal(err.path, "t.csv");
     assert_non_null(strstr(err.message, part));
@@ -90,6 +137,14 @@ static void test_open_quote_is_bounded(void **state)
                      MIST_ERR_INPUT);
     assert_int_equal(err.line, 2);
     assert_non_null(strstr(err.message, "not closed"));
+    struct seen seen = {0};
+    assert_int_equal(visit(text, n, &seen, &err), MIST_ERR_INPUT);
+    assert_int_equal(err.line, 2);
+    assert_non_null(strstr(err.message, "not closed"));
+    memset(text + 13, 'x', n - 13); /* one line */
+    assert_int_equal(visit(text, n, &seen, &err), MIST_ERR_INPUT);
+    assert_int_equal(err.line, 2);
+    assert_int_equal(seen.n_rows, 0);
     assert_int_equal(mist_csv_load_text("t.csv", "name,ti\0me_us\n", 14, columns,
                                         N_COLUMNS, &csv, &err),
                      MIST_ERR_INPUT);
@@ -194,6 +249,33 @@ static void test_round_trip(void **state)
     scratch_fini(&scratch);
 }
 
+/* Row by row is as at once, wherever a piece of the file ends. */
+static void test_visit(void **state)
+{
+    enum { N_BYTES = 900000 };
+    char *text = malloc(N_BYTES + 1);
+    struct mist_csv *csv;
+    struct mist_err err = {0};
+
+    int n = sprintf(text, "\xef\xbb\xbfname,time_us\n");
+    for (int i = 0; n < N_BYTES - 100; i++)
+        n += sprintf(text + n, i % 7 ? "%d,\"x%0*d\"\r\n" : "\n\"%d\n\"\"\",%0*d\n", i,
+                     1 + i % 40, i);
+    assert_int_equal(load(text, &csv, &err), MIST_OK);
+    struct seen seen = {.whole = csv};
+    must(visit(text, (size_t)n, &seen, &err), &err);
+    assert_int_equal(seen.n_rows, mist_csv_n_rows(csv));
+    mist_csv_free(csv);
+
+    seen = (struct seen){0};
+    const char *stops = "name,time_us\na,1\nstop,2\nb\n";
+    assert_int_equal(visit(stops, strlen(stops), &seen, &err), MIST_ERR_INPUT);
+    assert_string_equal(err.message, "name: stopped");
+    assert_int_equal(err.line, 3);
+    assert_int_equal(seen.n_rows, 2);
+    free(text);
+}
+
 static void test_faults(void **state)
 {
     static const char text[] = "name,time_us\na,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\n";
@@ -229,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_many_columns),
         cmocka_unit_test(test_cells),
         cmocka_unit_test(test_open_quote_is_bounded),
+        cmocka_unit_test(test_visit),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_round_trip),
     };

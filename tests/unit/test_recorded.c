@@ -259,6 +259,30 @@ static void near(double value, double expected, const char *what)
         fail_msg("%s: %.12g, expected %.12g", what, value, expected);
 }
 
+/* The first step of a table. */
+static void read_step(const char *path, struct mist_recorded_job *job,
+                      struct mist_arena *arena)
+{
+    struct mist_operations table;
+    struct mist_err err = {0};
+
+    must(mist_operations_open(&table, path, NULL, &err), &err);
+    must(mist_operations_next(&table, job, arena, &err), &err);
+    mist_operations_close(&table);
+}
+
+/* A study of all steps. */
+static void study_table(const char *path, struct mist_recorded_study *study,
+                        struct mist_arena *arena)
+{
+    struct mist_operations table;
+    struct mist_err err = {0};
+
+    must(mist_operations_open(&table, path, NULL, &err), &err);
+    must(mist_recorded_study(&table, NULL, 0, study, NULL, arena, &err), &err);
+    mist_operations_close(&table);
+}
+
 /* A step of the job as edited, and of the formulas with other durations. */
 static void expect_edit(const struct naive *drawn, const char *path, const char *edit,
                         int kind, int worker, double factor)
@@ -268,6 +292,7 @@ static void expect_edit(const struct naive *drawn, const char *path, const char 
     struct mist_recorded_times times;
     struct mist_arena arena;
     struct mist_err err = {0};
+    int64_t n_changed = 0;
 
     for (int r = 0; r < job.n_replicas; r++)
         for (int s = 0; s < job.n_stages; s++)
@@ -277,11 +302,12 @@ static void expect_edit(const struct naive *drawn, const char *path, const char 
                                       (k <= B || k == GC || k == STEP)))
                         job.ops[r][s][k][m].duration_s *= factor;
     mist_arena_init(&arena);
-    must(mist_recorded_read_operators(path, &recorded, &arena, &err), &err);
+    read_step(path, &recorded, &arena);
     assert_true(mist_recorded_times_alloc(&recorded, &arena, &times));
-    must(mist_recorded_edit(&recorded, edit, &err), &err);
+    must(mist_recorded_edit(&recorded, edit, &n_changed, &err), &err);
+    assert_true(n_changed > 0);
     mist_recorded_replay(&recorded, recorded.gap_s, recorded.work_s, &times);
-    near(mist_recorded_mean_s(&recorded, &times, NULL), simulate(&job), edit);
+    near(mist_recorded_span_s(&recorded, &times), simulate(&job), edit);
     mist_arena_fini(&arena);
 }
 
@@ -290,7 +316,7 @@ static void test_random_jobs(void **state)
     struct mist_random random;
     static struct naive jobs[2];
     struct scratch scratch;
-    double step_s[2], expected_s[2];
+    double expected_s[2];
 
     mist_random_init(&random, test_seed(1511));
     scratch_init(&scratch);
@@ -299,7 +325,6 @@ static void test_random_jobs(void **state)
         struct mist_recorded_job recorded;
         struct mist_recorded_study study;
         struct mist_arena arena;
-        struct mist_err err = {0};
         char edit[64];
 
         draw(&jobs[0], &random);
@@ -319,13 +344,13 @@ static void test_random_jobs(void **state)
         expected_s[1] = simulate(&jobs[1]);
         write_table(jobs, 2, path);
         mist_arena_init(&arena);
-        must(mist_recorded_read_operators(path, &recorded, &arena, &err), &err);
-        assert_int_equal(recorded.n_steps, 2);
-        assert_int_equal(recorded.step_name[1], 11);
+        read_step(path, &recorded, &arena);
+        assert_int_equal(recorded.step, 10);
         assert_int_equal(recorded.n_contradictions, 0);
-        mist_recorded_mean_s(&recorded, &recorded.recorded, step_s);
-        near(step_s[0], expected_s[0], "recorded");
-        must(mist_recorded_study(&recorded, &study, &arena, &err), &err);
+        near(mist_recorded_span_s(&recorded, &recorded.recorded), expected_s[0],
+             "recorded");
+        study_table(path, &study, &arena);
+        assert_int_equal(study.n_steps, 2);
         near(study.recorded_s, (expected_s[0] + expected_s[1]) / 2, "mean");
         near(study.unchanged_s, study.recorded_s, "unchanged");
         near(study.without_gaps_s, study.recorded_s, "no gaps in it");
@@ -341,10 +366,8 @@ static void test_cause(void **state)
     static struct naive job;
     struct mist_random random;
     struct scratch scratch;
-    struct mist_recorded_job recorded;
     struct mist_recorded_study study;
     struct mist_arena arena;
-    struct mist_err err = {0};
 
     mist_random_init(&random, 3);
     draw(&job, &random);
@@ -359,8 +382,7 @@ static void test_cause(void **state)
     const char *path = scratch_path(&scratch, "ops.csv");
     write_table(&job, 1, path);
     mist_arena_init(&arena);
-    must(mist_recorded_read_operators(path, &recorded, &arena, &err), &err);
-    must(mist_recorded_study(&recorded, &study, &arena, &err), &err);
+    study_table(path, &study, &arena);
     near(study.unchanged_s, slow_s, "unchanged");
     for (int r = 0; r < 3; r++)
         for (int s = 0; s < 2; s++)
@@ -413,7 +435,11 @@ static void test_refusals(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_err err = {0};
         scratch_write(path, cases[i].text);
-        enum mist_status status = mist_recorded_read_operators(path, &job, &arena, &err);
+        struct mist_operations table;
+        enum mist_status status = mist_operations_open(&table, path, NULL, &err);
+        if (status == MIST_OK)
+            status = mist_operations_next(&table, &job, &arena, &err);
+        mist_operations_close(&table);
         if (status != MIST_ERR_INPUT || !strstr(err.message, cases[i].says) ||
             err.line != cases[i].line || strcmp(err.path, path) != 0)
             fail_msg("%zu: %d, %s:%ld: %s", i, (int)status, err.path, err.line,
@@ -422,9 +448,14 @@ static void test_refusals(void **state)
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         struct mist_err err = {0};
         scratch_write(path, HEAD FORWARD);
-        must(mist_recorded_read_operators(path, &job, &arena, &err), &err);
-        if (mist_recorded_edit(&job, edits[i], &err) != MIST_ERR_USAGE)
-            fail_msg("%s is no edit", edits[i]);
+        const char *edit = edits[i];
+        struct mist_operations table;
+        struct mist_recorded_study study;
+        must(mist_operations_open(&table, path, NULL, &err), &err);
+        if (mist_recorded_study(&table, &edit, 1, &study, NULL, &arena, &err) !=
+            MIST_ERR_USAGE)
+            fail_msg("%s is no edit", edit);
+        mist_operations_close(&table);
     }
     mist_arena_fini(&arena);
     scratch_visit(&scratch, 1);
@@ -456,17 +487,14 @@ static double published(const char *name, const char *key)
 
 static void test_published(void **state)
 {
-    struct mist_recorded_job job;
     struct mist_recorded_study study;
     struct mist_arena arena;
-    struct mist_err err = {0};
     char path[REFERENCE_PATH_BYTES];
 
     if (!find_reference("straggler/SE_trace.csv.gz", path))
         skip();
     mist_arena_init(&arena);
-    must(mist_recorded_read_operators(path, &job, &arena, &err), &err);
-    must(mist_recorded_study(&job, &study, &arena, &err), &err);
+    study_table(path, &study, &arena);
     assert_true(study.unchanged_worst_frac <= 0.005);
     within(study.without_gaps_s, published("straggler/ms-SE.json", "tori"), 0.01,
            "without gaps");

@@ -250,19 +250,23 @@ static double simulate_scaled(const struct naive *drawn, double backward,
 
 static void expect_edit(const char *path, const char *edit, double expected_s)
 {
+    struct mist_operations table;
+    int64_t n_changed = 0;
     struct mist_recorded_job job;
     struct mist_recorded_times times;
     struct mist_arena arena;
     struct mist_err err = {0};
 
     mist_arena_init(&arena);
-    must(mist_recorded_read_operators(path, &job, &arena, &err), &err);
+    must(mist_operations_open(&table, path, NULL, &err), &err);
+    must(mist_operations_next(&table, &job, &arena, &err), &err);
+    mist_operations_close(&table);
     assert_int_equal(job.n_contradictions, 0);
     assert_true(mist_recorded_times_alloc(&job, &arena, &times));
     if (edit)
-        must(mist_recorded_edit(&job, edit, &err), &err);
+        must(mist_recorded_edit(&job, edit, &n_changed, &err), &err);
     mist_recorded_replay(&job, job.gap_s, job.work_s, &times);
-    double replayed_s = mist_recorded_mean_s(&job, &times, NULL);
+    double replayed_s = mist_recorded_span_s(&job, &times);
     if (fabs(replayed_s - expected_s) > 1e-9)
         fail_msg("%s: %.12g, expected %.12g", edit ? edit : "unchanged", replayed_s,
                  expected_s);
@@ -295,7 +299,7 @@ static void even_jobs_take_what_they_should(void **state)
 {
     static struct naive job;
     struct scratch scratch;
-    struct mist_recorded_job recorded;
+    struct mist_operations table;
     struct mist_recorded_study study;
     struct mist_arena arena;
     struct mist_err err = {0};
@@ -311,8 +315,9 @@ static void even_jobs_take_what_they_should(void **state)
     const char *path = scratch_path(&scratch, "ops.csv");
     write_table(&job, path);
     mist_arena_init(&arena);
-    must(mist_recorded_read_operators(path, &recorded, &arena, &err), &err);
-    must(mist_recorded_study(&recorded, &study, &arena, &err), &err);
+    must(mist_operations_open(&table, path, NULL, &err), &err);
+    must(mist_recorded_study(&table, NULL, 0, &study, NULL, &arena, &err), &err);
+    mist_operations_close(&table);
     assert_true(fabs(study.even_s - (3 * 8 + 3) * 3.0) < 1e-9);
     mist_arena_fini(&arena);
     scratch_visit(&scratch, 1);

@@ -229,10 +229,11 @@ static void write_traces(const struct naive *job, struct scratch *scratch)
 static void read_traces(const char *names, struct mist_recorded_job *job,
                         struct mist_arena *arena)
 {
+    struct mist_operations table;
     struct mist_err err = {0};
 
     mist_arena_init(arena);
-    must(mist_recorded_read(&names, 1, job, NULL, arena, &err), &err);
+    must(mist_recorded_read(&names, 1, &table, job, NULL, arena, &err), &err);
 }
 
 /* The job as edited, in us. */
@@ -242,12 +243,13 @@ static double edited_us(const char *names, const char *edit)
     struct mist_recorded_times times;
     struct mist_arena arena;
     struct mist_err err = {0};
+    int64_t n_changed = 0;
 
     read_traces(names, &job, &arena);
     assert_true(mist_recorded_times_alloc(&job, &arena, &times));
-    must(mist_recorded_edit(&job, edit, &err), &err);
+    must(mist_recorded_edit(&job, edit, &n_changed, &err), &err);
     mist_recorded_replay(&job, job.gap_s, job.work_s, &times);
-    double edited_s = mist_recorded_mean_s(&job, &times, NULL);
+    double edited_s = mist_recorded_span_s(&job, &times);
     mist_arena_fini(&arena);
     return 1e6 * edited_s;
 }
@@ -430,8 +432,9 @@ static void test_refusals(void **state)
                                ? scratch.folder
                                : scratch_path(&scratch, names[cases[i].i_file]);
         const char *folder = scratch.folder;
+        struct mist_operations table;
         enum mist_status status =
-            mist_recorded_read(&folder, 1, &job, NULL, &arena, &err);
+            mist_recorded_read(&folder, 1, &table, &job, NULL, &arena, &err);
         if (status != MIST_ERR_INPUT || !strstr(err.message, cases[i].says) ||
             err.line != cases[i].line || strcmp(err.path, path) != 0)
             fail_msg("%zu: %d, %s:%ld: %s", i, (int)status, err.path, err.line,
@@ -512,9 +515,10 @@ static void test_eight_ranks(void **state)
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         memcpy(gap_s, job.gap_s, n_bytes);
         memcpy(work_s, job.work_s, n_bytes);
-        must(mist_recorded_edit(&job, edits[i], &err), &err);
+        int64_t n_changed = 0;
+        must(mist_recorded_edit(&job, edits[i], &n_changed, &err), &err);
         mist_recorded_replay(&job, job.gap_s, job.work_s, &times);
-        double us = 1e6 * mist_recorded_mean_s(&job, &times, NULL);
+        double us = 1e6 * mist_recorded_span_s(&job, &times);
         near(us, 1e6 * longest_path_s(&job), edits[i]);
         print_message("%s: %.1f us\n", edits[i], us);
         memcpy(job.gap_s, gap_s, n_bytes);
