@@ -140,6 +140,11 @@ static const char *file_cell(const struct mist_csv *csv, size_t i_row, size_t i_
     return csv->text + csv->cells[csv->rows[i_row].cells + i_file];
 }
 
+static bool takes_others(const struct mist_csv *csv)
+{
+    return strcmp(csv->columns[csv->n_columns - 1].name, "*") == 0;
+}
+
 static enum mist_status map_columns(struct mist_csv *csv, struct mist_err *err)
 {
     long line = csv->rows[0].line;
@@ -149,6 +154,8 @@ static enum mist_status map_columns(struct mist_csv *csv, struct mist_err *err)
         size_t i = 0;
         while (i < csv->n_columns && strcmp(csv->columns[i].name, name) != 0)
             i++;
+        if (i == csv->n_columns && takes_others(csv))
+            continue;
         if (i == csv->n_columns)
             return unknown_column(csv, name, line, err);
         if (csv->i_file[i] != ABSENT)
@@ -157,9 +164,13 @@ static enum mist_status map_columns(struct mist_csv *csv, struct mist_err *err)
         csv->i_file[i] = k;
     }
     for (size_t i = 0; i < csv->n_columns; i++) {
-        if (csv->i_file[i] == ABSENT && csv->columns[i].need == MIST_CSV_REQUIRED)
-            return mist_err_at(err, MIST_ERR_INPUT, csv->path, line, 0,
-                               "missing column \"%s\"", csv->columns[i].name);
+        if (csv->i_file[i] != ABSENT || csv->columns[i].need != MIST_CSV_REQUIRED)
+            continue;
+        for (size_t k = 0; k < csv->n_file; k++) /* among others, in another unit */
+            if (find_other_unit(csv, file_cell(csv, 0, k)) == &csv->columns[i])
+                return unknown_column(csv, file_cell(csv, 0, k), line, err);
+        return mist_err_at(err, MIST_ERR_INPUT, csv->path, line, 0,
+                           "missing column \"%s\"", csv->columns[i].name);
     }
     return MIST_OK;
 }

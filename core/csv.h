@@ -31,8 +31,9 @@ struct mist_csv; /* a loaded table */
 
 /*
  * columns (borrowed; must outlive the table): i_column of the calls below is an index
- * into it. Returns MIST_OK with *out owned by the caller; MIST_ERR_IO, MIST_ERR_INPUT (a
- * table with a header alone is fine, an empty file is not), MIST_ERR_MEMORY.
+ * into it. A last one named "*", optional, lets the file have others, which are left alone.
+ * Returns MIST_OK with *out owned by the caller; MIST_ERR_IO, MIST_ERR_INPUT (a table with
+ * a header alone is fine, an empty file is not), MIST_ERR_MEMORY.
  */
 enum mist_status mist_csv_load(const char *path, const struct mist_csv_column *columns,
                                size_t n_columns, struct mist_csv **out,
