@@ -1,22 +1,18 @@
 # What an iteration and the device memory at its peak consist of, a stacked bar for each stage.
 # $time, $memory: stage, then sums of the parts from the first to each
-set multiplot title title_text
-# a hair between parts and stages, unless it would be most of what is seen
-if (n_stages < 24) { set style fill solid 1.0 border rgb '#FFFFFF' }
-set lmargin at screen left_edge; set rmargin at screen right_edge
-set key at screen right_edge, graph 1 left top vertical font ',9' samplen 1 spacing 1.1
+set multiplot title title_text font title_font
 set xrange [-0.6 : n_stages - 0.4]
 set yrange [0 : *]
 set grid noxtics
 set boxwidth n_stages < 24 ? 0.8 : 1
 set xtics scale 0
 if (n_stages < 24) { set xtics 1 }
-array bottoms[2] = [0.57, 0.1]
-array tops[2] = [0.92, 0.46]
 do for [p = 1 : 2] {
-    set bmargin at screen bottoms[p]; set tmargin at screen tops[p]
+    set tmargin at screen panel_tops[p]
+    set bmargin at screen panel_bottoms[p]
+    set key at screen right_edge, graph 1 left top vertical
     set xlabel p == 2 ? 'stage' : ''
-    set ylabel p == 1 ? sprintf('iteration (%s)', time_unit) : sprintf('device memory (%s)', memory_unit)
+    eval name_y(p == 1 ? sprintf('iteration (%s)', time_unit) : sprintf('device memory (%s)', memory_unit))
     if (p == 1) {
         plot for [k = n_times : 1 : -1] $time using 1:(column(k + 1)) with boxes linecolor rgb time_colors[k] title time_names[k]
     } else {

@@ -2,15 +2,14 @@
 # $points: measured predicted error_bar name side (of the name: 1 right, -1 left, 0 none)
 set title title_text
 set key top left
-set xlabel 'measured (s)'
-set ylabel 'predicted (s)'
+set xlabel sprintf('measured (%s)', time_unit)
+eval name_y(sprintf('predicted (%s)', time_unit))
 if (is_log) { set logscale xy }
-if (has_edges) { set lmargin at screen left_edge; set rmargin at screen right_edge; set bmargin at screen bottom_edge; set tmargin at screen top_edge }
 set xrange [low : high]
 set yrange [low : high]
 set samples 200
 set errorbars small
-plot for [k = 1 : has_band] '+' using 1:($1 * 0.9):($1 * 1.1) with filledcurves linecolor rgb '#E0ECF4' title 'within 10 %', \
+plot for [k = 1 : !is_text] '+' using 1:($1 * 0.9):($1 * 1.1) with filledcurves linecolor rgb band_color title 'within 10 %', \
      x with lines linecolor rgb '#777777' linewidth 1 title 'equal', \
      $points using ($1 > 0 ? $1 : NaN):2:3 with yerrorbars linetype 1 pointsize point_size linewidth point_size * 1.6 title summary, \
      for [k = 1 : has_names] $points using ($5 > 0 ? $1 : NaN):2:4 with labels left offset 0.9, -0.5 font ',8' textcolor rgb '#444444' notitle, \

@@ -116,10 +116,11 @@ static void print_axis(FILE *stream, const struct mist_plot_view *view,
          tic <= view->to_s * axis.scale; tic += step) {
         int at = (int)((tic / axis.scale - view->from_s) / (view->to_s - view->from_s) *
                        n_cells);
-        if (at + 8 > n_cells)
+        char text[32];
+        int n = snprintf(text, sizeof text, "|%g%s", tic, column ? "" : axis.unit);
+        if (at + n > n_cells)
             break;
-        column +=
-            fprintf(stream, "%*s|%g%s", at - column, "", tic, column ? "" : axis.unit);
+        column += fprintf(stream, "%*s%s", at - column, "", text);
     }
     fputc('\n', stream);
 }

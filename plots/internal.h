@@ -2,6 +2,7 @@
 #ifndef MIST_PLOTS_INTERNAL_H
 #define MIST_PLOTS_INTERNAL_H
 
+#include "core/csv.h"
 #include "plots/plot.h"
 
 #include <stddef.h>
@@ -153,20 +154,6 @@ bool mist_plot_same_pass(const struct mist_plot_view *view, size_t a, size_t b);
 
 #define MIST_PLOT_IDLE_COLOR 0xE6E6E6u
 
-/* What the tables of mist-sim say of the whole replay, in each of their rows. */
-#define MIST_PLOT_SIM_COLUMNS                                                            \
-    {"error_s", MIST_CSV_OPTIONAL}, {"extrapolated_frac", MIST_CSV_OPTIONAL},            \
-        {"tokens_per_s", MIST_CSV_OPTIONAL},                                             \
-        {"tokens_per_s_per_device", MIST_CSV_OPTIONAL},                                  \
-        {"flop_per_s_per_device", MIST_CSV_OPTIONAL},                                    \
-        {"model_flop_utilisation_frac", MIST_CSV_OPTIONAL},                              \
-        {"hardware_flop_utilisation_frac", MIST_CSV_OPTIONAL},                           \
-        {"device_bytes", MIST_CSV_OPTIONAL}, {"device_memory_bytes", MIST_CSV_OPTIONAL}, \
-        {"framework", MIST_CSV_OPTIONAL},                                                \
-    {                                                                                    \
-        "attention", MIST_CSV_OPTIONAL                                                   \
-    }
-
 /* The time axis: seconds times scale are in unit ("s", "ms" or "us"). */
 struct mist_plot_axis {
     double scale;
@@ -194,13 +181,124 @@ void mist_plot_write_key(FILE *stream, const bool is_used[MIST_N_GROUPS],
 /* Like mist_plot_write_quoted(); of a text wider than em the middle is left out. */
 void mist_plot_write_fitted(FILE *stream, const char *text, double em);
 
-/* Sets title_text to the picture's title or the fallback, fitted into n_pixels. */
-void mist_plot_write_title(FILE *stream, enum mist_plot_format format,
-                           const struct mist_plot_options *options, const char *fallback,
-                           int n_pixels, double points);
+/* ------------------------------------------------------------------ kinds of pictures */
 
-/* Writes the terminal, then plots/style.gp. Sizes are in pixels of a png. */
-void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
-                          const struct mist_plot_options *options, int width, int height);
+enum mist_plot_need {
+    MIST_PLOT_NEEDED,
+    MIST_PLOT_MAY_BE_EMPTY, /* a cell */
+    MIST_PLOT_MAY_BE_ABSENT /* the column, or a cell */
+};
+
+/* A column of a table: texts of at most max_bytes, or numbers. */
+struct mist_plot_column {
+    const char *name;
+    int max_bytes; /* 0: numbers */
+    double min, max;
+    enum mist_plot_need need;
+    bool is_whole;
+};
+
+/* Initialisers: words, numbers, whole numbers. */
+#define MIST_PLOT_WORDS(name, max_bytes, need)                                           \
+    {                                                                                    \
+        name, max_bytes, 0, 0, need, false                                               \
+    }
+#define MIST_PLOT_NUMBER(name, min, max, need)                                           \
+    {                                                                                    \
+        name, 0, min, max, need, false                                                   \
+    }
+#define MIST_PLOT_WHOLE(name, min, max)                                                  \
+    {                                                                                    \
+        name, 0, min, max, MIST_PLOT_NEEDED, true                                        \
+    }
+
+enum { MIST_PLOT_MAX_COLUMNS = 20 };
+
+struct mist_plot_picture;
+
+/* A table's picture has columns and write_table, that of timelines write_timelines; a Chrome
+ * trace is none. */
+struct mist_plot_kind {
+    const char *title;  /* of a table's picture; its file's name follows */
+    const char *script; /* what draws, behind what the writer sets */
+    const struct mist_plot_column *columns;
+    size_t n_columns, max_rows;
+    bool takes_others; /* columns that aren't drawn */
+    enum mist_status (*write_table)(const struct mist_plot_picture *at,
+                                    struct mist_err *err);
+    enum mist_status (*write_timelines)(const struct mist_plot_picture *at,
+                                        struct mist_err *err);
+};
+
+extern const struct mist_plot_kind mist_plot_kind_timeline, mist_plot_kind_memory,
+    mist_plot_kind_breakdown, mist_plot_kind_compare, mist_plot_kind_differences,
+    mist_plot_kind_errors, mist_plot_kind_ablation, mist_plot_kind_sweep,
+    mist_plot_kind_sensitivity, mist_plot_kind_rent, mist_plot_kind_pareto,
+    mist_plot_kind_links;
+
+/* A table of the columns of a kind. */
+struct mist_plot_table {
+    struct mist_csv *csv; /* owned */
+    size_t n, n_columns;
+    double *numbers; /* owned; [n, n_columns]; NAN: an empty cell, or a text */
+    const struct mist_plot_column *columns;
+    struct mist_csv_column csv_columns[MIST_PLOT_MAX_COLUMNS + 1];
+};
+
+/* MIST_ERR_INPUT: a cell, no rows, or too many. To be freed also after a failure. */
+MIST_MUST_CHECK enum mist_status mist_plot_table_load(struct mist_plot_table *table,
+                                                      const char *path,
+                                                      const struct mist_plot_kind *kind,
+                                                      struct mist_err *err);
+void mist_plot_table_fini(struct mist_plot_table *table);
+
+static inline double mist_plot_number(const struct mist_plot_table *table, size_t i,
+                                      int i_column)
+{
+    return table->numbers[i * table->n_columns + (size_t)i_column];
+}
+
+static inline const char *mist_plot_text(const struct mist_plot_table *table, size_t i,
+                                         int i_column)
+{
+    return mist_csv_text(table->csv, i, (size_t)i_column);
+}
+
+/* What a writer is given. */
+struct mist_plot_picture {
+    FILE *stream;
+    const struct mist_plot_options *options;
+    enum mist_plot_format format;
+    bool is_text;
+    const char *title;                   /* unless options have one */
+    const struct mist_plot_table *table; /* or: */
+    const struct mist_plot_input *inputs;
+    int n_inputs;
+};
+
+/* Sizes of a page and the margins of its axes: pixels of a PNG; of a page made of text
+ * columns and rows, its width being options->n_text_columns. */
+struct mist_plot_page {
+    int width, height;
+    int left, right, top, bottom;
+};
+
+/* Writes the terminal, plots/style.gp, the title, and where the edges of the axes are. */
+void mist_plot_write_page(const struct mist_plot_picture *at,
+                          const struct mist_plot_page *page);
+
+/* Sets n_panels and arrays panel_tops and panel_bottoms: edges from the top of the page. */
+void mist_plot_write_panels(const struct mist_plot_picture *at,
+                            const struct mist_plot_page *page, int n, const int *tops,
+                            const int *bottoms);
+
+/* gnuplot's coordinate of an edge between pixels, or of a column or row of text. */
+double mist_plot_screen(enum mist_plot_format format, double at, int n);
+
+/* "'text' 3" with a comma before all but the first; "array[3] = 'text'"; a line of data.
+ * i counts from 0. Values that aren't finite are NaN, which draws nothing. */
+void mist_plot_write_tic(FILE *stream, size_t i, const char *text);
+void mist_plot_write_item(FILE *stream, const char *array, size_t i, const char *text);
+void mist_plot_write_numbers(FILE *stream, size_t n, const double *values);
 
 #endif

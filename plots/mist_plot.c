@@ -82,42 +82,6 @@ static const char *const EXAMPLES[] = {
     NULL,
 };
 
-/* ---- kinds of pictures, in two families ---- */
-
-typedef enum mist_status
-timeline_function(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                  const struct mist_plot_options *options, enum mist_plot_format format,
-                  struct mist_err *err);
-typedef enum mist_status table_function(FILE *stream, const char *path,
-                                        const struct mist_plot_options *options,
-                                        enum mist_plot_format format,
-                                        struct mist_err *err);
-
-/* Word, writer of timelines or of a table; neither: Chrome trace. */
-#define KINDS_LIST(KIND)                                                                 \
-    KIND("timeline", mist_plot_write_timeline, NULL)                                     \
-    KIND("memory", mist_plot_write_memory, NULL)                                         \
-    KIND("breakdown", NULL, mist_plot_write_breakdown)                                   \
-    KIND("compare", NULL, mist_plot_write_compare)                                       \
-    KIND("differences", NULL, mist_plot_write_differences)                               \
-    KIND("errors", NULL, mist_plot_write_errors)                                         \
-    KIND("ablation", NULL, mist_plot_write_ablation)                                     \
-    KIND("sweep", NULL, mist_plot_write_sweep)                                           \
-    KIND("sensitivity", NULL, mist_plot_write_sensitivity)                               \
-    KIND("rent", NULL, mist_plot_write_rent)                                             \
-    KIND("pareto", NULL, mist_plot_write_pareto)                                         \
-    KIND("links", NULL, mist_plot_write_links)                                           \
-    KIND("chrome", NULL, NULL)
-
-#define KIND_ROW(word, timelines, table)  {word, timelines, table},
-#define KIND_WORD(word, timelines, table) word,
-static const struct kind {
-    const char *name;
-    timeline_function *write_timelines;
-    table_function *write_table;
-} KINDS[] = {KINDS_LIST(KIND_ROW)};
-static const char *const KIND_WORDS[] = {KINDS_LIST(KIND_WORD) NULL};
-
 extern const char mist_plot_manual[];
 MIST_EMBED(mist_plot_manual, "plots/mist_plot.man");
 
@@ -132,38 +96,30 @@ static const struct mist_tool TOOL = {
         "timeline, memory (timelines, one above the other), breakdown, compare, "
         "differences, errors, ablation, sweep, sensitivity, rent, pareto, links (a "
         "table), chrome (a timeline as Chrome trace)",
-    .first_words = KIND_WORDS,
+    .first_words = mist_plot_kind_names,
     .positional_min = 2,
     .manual = mist_plot_manual,
     .positional_max = 1 + MAX_INPUTS,
 };
 
-static const struct kind *find_kind(const char *name)
-{
-    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
-        if (strcmp(KINDS[i].name, name) == 0)
-            return &KINDS[i];
-    return NULL;
-}
-
 static enum mist_status refuse_kind(const char *name, struct mist_err *err)
 {
     char words[256] = "";
 
-    for (int i = 0; KIND_WORDS[i]; i++) {
+    for (int i = 0; mist_plot_kind_names[i]; i++) {
         size_t n = strlen(words);
         snprintf(words + n, sizeof words - n, "%s%s",
-                 i == 0              ? ""
-                 : KIND_WORDS[i + 1] ? ", "
-                                     : " or ",
-                 KIND_WORDS[i]);
+                 i == 0                        ? ""
+                 : mist_plot_kind_names[i + 1] ? ", "
+                                               : " or ",
+                 mist_plot_kind_names[i]);
     }
     return mist_err_set(err, MIST_ERR_USAGE, "'%s' is no kind of picture, expected %s",
                         name, words);
 }
 
 /* Options are for kinds that can follow them. */
-static enum mist_status check_options(const struct kind *kind,
+static enum mist_status check_options(const char *kind, enum mist_plot_family family,
                                       const struct plot_options *given,
                                       const struct mist_positionals *files,
                                       struct mist_err *err)
@@ -172,17 +128,15 @@ static enum mist_status check_options(const struct kind *kind,
         const char *name;
         bool has_it;
     } uses[] = {
-        {"title", kind->write_timelines || kind->write_table},
-        {"ranks", kind->write_timelines},
-        {"from", kind->write_timelines},
-        {"to", kind->write_timelines},
-        {"limit", kind->write_timelines == mist_plot_write_memory},
+        {"title", family != MIST_PLOT_CHROME},   {"ranks", family == MIST_PLOT_TIMELINES},
+        {"from", family == MIST_PLOT_TIMELINES}, {"to", family == MIST_PLOT_TIMELINES},
+        {"limit", strcmp(kind, "memory") == 0},
     };
 
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
         if (!uses[i].has_it && mist_options_is_given(&TOOL, files, uses[i].name))
             return mist_err_set(err, MIST_ERR_USAGE, "--%s: %s has none", uses[i].name,
-                                kind->name);
+                                kind);
     if (given->limit_bytes > 0 && given->limit_bytes < 1 << 20)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--limit is %lld bytes, which can't be meant; a unit stands "
@@ -208,15 +162,8 @@ static void find_text_size(struct mist_plot_options *options)
     }
 }
 
-/* The last part of a path: what a panel is called. */
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash && slash[1] ? slash + 1 : path;
-}
-
-static enum mist_status draw(const struct kind *kind,
+/* inputs: of a kind that draws timelines, else table. */
+static enum mist_status draw(const struct mist_plot_kind *kind,
                              const struct mist_plot_input *inputs, int n_inputs,
                              const char *table, const struct mist_plot_options *options,
                              const struct plot_options *given, struct mist_err *err)
@@ -231,11 +178,10 @@ static enum mist_status draw(const struct kind *kind,
             mist_plot_begin(&run, given->common.output, format, given->common.force, err);
     if (status != MIST_OK)
         return status;
-    if (kind->write_timelines)
-        status =
-            kind->write_timelines(run.program, inputs, n_inputs, options, format, err);
-    else
-        status = kind->write_table(run.program, table, options, format, err);
+    status = inputs
+                 ? mist_plot_write_timelines(run.program, kind, inputs, n_inputs, options,
+                                             format, err)
+                 : mist_plot_write_table(run.program, kind, table, options, format, err);
     if (status == MIST_OK)
         return mist_plot_finish(&run, err);
     mist_plot_abort(&run);
@@ -243,7 +189,8 @@ static enum mist_status draw(const struct kind *kind,
 }
 
 /* Timelines are loaded, then drawn, printed or converted. */
-static enum mist_status draw_timelines(const struct kind *kind, char **paths, int n_paths,
+static enum mist_status draw_timelines(const struct mist_plot_kind *kind,
+                                       const struct mist_positionals *files,
                                        const struct mist_plot_options *options,
                                        const struct plot_options *given,
                                        struct mist_err *err)
@@ -252,24 +199,27 @@ static enum mist_status draw_timelines(const struct kind *kind, char **paths, in
     struct mist_plot_input inputs[MAX_INPUTS];
     enum mist_status status = MIST_OK;
     const char *output = given->common.output;
+    bool is_stdout = strcmp(output, "-") == 0;
+    bool is_chrome = mist_plot_family_of(kind) == MIST_PLOT_CHROME;
+    int n = files->n - 1;
 
-    for (int i = 0; i < n_paths && status == MIST_OK; i++) {
-        inputs[i] = (struct mist_plot_input){&timelines[i], base_name(paths[i])};
-        status = mist_timeline_load(&timelines[i], paths[i], err);
+    for (int i = 0; i < n && status == MIST_OK; i++) {
+        inputs[i] = (struct mist_plot_input){&timelines[i],
+                                             mist_plot_base_name(files->items[i + 1])};
+        status = mist_timeline_load(&timelines[i], files->items[i + 1], err);
     }
     if (status != MIST_OK)
         goto out;
-    bool is_stdout = strcmp(output, "-") == 0;
-    if (!kind->write_timelines && is_stdout)
+    if (is_chrome && is_stdout)
         status = mist_chrome_trace_write(&timelines[0], stdout, err);
-    else if (!kind->write_timelines)
+    else if (is_chrome)
         status = mist_chrome_trace_save(&timelines[0], output, given->common.force, err);
-    else if (strcmp(kind->name, "timeline") == 0 && is_stdout)
-        status = mist_plot_print_gantt(stdout, inputs, n_paths, options, err);
+    else if (strcmp(files->items[0], "timeline") == 0 && is_stdout)
+        status = mist_plot_print_gantt(stdout, inputs, n, options, err);
     else
-        status = draw(kind, inputs, n_paths, NULL, options, given, err);
+        status = draw(kind, inputs, n, NULL, options, given, err);
 out:
-    for (int i = 0; i < n_paths; i++)
+    for (int i = 0; i < n; i++)
         mist_timeline_fini(&timelines[i]);
     return status;
 }
@@ -285,14 +235,15 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
 
     if (status != MIST_OK || is_done)
         return status;
-    const struct kind *kind = find_kind(files.items[0]);
-    int n_files = files.n - 1;
+    const char *name = files.items[0];
+    const struct mist_plot_kind *kind = mist_plot_find_kind(name);
     if (!kind)
-        return refuse_kind(files.items[0], err);
-    if (!kind->write_timelines && n_files != 1)
-        return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", kind->name,
-                            n_files);
-    status = check_options(kind, &given, &files, err);
+        return refuse_kind(name, err);
+    enum mist_plot_family family = mist_plot_family_of(kind);
+    if (family != MIST_PLOT_TIMELINES && files.n != 2)
+        return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", name,
+                            files.n - 1);
+    status = check_options(name, family, &given, &files, err);
     if (status == MIST_OK)
         status = mist_plot_parse_ranks(given.ranks, &options.ranks, err);
     if (status != MIST_OK)
@@ -304,9 +255,9 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
     options.has_colors =
         isatty(STDOUT_FILENO) && !given.common.no_color && !getenv("NO_COLOR");
     find_text_size(&options);
-    if (kind->write_table)
+    if (family == MIST_PLOT_TABLE)
         return draw(kind, NULL, 0, files.items[1], &options, &given, err);
-    return draw_timelines(kind, files.items + 1, n_files, &options, &given, err);
+    return draw_timelines(kind, &files, &options, &given, err);
 }
 
 int main(int argc, char **argv)

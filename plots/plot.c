@@ -89,6 +89,15 @@ bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank)
 
 /* ---- program text ---- */
 
+#define TITLE_POINTS 12
+
+const char *mist_plot_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
 void mist_plot_write_quoted(FILE *stream, const char *text)
 {
     mist_plot_write_fitted(stream, text, HUGE_VAL);
@@ -152,43 +161,158 @@ void mist_plot_write_fitted(FILE *stream, const char *text, double em)
     fputc('\'', stream);
 }
 
-void mist_plot_write_title(FILE *stream, enum mist_plot_format format,
-                           const struct mist_plot_options *options, const char *fallback,
-                           int n_pixels, double points)
-{
-    fputs("title_text = ", stream);
-    mist_plot_write_fitted(stream, options->title ? options->title : fallback,
-                           format == MIST_PLOT_TEXT
-                               ? options->n_text_columns * letter_em(' ')
-                               : n_pixels / mist_plot_em_pixels(points));
-    fputc('\n', stream);
-}
-
-void mist_plot_write_head(FILE *stream, enum mist_plot_format format,
-                          const struct mist_plot_options *options, int width, int height)
+double mist_plot_screen(enum mist_plot_format format, double at, int n)
 {
     switch (format) {
+    case MIST_PLOT_PNG: /* 0 and 1 are the middles of the first and the last pixel */
+        return (at - 0.5) / (n - 1);
+    case MIST_PLOT_TEXT: /* the tenth is for numbers that are rounded down */
+        return (at + 0.1) / (n - 1);
+    default:
+        return at / n;
+    }
+}
+
+static void write_terminal(const struct mist_plot_picture *at, int width, int height)
+{
+    switch (at->format) {
     case MIST_PLOT_PNG:
-        fprintf(stream, "set terminal pngcairo size %d,%d font 'DejaVu Sans,10'\n", width,
-                height);
+        fprintf(at->stream, "set terminal pngcairo size %d,%d font 'DejaVu Sans,10'\n",
+                width, height);
         break;
     case MIST_PLOT_SVG:
-        fprintf(stream,
+        fprintf(at->stream,
                 "set terminal svg size %d,%d font 'DejaVu Sans,10' fontscale 1.3333 "
                 "background rgb 'white'\n",
                 width, height);
         break;
     case MIST_PLOT_PDF:
-        fprintf(stream,
+        fprintf(at->stream,
                 "set terminal pdfcairo size %.3fin,%.3fin font 'DejaVu Sans,10'\n",
                 width / 100.0, height / 100.0);
         break;
     case MIST_PLOT_TEXT:
-        fprintf(stream, "set terminal dumb size %d,%d noenhanced\n",
-                options->n_text_columns, options->n_text_rows);
+        fprintf(at->stream, "set terminal dumb size %d,%d noenhanced\n", width, height);
         break;
     }
-    fputs(mist_script_style, stream);
-    if (format == MIST_PLOT_TEXT) /* grid lines would look like data */
-        fputs("unset grid\n", stream);
+}
+
+void mist_plot_write_page(const struct mist_plot_picture *at,
+                          const struct mist_plot_page *page)
+{
+    int width = at->is_text ? at->options->n_text_columns : page->width;
+    int height = page->height;
+    const char *title = at->options->title ? at->options->title : at->title;
+
+    write_terminal(at, width, height);
+    fprintf(at->stream, "is_text = %d\n%stitle_text = ", at->is_text, mist_script_style);
+    mist_plot_write_fitted(at->stream, title,
+                           at->is_text ? width * letter_em(' ')
+                                       : width / mist_plot_em_pixels(TITLE_POINTS));
+    fprintf(at->stream,
+            "\nleft_edge = %.7f\nright_edge = %.7f\ntop_edge = %.7f\nbottom_edge = %.7f\n"
+            "keys_top = %.7f\n",
+            mist_plot_screen(at->format, page->left, width),
+            mist_plot_screen(at->format, width - page->right, width),
+            mist_plot_screen(at->format, height - page->top, height),
+            mist_plot_screen(at->format, page->bottom, height),
+            mist_plot_screen(at->format, height - (at->is_text ? 2 : 30), height));
+    fputs("set lmargin at screen left_edge\nset rmargin at screen right_edge\n"
+          "set tmargin at screen top_edge\nset bmargin at screen bottom_edge\n",
+          at->stream);
+}
+
+void mist_plot_write_panels(const struct mist_plot_picture *at,
+                            const struct mist_plot_page *page, int n, const int *tops,
+                            const int *bottoms)
+{
+    int height = page->height;
+
+    fprintf(at->stream, "n_panels = %d\narray panel_tops[%d]\narray panel_bottoms[%d]\n",
+            n, n, n);
+    for (int i = 0; i < n; i++)
+        fprintf(at->stream, "panel_tops[%d] = %.7f\npanel_bottoms[%d] = %.7f\n", i + 1,
+                mist_plot_screen(at->format, height - tops[i], height), i + 1,
+                mist_plot_screen(at->format, height - bottoms[i], height));
+}
+
+/* ---- kinds ---- */
+
+#define KINDS(KIND)                                                                      \
+    KIND(timeline)                                                                       \
+    KIND(memory)                                                                         \
+    KIND(breakdown)                                                                      \
+    KIND(compare)                                                                        \
+    KIND(differences)                                                                    \
+    KIND(errors)                                                                         \
+    KIND(ablation)                                                                       \
+    KIND(sweep)                                                                          \
+    KIND(sensitivity)                                                                    \
+    KIND(rent)                                                                           \
+    KIND(pareto)                                                                         \
+    KIND(links)                                                                          \
+    KIND(chrome)
+
+static const struct mist_plot_kind mist_plot_kind_chrome = {0};
+
+#define KIND_ROW(name)  &mist_plot_kind_##name,
+#define KIND_NAME(name) #name,
+static const struct mist_plot_kind *const kinds[] = {KINDS(KIND_ROW)};
+const char *const mist_plot_kind_names[] = {KINDS(KIND_NAME) NULL};
+
+const struct mist_plot_kind *mist_plot_find_kind(const char *name)
+{
+    for (int i = 0; mist_plot_kind_names[i]; i++)
+        if (strcmp(mist_plot_kind_names[i], name) == 0)
+            return kinds[i];
+    return NULL;
+}
+
+enum mist_plot_family mist_plot_family_of(const struct mist_plot_kind *kind)
+{
+    return kind->write_timelines ? MIST_PLOT_TIMELINES
+           : kind->write_table   ? MIST_PLOT_TABLE
+                                 : MIST_PLOT_CHROME;
+}
+
+enum mist_status
+mist_plot_write_timelines(FILE *stream, const struct mist_plot_kind *kind,
+                          const struct mist_plot_input *inputs, int n_inputs,
+                          const struct mist_plot_options *options,
+                          enum mist_plot_format format, struct mist_err *err)
+{
+    const struct mist_plot_picture at = {.stream = stream,
+                                         .options = options,
+                                         .format = format,
+                                         .is_text = format == MIST_PLOT_TEXT,
+                                         .title = kind->title,
+                                         .inputs = inputs,
+                                         .n_inputs = n_inputs};
+    enum mist_status status = kind->write_timelines(&at, err);
+
+    fputs(kind->script, stream);
+    return status;
+}
+
+enum mist_status mist_plot_write_table(FILE *stream, const struct mist_plot_kind *kind,
+                                       const char *path,
+                                       const struct mist_plot_options *options,
+                                       enum mist_plot_format format, struct mist_err *err)
+{
+    struct mist_plot_table table;
+    char title[PATH_MAX];
+    const struct mist_plot_picture at = {.stream = stream,
+                                         .options = options,
+                                         .format = format,
+                                         .is_text = format == MIST_PLOT_TEXT,
+                                         .title = title,
+                                         .table = &table};
+    enum mist_status status = mist_plot_table_load(&table, path, kind, err);
+
+    snprintf(title, sizeof title, "%s: %s", kind->title, mist_plot_base_name(path));
+    if (status == MIST_OK)
+        status = kind->write_table(&at, err);
+    fputs(kind->script, stream);
+    mist_plot_table_fini(&table);
+    return status;
 }

@@ -57,82 +57,35 @@ MIST_MUST_CHECK enum mist_status mist_plot_parse_ranks(const char *text,
                                                        struct mist_err *err);
 bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank);
 
+/* A kind of picture; a row of mist_plot_kinds. */
+struct mist_plot_kind;
+
+/* NULL: there is none of that name. Names, NULL behind the last. */
+const struct mist_plot_kind *mist_plot_find_kind(const char *name);
+extern const char *const mist_plot_kind_names[];
+
+/* What a kind takes; of the last it makes no picture. */
+enum mist_plot_family { MIST_PLOT_TIMELINES, MIST_PLOT_TABLE, MIST_PLOT_CHROME };
+enum mist_plot_family mist_plot_family_of(const struct mist_plot_kind *kind);
+
+/* The last part of a path: what a file is called in pictures. */
+const char *mist_plot_base_name(const char *path);
+
 /*
  * Each writes the gnuplot program of one picture to stream; its terminal is format, and
  * the picture goes to gnuplot's standard output. Each timeline's time begins at its own
- * earliest start.
+ * earliest start. plots/README.md says what a kind's table has.
  *
  * MIST_OK; MIST_ERR_INPUT (a table's path with line; nothing to draw), MIST_ERR_IO or
  * MIST_ERR_MEMORY. Write errors stay in the stream.
  */
 MIST_MUST_CHECK enum mist_status
-mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                         const struct mist_plot_options *options,
-                         enum mist_plot_format format, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                       const struct mist_plot_options *options,
-                       enum mist_plot_format format, struct mist_err *err);
-
-/* path: CSV with plan,predicted_s,measured_s,error_bar_s (error_bar_s may be 0
- * or empty). */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_compare(FILE *stream, const char *path,
-                        const struct mist_plot_options *options,
-                        enum mist_plot_format format, struct mist_err *err);
-
-/* The same, a line per run: how far it is off, with a note such as its source. path: CSV
- * with plan,predicted_s,measured_s,error_bar_s,note (the last two may be empty). */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_errors(FILE *stream, const char *path,
-                       const struct mist_plot_options *options,
-                       enum mist_plot_format format, struct mist_err *err);
-
-/* path: what mist-sim --compare --csv prints. */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_differences(FILE *stream, const char *path,
-                            const struct mist_plot_options *options,
-                            enum mist_plot_format format, struct mist_err *err);
-
-/* path: what mist-sim --explain --csv prints. */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_breakdown(FILE *stream, const char *path,
+mist_plot_write_timelines(FILE *stream, const struct mist_plot_kind *kind,
+                          const struct mist_plot_input *inputs, int n_inputs,
                           const struct mist_plot_options *options,
                           enum mist_plot_format format, struct mist_err *err);
-
-/* path: what mist-tune --ablate --csv prints. */
 MIST_MUST_CHECK enum mist_status
-mist_plot_write_ablation(FILE *stream, const char *path,
-                         const struct mist_plot_options *options,
-                         enum mist_plot_format format, struct mist_err *err);
-
-/* path: what mist-sim --sweep --csv prints, or --what-if. */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_sweep(FILE *stream, const char *path,
-                      const struct mist_plot_options *options,
-                      enum mist_plot_format format, struct mist_err *err);
-
-/* path: what mist-sim --sensitivity --csv prints. */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_sensitivity(FILE *stream, const char *path,
-                            const struct mist_plot_options *options,
-                            enum mist_plot_format format, struct mist_err *err);
-
-/* path: what mist-tune --sweep --csv prints. */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_rent(FILE *stream, const char *path,
-                     const struct mist_plot_options *options,
-                     enum mist_plot_format format, struct mist_err *err);
-
-/* path: CSV with stage,t_s,d_s,chosen (0 or 1). */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_pareto(FILE *stream, const char *path,
-                       const struct mist_plot_options *options,
-                       enum mist_plot_format format, struct mist_err *err);
-
-/* path: CSV with bytes,measured_us,fitted_us,name. */
-MIST_MUST_CHECK enum mist_status
-mist_plot_write_links(FILE *stream, const char *path,
+mist_plot_write_table(FILE *stream, const struct mist_plot_kind *kind, const char *path,
                       const struct mist_plot_options *options,
                       enum mist_plot_format format, struct mist_err *err);
 

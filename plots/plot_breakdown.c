@@ -1,10 +1,10 @@
 /*
- * The picture of --explain: bars of time and of device memory, stage by stage. See plot.h.
+ * The picture of --explain: bars of time and of device memory, stage by stage.
  *
- * Parts come from the table by their names; those with most in them over all stages have a
- * colour each, the others share one.
+ * Parts come from the table by their names. A part has one colour in all pictures, that of
+ * the timeline's tasks where these are the same. The terminal, which has few letters for
+ * bars, shows those with most in them over all stages, the others as one.
  */
-#include "core/csv.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
@@ -13,14 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEIGHT     640 /* pixels */
-#define LEFT       80
-#define RIGHT      230 /* the keys */
 #define MAX_STAGES 512
 #define MAX_PARTS  64
+#define MAX_DRAWN  16 /* parts; as the key has room for */
+#define MAX_TEXT   7  /* as the terminal has letters */
 
-enum { N_COLORS = 8 };                         /* the last for all other parts */
-enum { STAGE, OF, PART, TIME, BYTES, N_USED }; /* of columns; the rest is known only */
+enum { STAGE, OF, PART, TIME, BYTES, N_COLUMNS };
+
+static const struct mist_plot_column columns[N_COLUMNS] = {
+    [STAGE] = MIST_PLOT_WHOLE("stage", 0, MAX_STAGES - 1),
+    [OF] = MIST_PLOT_WORDS("of", 63, MIST_PLOT_NEEDED),
+    [PART] = MIST_PLOT_WORDS("part", 63, MIST_PLOT_NEEDED),
+    [TIME] = MIST_PLOT_NUMBER("time_s", 0, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+    [BYTES] = MIST_PLOT_NUMBER("bytes", 0, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+};
 
 /* Parts of one sort, time or memory. */
 struct parts {
@@ -29,66 +35,43 @@ struct parts {
     double of[MAX_PARTS + 1][MAX_STAGES]; /* seconds or bytes */
 };
 
-static enum mist_status add(struct parts *parts, const struct mist_csv *csv, size_t i_row,
-                            int64_t stage, double value, struct mist_err *err)
+static enum mist_status add(struct parts *parts, const struct mist_plot_table *table,
+                            size_t i_row, double value, struct mist_err *err)
 {
-    const char *name = mist_csv_text(csv, i_row, PART);
+    const char *name = mist_plot_text(table, i_row, PART);
     int i = 0;
 
     while (i < parts->n && strcmp(parts->names[i], name) != 0)
         i++;
-    if (i == MAX_PARTS || strlen(name) >= sizeof parts->names[0])
-        return mist_csv_fail(csv, i_row, PART, err, "is one part too many, or too long");
+    if (i == MAX_PARTS)
+        return mist_csv_fail(table->csv, i_row, PART, err, "is one part too many");
     if (i == parts->n)
         memcpy(parts->names[parts->n++], name, strlen(name) + 1);
-    parts->of[i][stage] += value;
+    parts->of[i][(int)mist_plot_number(table, i_row, STAGE)] += value;
     return MIST_OK;
 }
 
-/* One row; those of host memory are left out. */
-static enum mist_status read_row(const struct mist_csv *csv, size_t i, struct parts *time,
-                                 struct parts *memory, int *n_stages,
-                                 struct mist_err *err)
+/* Rows of host memory are left out. */
+static enum mist_status read_parts(const struct mist_plot_table *table,
+                                   struct parts *time, struct parts *memory,
+                                   int *n_stages, struct mist_err *err)
 {
-    bool is_time = strcmp(mist_csv_text(csv, i, OF), "time") == 0;
-    bool is_host = strcmp(mist_csv_text(csv, i, OF), "host memory") == 0;
-    int64_t stage = 0;
-    double value = 0;
-    enum mist_status status =
-        mist_csv_get_int64(csv, i, STAGE, 0, MAX_STAGES - 1, &stage, err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK && !is_host)
-        status =
-            mist_csv_get_double(csv, i, is_time ? TIME : BYTES, 0, DBL_MAX, &value, err);
-    if (status != MIST_OK || is_host)
-        return status;
-    *n_stages = stage >= *n_stages ? (int)stage + 1 : *n_stages;
-    return add(is_time ? time : memory, csv, i, stage, value, err);
-}
-
-static enum mist_status read_table(const char *path, struct parts *time,
-                                   struct parts *memory, int *n_stages,
-                                   struct mist_err *err)
-{
-    static const struct mist_csv_column columns[] = {
-        [STAGE] = {"stage", MIST_CSV_REQUIRED}, [OF] = {"of", MIST_CSV_REQUIRED},
-        [PART] = {"part", MIST_CSV_REQUIRED},   [TIME] = {"time_s", MIST_CSV_REQUIRED},
-        [BYTES] = {"bytes", MIST_CSV_REQUIRED}, {"rank", MIST_CSV_OPTIONAL},
-        {"tensor", MIST_CSV_OPTIONAL},          {"frac", MIST_CSV_OPTIONAL},
-        {"iteration_s", MIST_CSV_OPTIONAL},     MIST_PLOT_SIM_COLUMNS,
-    };
-    struct mist_csv *csv = NULL;
-    enum mist_status status =
-        mist_csv_load(path, columns, sizeof columns / sizeof *columns, &csv, err);
-
-    if (status != MIST_OK)
-        return status;
-    for (size_t i = 0; i < mist_csv_n_rows(csv) && status == MIST_OK; i++)
-        status = read_row(csv, i, time, memory, n_stages, err);
+    for (size_t i = 0; i < table->n && status == MIST_OK; i++) {
+        bool is_time = strcmp(mist_plot_text(table, i, OF), "time") == 0;
+        int column = is_time ? TIME : BYTES;
+        double value = mist_plot_number(table, i, column);
+        if (strcmp(mist_plot_text(table, i, OF), "host memory") == 0)
+            continue;
+        *n_stages = (int)fmax(*n_stages, mist_plot_number(table, i, STAGE) + 1);
+        status = isnan(value)
+                     ? mist_csv_fail(table->csv, i, (size_t)column, err, "is empty")
+                     : add(is_time ? time : memory, table, i, value, err);
+    }
     if (status == MIST_OK && (time->n == 0 || memory->n == 0))
-        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
+        status = mist_err_at(err, MIST_ERR_INPUT, mist_csv_path(table->csv), 0, 0,
                              "has no rows of time and of memory, nothing to draw");
-    mist_csv_free(csv);
     return status;
 }
 
@@ -101,9 +84,9 @@ static double total(const struct parts *parts, int i, int n_stages)
     return sum;
 }
 
-/* Leaves N_COLORS parts at most, in their order: those with most in them, and the rest in
- * one. Parts without anything go. */
-static void merge_small(struct parts *parts, int n_stages)
+/* Leaves max parts at most, in their order: those with most in them, and the rest in one.
+ * Parts without anything go. */
+static void merge_small(struct parts *parts, int n_stages, int max)
 {
     int n_kept = 0;
 
@@ -113,7 +96,7 @@ static void merge_small(struct parts *parts, int n_stages)
             memmove(parts->of[n_kept++], parts->of[i], sizeof parts->of[0]);
         }
     parts->n = n_kept;
-    while (parts->n > N_COLORS) {
+    while (parts->n > max) {
         bool has_rest = strcmp(parts->names[parts->n - 1], "other") == 0;
         int n = parts->n - has_rest, least = 0;
         for (int i = 1; i < n; i++)
@@ -133,40 +116,66 @@ static void merge_small(struct parts *parts, int n_stages)
     }
 }
 
-/* Bubbles look as in a timeline; what is left over is grey; the others take turns. */
+/* Those that no table of ours has take turns. */
 static const char *part_color(const char *name, int *n_taken)
 {
-    static const char *const colors[N_COLORS] = {"#0072B2", "#56B4E9", "#009E73",
-                                                 "#E69F00", "#D55E00", "#CC79A7",
-                                                 "#777777", "#F0E442"};
+    static const struct {
+        const char *name, *color;
+    } known[] = {
+        {"matrix products", "#0072B2"},
+        {"attention", "#00A0B0"},
+        {"norms and activations", "#5D3A9B"},
+        {"embedding and loss", "#882255"},
+        {"launches and host", "#333333"},
+        {"recomputation", "#56B4E9"}, /* as in a timeline, like all of these: */
+        {"optimizer step", "#F0E442"},
+        {"tensor-parallel sums", "#009E73"},
+        {"sums of gradients", "#66C5A5"},
+        {"gathers of parameters", "#B3E2D2"},
+        {"between stages", "#CC79A7"},
+        {"copies from the host", "#8A8A8A"},
+        {"copies to the host", "#AAAAAA"},
+        {"updates on the host", "#B8AC2E"},
+        {"bubble", "#E6E6E6"},
+        {"weights", "#0072B2"},
+        {"gradients", "#66C5A5"},
+        {"optimizer state", "#F0E442"},
+        {"activations", "#E69F00"},
+        {"workspaces", "#D55E00"},
+        {"ids and constants", "#CC79A7"},
+        {"rounding and holes", "#BBBBBB"},
+        {"runtime", "#777777"},
+        {"other", "#BBBBBB"},
+    };
+    static const char *const others[] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00",
+                                         "#D55E00", "#CC79A7", "#777777", "#F0E442"};
 
-    if (strcmp(name, "bubble") == 0)
-        return "#E6E6E6";
-    return strcmp(name, "other") == 0 ? "#BBBBBB" : colors[(*n_taken)++];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].name, name) == 0)
+            return known[i].color;
+    return others[(*n_taken)++ % 8];
 }
 
 static void write_parts(FILE *stream, const char *name, const char *number,
                         const struct parts *parts, int n_stages, double scale)
 {
+    char array[32];
     int n_taken = 0;
 
-    fprintf(stream, "%s = %d\narray %s_names[%d]\narray %s_colors[%d]\n", number,
-            parts->n, name, parts->n, name, parts->n);
+    snprintf(array, sizeof array, "%s_names", name);
+    fprintf(stream, "%s = %d\narray %s[%d]\narray %s_colors[%d]\n", number, parts->n,
+            array, parts->n, name, parts->n);
     for (int i = 0; i < parts->n; i++)
         fprintf(stream, "%s_colors[%d] = '%s'\n", name, i + 1,
                 part_color(parts->names[i], &n_taken));
-    for (int i = 0; i < parts->n; i++) {
-        fprintf(stream, "%s_names[%d] = ", name, i + 1);
-        mist_plot_write_quoted(stream, parts->names[i]);
-        fputc('\n', stream);
-    }
+    for (int i = 0; i < parts->n; i++)
+        mist_plot_write_item(stream, array, (size_t)i, parts->names[i]);
     fprintf(stream, "$%s << END\n", name);
     for (int s = 0; s < n_stages; s++) {
-        double sum = 0;
-        fprintf(stream, "%d", s);
+        double row[MAX_DRAWN + 1] = {s}, sum = 0;
         for (int i = 0; i < parts->n; i++)
-            fprintf(stream, " %.9g", scale * (sum += parts->of[i][s]));
-        fputc('\n', stream);
+            row[i + 1] = scale * (sum += parts->of[i][s]);
+        mist_plot_write_numbers(stream, (size_t)parts->n + 1, row);
     }
     fputs("END\n", stream);
 }
@@ -185,43 +194,52 @@ static double highest(const struct parts *parts, int n_stages)
     return most;
 }
 
-static void write_picture(FILE *stream, struct parts *time, struct parts *memory,
-                          int n_stages, const struct mist_plot_options *options,
-                          enum mist_plot_format format)
+static void write_picture(const struct mist_plot_picture *at, struct parts *time,
+                          struct parts *memory, int n_stages)
 {
-    int width = LEFT + RIGHT + (n_stages < 12 ? 40 * n_stages + 160 : 640);
+    int axis_pixels = n_stages < 12 ? 40 * n_stages + 160 : 640, gap = 5;
     struct mist_plot_axis axis = mist_plot_time_axis(highest(time, n_stages));
     bool is_small = highest(memory, n_stages) < 0x1p30;
+    struct mist_plot_page page = {90 + axis_pixels + 230, 700, 90, 230, 56, 62};
 
-    merge_small(time, n_stages);
-    merge_small(memory, n_stages);
-    mist_plot_write_head(stream, format, options, width, HEIGHT);
-    mist_plot_write_title(stream, format, options, "An iteration, and memory at its peak",
-                          width, 10);
-    fprintf(stream, "time_unit = '%s'\nmemory_unit = '%s'\nn_stages = %d\n", axis.unit,
-            is_small ? "MiB" : "GiB", n_stages);
-    fprintf(stream, "left_edge = %.5f\nright_edge = %.5f\n",
-            format == MIST_PLOT_TEXT ? 0.12 : (double)LEFT / width,
-            format == MIST_PLOT_TEXT ? 0.65 : 1 - (double)RIGHT / width);
-    write_parts(stream, "time", "n_times", time, n_stages, axis.scale);
-    write_parts(stream, "memory", "n_parts", memory, n_stages,
+    if (at->is_text) {
+        page = (struct mist_plot_page){0, at->options->n_text_rows, 9, 32, 4, 4};
+    } else
+        gap = 50;
+    int panel = (page.height - page.top - page.bottom - gap) / 2;
+    merge_small(time, n_stages, at->is_text ? MAX_TEXT : MAX_DRAWN);
+    merge_small(memory, n_stages, at->is_text ? MAX_TEXT : MAX_DRAWN);
+    mist_plot_write_page(at, &page);
+    mist_plot_write_panels(at, &page, 2, (const int[]){page.top, page.top + panel + gap},
+                           (const int[]){page.top + panel, page.top + 2 * panel + gap});
+    fprintf(at->stream, "time_unit = '%s'\nmemory_unit = '%s'\nn_stages = %d\n",
+            axis.unit, is_small ? "MiB" : "GiB", n_stages);
+    write_parts(at->stream, "time", "n_times", time, n_stages, axis.scale);
+    write_parts(at->stream, "memory", "n_parts", memory, n_stages,
                 is_small ? 0x1p-20 : 0x1p-30);
-    fputs(mist_script_breakdown, stream);
 }
 
-enum mist_status mist_plot_write_breakdown(FILE *stream, const char *path,
-                                           const struct mist_plot_options *options,
-                                           enum mist_plot_format format,
-                                           struct mist_err *err)
+static enum mist_status write_breakdown(const struct mist_plot_picture *at,
+                                        struct mist_err *err)
 {
     struct parts *parts = calloc(2, sizeof *parts); /* time and memory */
     int n_stages = 0;
-    enum mist_status status = parts
-                                  ? read_table(path, &parts[0], &parts[1], &n_stages, err)
-                                  : mist_err_memory(err, NULL);
+    enum mist_status status =
+        parts ? read_parts(at->table, &parts[0], &parts[1], &n_stages, err)
+              : mist_err_memory(err, NULL);
 
     if (status == MIST_OK)
-        write_picture(stream, &parts[0], &parts[1], n_stages, options, format);
+        write_picture(at, &parts[0], &parts[1], n_stages);
     free(parts);
     return status;
 }
+
+const struct mist_plot_kind mist_plot_kind_breakdown = {
+    .title = "An iteration, and memory at its peak",
+    .script = mist_script_breakdown,
+    .columns = columns,
+    .n_columns = N_COLUMNS,
+    .max_rows = 1000000,
+    .takes_others = true,
+    .write_table = write_breakdown,
+};

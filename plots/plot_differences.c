@@ -5,7 +5,6 @@
  * A bar is of one rank and iteration, or the mean of them, in the colours of the timeline:
  * what was predicted too slow to the right, too fast to the left.
  */
-#include "core/csv.h"
 #include "core/order.h"
 #include "core/parse.h"
 #include "plots/internal.h"
@@ -16,20 +15,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEFT         170 /* pixels */
-#define AXIS_PIXELS  460
-#define ROW_PIXELS   19
-#define PAGE_TOP     66
-#define PANEL_TITLE  26
-#define PANEL_BOTTOM 32 /* numbers of the axis */
-#define PAGE_BOTTOM  22
-#define POINTS       9 /* size of the letters of names and notes */
-#define MOST_ROWS    12
+#define AXIS_PIXELS 460
+#define POINTS      9 /* size of the letters of names and notes */
+#define MOST_ROWS   12
+
+/* Sizes of the page, in pixels and in rows of text. */
+static const struct sizes {
+    int left, top, title, row, below, bottom; /* below: numbers of an axis */
+} sizes[2] = {{170, 84, 30, 19, 32, 24}, {32, 3, 2, 1, 3, 1}};
 
 enum { KIND, STAGE, RANK, N_PANELS };
 static const char *const panel_names[N_PANELS] = {"kind of task", "stage", "rank"};
 
-enum { TASK, OF_STAGE, OF_RANK, PREDICTED, MEASURED, WHOLE, MEASURED_WHOLE, N_USED };
+enum { TASK, OF_STAGE, OF_RANK, PREDICTED, MEASURED, WHOLE, MEASURED_WHOLE, N_COLUMNS };
+
+static const struct mist_plot_column columns[N_COLUMNS] = {
+    [TASK] = MIST_PLOT_WORDS("task", 63, MIST_PLOT_NEEDED),
+    [OF_STAGE] = MIST_PLOT_WHOLE("stage", 0, INT_MAX),
+    [OF_RANK] = MIST_PLOT_WHOLE("rank", 0, INT_MAX),
+    [PREDICTED] = MIST_PLOT_NUMBER("predicted_s", 0, 1e12, MIST_PLOT_NEEDED),
+    [MEASURED] = MIST_PLOT_NUMBER("measured_s", 0, 1e12, MIST_PLOT_NEEDED),
+    [WHOLE] = MIST_PLOT_NUMBER("iteration_s", 0, 1e12, MIST_PLOT_MAY_BE_ABSENT),
+    [MEASURED_WHOLE] =
+        MIST_PLOT_NUMBER("measured_iteration_s", 0, 1e12, MIST_PLOT_MAY_BE_ABSENT),
+};
 
 /* A row of the table. */
 struct difference {
@@ -53,7 +62,6 @@ struct panel {
 struct table {
     struct difference *rows; /* owned */
     size_t n;
-    double predicted_s, measured_s; /* of the iteration; 0: not known */
     struct panel panels[N_PANELS];
 };
 
@@ -71,68 +79,23 @@ static enum mist_status read_kind(const struct mist_csv *csv, size_t i, int *out
     return mist_csv_fail(csv, i, TASK, err, "is no kind of task");
 }
 
-static enum mist_status read_row(const struct mist_csv *csv, size_t i,
-                                 struct difference *out, struct mist_err *err)
-{
-    int64_t stage = 0, rank = 0;
-    enum mist_status status = read_kind(csv, i, &out->of[KIND], err);
-
-    if (status == MIST_OK)
-        status = mist_csv_get_int64(csv, i, OF_STAGE, 0, INT_MAX, &stage, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_int64(csv, i, OF_RANK, 0, INT_MAX, &rank, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_double(csv, i, PREDICTED, 0, 1e12, &out->predicted_s, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_double(csv, i, MEASURED, 0, 1e12, &out->measured_s, err);
-    out->of[STAGE] = (int)stage;
-    out->of[RANK] = (int)rank;
-    return status;
-}
-
-/* An empty cell leaves *out alone. */
-static enum mist_status read_whole(const struct mist_csv *csv, size_t column, double *out,
-                                   struct mist_err *err)
-{
-    return mist_csv_text(csv, 0, column)[0]
-               ? mist_csv_get_double(csv, 0, column, 0, 1e12, out, err)
-               : MIST_OK;
-}
-
 /* out->rows: owned by the caller also after a failure. */
-static enum mist_status read_table(const char *path, struct table *out,
+static enum mist_status read_table(const struct mist_plot_table *table, struct table *out,
                                    struct mist_err *err)
 {
-    static const struct mist_csv_column columns[] = {
-        [TASK] = {"task", MIST_CSV_REQUIRED},
-        [OF_STAGE] = {"stage", MIST_CSV_REQUIRED},
-        [OF_RANK] = {"rank", MIST_CSV_REQUIRED},
-        [PREDICTED] = {"predicted_s", MIST_CSV_REQUIRED},
-        [MEASURED] = {"measured_s", MIST_CSV_REQUIRED},
-        [WHOLE] = {"iteration_s", MIST_CSV_OPTIONAL},
-        [MEASURED_WHOLE] = {"measured_iteration_s", MIST_CSV_OPTIONAL},
-        {"difference_s", MIST_CSV_OPTIONAL},
-        MIST_PLOT_SIM_COLUMNS,
-    };
-    struct mist_csv *csv = NULL;
-    enum mist_status status =
-        mist_csv_load(path, columns, sizeof columns / sizeof *columns, &csv, err);
+    enum mist_status status = MIST_OK;
 
-    if (status != MIST_OK)
-        return status;
-    out->n = mist_csv_n_rows(csv);
-    out->rows = calloc(out->n + 1, sizeof *out->rows);
-    if (out->n == 0)
-        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0, "has no rows");
-    else if (!out->rows)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu rows", out->n);
-    for (size_t i = 0; i < out->n && status == MIST_OK; i++)
-        status = read_row(csv, i, &out->rows[i], err);
-    if (status == MIST_OK)
-        status = read_whole(csv, WHOLE, &out->predicted_s, err);
-    if (status == MIST_OK)
-        status = read_whole(csv, MEASURED_WHOLE, &out->measured_s, err);
-    mist_csv_free(csv);
+    out->n = table->n;
+    out->rows = calloc(out->n, sizeof *out->rows);
+    if (!out->rows)
+        return mist_err_memory(err, NULL);
+    for (size_t i = 0; i < out->n && status == MIST_OK; i++) {
+        out->rows[i] = (struct difference){{0, (int)mist_plot_number(table, i, OF_STAGE),
+                                            (int)mist_plot_number(table, i, OF_RANK)},
+                                           mist_plot_number(table, i, PREDICTED),
+                                           mist_plot_number(table, i, MEASURED)};
+        status = read_kind(table->csv, i, &out->rows[i].of[KIND], err);
+    }
     return status;
 }
 
@@ -226,12 +189,11 @@ static void make_panels(struct table *table)
 
 /* ----------------------------------------------------------------------------- writing */
 
-static void name_bar(int panel, int of, char *text, size_t size)
+static size_t name_bar(int panel, int of, char *text, size_t size)
 {
-    if (panel == KIND)
-        snprintf(text, size, "%s", mist_task_kind_name((enum mist_task_kind)of));
-    else
-        snprintf(text, size, "%s %d", panel_names[panel], of);
+    return panel == KIND ? (size_t)snprintf(text, size, "%s",
+                                            mist_task_kind_name((enum mist_task_kind)of))
+                         : (size_t)snprintf(text, size, "%s %d", panel_names[panel], of);
 }
 
 /* "+1.20 ms" */
@@ -245,7 +207,7 @@ static const char *format_change(double change_s, char *text, size_t size)
 }
 
 /* "+1.20 ms:  3.40 ms predicted, 2.20 ms measured" */
-static void write_note(const struct bar *bar, char *text, size_t size)
+static const char *write_note(const struct bar *bar, char *text, size_t size)
 {
     char change[MIST_FORMAT_BYTES + 1], times[2][MIST_FORMAT_BYTES];
 
@@ -253,6 +215,7 @@ static void write_note(const struct bar *bar, char *text, size_t size)
              format_change(bar->predicted_s - bar->measured_s, change, sizeof change),
              mist_format_time_s(times[0], sizeof times[0], bar->predicted_s),
              mist_format_time_s(times[1], sizeof times[1], bar->measured_s));
+    return text;
 }
 
 /* Texts that the script evaluates: the names of rows and what stands to their right; in the
@@ -264,19 +227,18 @@ static void write_names(FILE *stream, const struct panel *panel, int p, bool is_
     fprintf(stream, "row_names[%d] = \"set ytics (", p + 1);
     for (size_t i = 0; i < panel->n; i++) {
         const struct bar *bar = &panel->bars[i];
-        name_bar(p, bar->of, name, sizeof name);
-        format_change(bar->predicted_s - bar->measured_s, change, sizeof change);
-        fprintf(stream, "%s'%s%s%s' %zu", i > 0 ? ", " : "", name, is_text ? "  " : "",
-                is_text ? change : "", i + 1);
+        size_t n = name_bar(p, bar->of, name, sizeof name);
+        if (is_text)
+            snprintf(
+                name + n, sizeof name - n, "  %s",
+                format_change(bar->predicted_s - bar->measured_s, change, sizeof change));
+        mist_plot_write_tic(stream, i, name);
     }
-    fprintf(stream, ") font ',%d'\"\nrow_notes[%d] = \"", POINTS, p + 1);
-    for (size_t i = 0; i < panel->n && !is_text; i++) {
-        write_note(&panel->bars[i], note, sizeof note);
+    fprintf(stream, ")\"\nrow_notes[%d] = \"", p + 1);
+    for (size_t i = 0; i < panel->n && !is_text; i++)
         fprintf(stream,
-                "%sset label %zu '%s' at graph 1, first %zu left offset 1, 0 font ',%d' "
-                "textcolor rgb '#444444'",
-                i > 0 ? "; " : "", i + 1, note, i + 1, POINTS);
-    }
+                "set label %zu '%s' at graph 1, first %zu left offset 1, 0 @note; ",
+                i + 1, write_note(&panel->bars[i], note, sizeof note), i + 1);
     fputs("\"\n", stream);
 }
 
@@ -369,75 +331,83 @@ static int note_pixels(const struct table *table)
     return (int)(em * mist_plot_em_pixels(POINTS)) + 20;
 }
 
-/* Edges and titles of the panels. */
-static void write_panels(FILE *stream, const struct table *table,
-                         enum mist_plot_format format, int width, int height)
+/* Edges, titles and rows of the panels; returns where the last one ends. */
+static int write_panels(const struct mist_plot_picture *at, const struct table *table,
+                        const struct mist_plot_page *page)
 {
-    bool is_text = format == MIST_PLOT_TEXT;
-    int top = PAGE_TOP;
+    const struct sizes *size = &sizes[at->is_text];
+    int tops[N_PANELS], bottoms[N_PANELS], y = size->top;
 
-    fprintf(stream, "is_text = %d\nleft_edge = %.5f\nright_edge = %.5f\nkey_y = %.5f\n",
-            is_text, is_text ? 0.3 : (double)LEFT / width,
-            is_text ? 0.97 : (double)(LEFT + AXIS_PIXELS) / width, 1 - 28.0 / height);
-    fputs("array panel_tops[3]\narray panel_bottoms[3]\narray panel_titles[3]\n"
-          "array n_rows[3]\narray row_names[3]\narray row_notes[3]\n",
-          stream);
+    for (int p = 0; p < N_PANELS; p++) {
+        tops[p] = y + size->title;
+        bottoms[p] = tops[p] + size->row * (int)table->panels[p].n + at->is_text;
+        y = bottoms[p] + size->below;
+    }
+    if (!page)
+        return y + size->bottom;
+    mist_plot_write_panels(at, page, N_PANELS, tops, bottoms);
+    fputs("array panel_titles[3]\narray n_rows[3]\narray row_names[3]\narray "
+          "row_notes[3]\n",
+          at->stream);
     for (int p = 0; p < N_PANELS; p++) {
         const struct panel *panel = &table->panels[p];
-        int bottom = top + PANEL_TITLE + ROW_PIXELS * (int)panel->n;
         char all[64] = "";
         if (panel->n < panel->n_all)
             snprintf(all, sizeof all, ", the %zu largest of %zu", panel->n, panel->n_all);
-        fprintf(stream,
-                "panel_tops[%d] = %.5f\npanel_bottoms[%d] = %.5f\n"
-                "panel_titles[%d] = 'by %s%s'\nn_rows[%d] = %zu\n",
-                p + 1, 1 - (double)(top + PANEL_TITLE) / height, p + 1,
-                1 - (double)bottom / height, p + 1, panel_names[p], all, p + 1, panel->n);
-        write_names(stream, panel, p, is_text);
-        top = bottom + PANEL_BOTTOM;
+        fprintf(at->stream, "panel_titles[%d] = 'by %s%s'\nn_rows[%d] = %zu\n", p + 1,
+                panel_names[p], all, p + 1, panel->n);
+        write_names(at->stream, panel, p, at->is_text);
     }
+    return y;
 }
 
-static void write_picture(FILE *stream, const struct table *table,
-                          const struct mist_plot_options *options,
-                          enum mist_plot_format format)
+static void write_picture(const struct mist_plot_picture *at, const struct table *table)
 {
-    struct mist_plot_options page = *options;
-    char title[160] = "Where predicted and measured differ", times[2][MIST_FORMAT_BYTES];
-    int width = LEFT + AXIS_PIXELS + note_pixels(table);
-    int height = PAGE_TOP + PAGE_BOTTOM, n_lines = 7;
+    struct mist_plot_picture titled = *at;
+    char title[PATH_MAX], times[2][MIST_FORMAT_BYTES];
+    double predicted_s = mist_plot_number(at->table, 0, WHOLE);
+    double measured_s = mist_plot_number(at->table, 0, MEASURED_WHOLE);
+    const struct sizes *size = &sizes[at->is_text];
+    int notes = at->is_text ? 3 : note_pixels(table);
+    struct mist_plot_page page = {size->left + AXIS_PIXELS + notes,
+                                  write_panels(at, table, NULL),
+                                  size->left,
+                                  notes,
+                                  size->top,
+                                  size->bottom};
 
-    for (int p = 0; p < N_PANELS; p++) {
-        height += PANEL_TITLE + PANEL_BOTTOM + ROW_PIXELS * (int)table->panels[p].n;
-        n_lines += 4 + (int)table->panels[p].n;
-    }
-    if (page.n_text_rows < n_lines) /* a line for each row */
-        page.n_text_rows = n_lines;
-    if (table->predicted_s > 0 && table->measured_s > 0)
-        snprintf(title, sizeof title,
-                 "Where predicted and measured differ: iteration %s, measured %s",
-                 mist_format_time_s(times[0], sizeof times[0], table->predicted_s),
-                 mist_format_time_s(times[1], sizeof times[1], table->measured_s));
-    mist_plot_write_head(stream, format, &page, width, height);
-    mist_plot_write_title(stream, format, options, title, width, 10);
-    write_panels(stream, table, format, width, height);
-    write_key(stream, table);
-    write_bars(stream, table);
-    fputs(mist_script_differences, stream);
+    titled.title = title;
+    snprintf(title, sizeof title, "%s", at->title);
+    if (predicted_s > 0 && measured_s > 0)
+        snprintf(title, sizeof title, "%s: %s predicted, %s measured", at->title,
+                 mist_format_time_s(times[0], sizeof times[0], predicted_s),
+                 mist_format_time_s(times[1], sizeof times[1], measured_s));
+    mist_plot_write_page(&titled, &page);
+    write_panels(at, table, &page);
+    write_key(at->stream, table);
+    write_bars(at->stream, table);
 }
 
-enum mist_status mist_plot_write_differences(FILE *stream, const char *path,
-                                             const struct mist_plot_options *options,
-                                             enum mist_plot_format format,
-                                             struct mist_err *err)
+static enum mist_status write_differences(const struct mist_plot_picture *at,
+                                          struct mist_err *err)
 {
     struct table table = {0};
-    enum mist_status status = read_table(path, &table, err);
+    enum mist_status status = read_table(at->table, &table, err);
 
     if (status == MIST_OK) {
         make_panels(&table);
-        write_picture(stream, &table, options, format);
+        write_picture(at, &table);
     }
     free(table.rows);
     return status;
 }
+
+const struct mist_plot_kind mist_plot_kind_differences = {
+    .title = "Where predicted and measured differ",
+    .script = mist_script_differences,
+    .columns = columns,
+    .n_columns = N_COLUMNS,
+    .max_rows = 10000000,
+    .takes_others = true,
+    .write_table = write_differences,
+};

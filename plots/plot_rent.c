@@ -1,5 +1,4 @@
-/* The picture of mist-tune --sweep. See plot.h. */
-#include "core/csv.h"
+/* The picture of mist-tune --sweep: four figures of the best plan at each point. */
 #include "plots/internal.h"
 #include "plots/scripts.h"
 
@@ -7,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#define HEIGHT       620 /* pixels */
 #define POINT_PIXELS 44
 #define MAX_POINTS   64
+#define TEXT_COLUMNS 38 /* of a panel, in the terminal */
 
 /* Names of options come first: the columns that say what a point is. */
 enum {
@@ -25,206 +24,134 @@ enum {
     DEVICE,
     N_NAMES,
     IS_BEST = N_NAMES,
-    DEVICES,
     ITERATION,
     BAR,
-    TOKENS,
     DEVICE_TOKENS,
     MFU,
-    PEAK,
-    TRAINING,
     DEVICE_HOURS,
     COST,
-    KIND,
-    WHY,
     N_COLUMNS
 };
 
-static const struct mist_csv_column columns[N_COLUMNS] = {
-    [NODES] = {"nodes", MIST_CSV_OPTIONAL},
-    [DEVICES_PER_NODE] = {"devices_per_node", MIST_CSV_OPTIONAL},
-    [RANKS] = {"ranks", MIST_CSV_OPTIONAL},
-    [MEMORY] = {"memory", MIST_CSV_OPTIONAL},
-    [DEVICE_MEMORY] = {"device_memory", MIST_CSV_OPTIONAL},
-    [BATCH] = {"batch", MIST_CSV_OPTIONAL},
-    [GLOBAL_BATCH] = {"global_batch", MIST_CSV_OPTIONAL},
-    [SEQ_LEN] = {"seq_len", MIST_CSV_OPTIONAL},
-    [MODEL] = {"model", MIST_CSV_OPTIONAL},
-    [DEVICE] = {"device", MIST_CSV_OPTIONAL},
-    [IS_BEST] = {"is_best", MIST_CSV_OPTIONAL},
-    [DEVICES] = {"devices", MIST_CSV_OPTIONAL},
-    [ITERATION] = {"iteration_s", MIST_CSV_REQUIRED},
-    [BAR] = {"error_s", MIST_CSV_OPTIONAL},
-    [TOKENS] = {"tokens_per_s", MIST_CSV_OPTIONAL},
-    [DEVICE_TOKENS] = {"tokens_per_s_per_device", MIST_CSV_REQUIRED},
-    [MFU] = {"model_flop_utilisation_frac", MIST_CSV_OPTIONAL},
-    [PEAK] = {"peak_bytes", MIST_CSV_OPTIONAL},
-    [TRAINING] = {"training_s", MIST_CSV_OPTIONAL},
-    [DEVICE_HOURS] = {"device_hours", MIST_CSV_REQUIRED},
-    [COST] = {"cost", MIST_CSV_OPTIONAL},
-    [KIND] = {"kind", MIST_CSV_OPTIONAL},
-    [WHY] = {"why", MIST_CSV_OPTIONAL},
+#define NAME(text) MIST_PLOT_WORDS(text, 60, MIST_PLOT_MAY_BE_ABSENT)
+static const struct mist_plot_column columns[N_COLUMNS] = {
+    [NODES] = NAME("nodes"),
+    [DEVICES_PER_NODE] = NAME("devices_per_node"),
+    [RANKS] = NAME("ranks"),
+    [MEMORY] = NAME("memory"),
+    [DEVICE_MEMORY] = NAME("device_memory"),
+    [BATCH] = NAME("batch"),
+    [GLOBAL_BATCH] = NAME("global_batch"),
+    [SEQ_LEN] = NAME("seq_len"),
+    [MODEL] = NAME("model"),
+    [DEVICE] = NAME("device"),
+    [IS_BEST] = NAME("is_best"),
+    [ITERATION] = MIST_PLOT_NUMBER("iteration_s", 0, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+    [BAR] = MIST_PLOT_NUMBER("error_s", 0, DBL_MAX, MIST_PLOT_MAY_BE_ABSENT),
+    [DEVICE_TOKENS] =
+        MIST_PLOT_NUMBER("tokens_per_s_per_device", 0, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+    [MFU] = MIST_PLOT_NUMBER("model_flop_utilisation_frac", 0, DBL_MAX,
+                             MIST_PLOT_MAY_BE_ABSENT),
+    [DEVICE_HOURS] = MIST_PLOT_NUMBER("device_hours", 0, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+    [COST] = MIST_PLOT_NUMBER("cost", 0, DBL_MAX, MIST_PLOT_MAY_BE_ABSENT),
 };
 
-/* The four figures; NAN: there is no plan. */
 enum { TIME, SPEED, UTILISATION, MONEY, N_PANELS };
 
-struct point {
-    char name[96]; /* "4" or "4, 64" */
-    double of[N_PANELS], bar_s;
-    bool is_best;
-};
-
-struct table {
-    size_t n;
-    struct point points[MAX_POINTS];
-    char names[128]; /* what points are called by: "nodes, batch" */
-    bool has_cost;   /* else device-hours */
-};
-
-static size_t append(char *text, size_t size, size_t n, const char *word)
+/* "4, 64": a point's values of what is swept, or with row 0 and has_names their names. */
+static const char *name_point(const struct mist_plot_table *table, size_t i,
+                              bool has_names, char text[N_NAMES * 64])
 {
-    return n < size ? n + (size_t)snprintf(text + n, size - n, "%s%.60s",
-                                           n > 0 ? ", " : "", word)
-                    : n;
-}
-
-/* An empty cell leaves *out alone. */
-static enum mist_status read_cell(const struct mist_csv *csv, size_t i, size_t column,
-                                  double *out, struct mist_err *err)
-{
-    return mist_csv_text(csv, i, column)[0]
-               ? mist_csv_get_double(csv, i, column, 0, DBL_MAX, out, err)
-               : MIST_OK;
-}
-
-static enum mist_status read_point(const struct mist_csv *csv, size_t i,
-                                   struct table *table, struct mist_err *err)
-{
-    struct point *point = &table->points[i];
-    const size_t of[N_PANELS] = {ITERATION, DEVICE_TOKENS, MFU,
-                                 table->has_cost ? COST : DEVICE_HOURS};
-    enum mist_status status = MIST_OK;
     size_t n = 0;
 
-    point->name[0] = '\0';
-    point->bar_s = 0;
-    for (size_t k = 0; k < N_NAMES; k++)
-        if (mist_csv_text(csv, i, k)[0])
-            n = append(point->name, sizeof point->name, n, mist_csv_text(csv, i, k));
-    for (size_t p = 0; p < N_PANELS && status == MIST_OK; p++) {
-        point->of[p] = NAN;
-        status = read_cell(csv, i, of[p], &point->of[p], err);
-    }
-    if (status == MIST_OK)
-        status = read_cell(csv, i, BAR, &point->bar_s, err);
-    point->is_best = strcmp(mist_csv_text(csv, i, IS_BEST), "true") == 0;
-    return status;
+    text[0] = '\0';
+    for (int k = 0; k < N_NAMES; k++)
+        if (mist_plot_text(table, i, k)[0])
+            n += (size_t)snprintf(text + n, N_NAMES * 64 - n, "%s%s", n > 0 ? ", " : "",
+                                  has_names ? columns[k].name
+                                            : mist_plot_text(table, i, k));
+    return text;
 }
 
-static enum mist_status read_table(const char *path, struct table *table,
-                                   struct mist_err *err)
-{
-    struct mist_csv *csv = NULL;
-    enum mist_status status = mist_csv_load(path, columns, N_COLUMNS, &csv, err);
-    size_t n = 0;
-
-    if (status != MIST_OK)
-        return status;
-    table->n = mist_csv_n_rows(csv);
-    table->names[0] = '\0';
-    table->has_cost = false;
-    if (table->n == 0 || table->n > MAX_POINTS)
-        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                             "has %zu rows, expected 1 to %d", table->n, MAX_POINTS);
-    for (size_t k = 0; k < N_NAMES && status == MIST_OK; k++)
-        if (mist_csv_text(csv, 0, k)[0])
-            n = append(table->names, sizeof table->names, n, columns[k].name);
-    for (size_t i = 0; i < table->n && status == MIST_OK; i++)
-        table->has_cost = table->has_cost || mist_csv_text(csv, i, COST)[0];
-    for (size_t i = 0; i < table->n && status == MIST_OK; i++)
-        status = read_point(csv, i, table, err);
-    mist_csv_free(csv);
-    return status;
-}
-
-/* A number for gnuplot; NaN draws nothing. */
-static void write_number(FILE *stream, double value)
-{
-    if (isfinite(value))
-        fprintf(stream, " %.9g", value);
-    else
-        fputs(" NaN", stream);
-}
-
-static void write_points(FILE *stream, const struct table *table,
+static void write_points(const struct mist_plot_picture *at, const int of[N_PANELS],
                          const double scale[N_PANELS])
 {
+    const struct mist_plot_table *table = at->table;
+    char name[N_NAMES * 64];
     size_t longest = 0;
 
+    fputs("point_name = ", at->stream);
+    mist_plot_write_quoted(at->stream, name_point(table, 0, true, name));
+    fputs("\nset xtics (", at->stream);
     for (size_t i = 0; i < table->n; i++) {
-        size_t n = strlen(table->points[i].name);
+        size_t n = strlen(name_point(table, i, false, name));
         longest = n > longest ? n : longest;
     }
-    fprintf(stream, "set xtics scale 0 font ',8' %s(",
-            longest > 6 ? "rotate by -40 " : "");
-    for (size_t i = 0; i < table->n; i++) {
-        fputs(i > 0 ? ", " : "", stream);
-        mist_plot_write_quoted(stream, table->points[i].name);
-        fprintf(stream, " %zu", i + 1);
-    }
-    fputs(")\n", stream);
+    /* the terminal can't turn names: one in so many */
+    size_t step = at->is_text ? (longest + 2) * table->n / TEXT_COLUMNS + 1 : 1;
+    for (size_t i = 0; i < table->n; i += step)
+        mist_plot_write_tic(at->stream, i, name_point(table, i, false, name));
+    fprintf(at->stream, ")\nis_turned = %d\n", longest > 6);
     for (size_t i = 0; i < table->n; i++)
-        if (!isfinite(table->points[i].of[TIME]))
-            fprintf(stream,
-                    "set label %zu 'no plan' at first %zu, graph 0.03 rotate by 90 "
-                    "font ',8' textcolor rgb '#777777'\n",
+        if (isnan(mist_plot_number(table, i, ITERATION)))
+            fprintf(at->stream,
+                    "set label %zu 'no plan' at first %zu, graph 0.03 rotate by 90\n",
                     i + 1, i + 1);
-    fputs("$points << END\n", stream);
+    fputs("$points << END\n", at->stream);
     for (size_t i = 0; i < table->n; i++) {
-        const struct point *point = &table->points[i];
-        fprintf(stream, "%zu", i + 1);
+        double values[N_PANELS + 3] = {(double)i + 1};
         for (int p = 0; p < N_PANELS; p++)
-            write_number(stream, point->of[p] * scale[p]);
-        write_number(stream, point->bar_s * scale[TIME]);
-        fprintf(stream, " %d\n", point->is_best);
+            values[p + 1] = mist_plot_number(table, i, of[p]) * scale[p];
+        values[5] = fmax(0, mist_plot_number(table, i, BAR)) * scale[TIME];
+        values[6] = strcmp(mist_plot_text(table, i, IS_BEST), "true") == 0;
+        mist_plot_write_numbers(at->stream, N_PANELS + 3, values);
     }
-    fputs("-9 0 0 0 0 0 0\n-9 0 0 0 0 0 1\nEND\n", stream);
+    fputs("-9 0 0 0 0 0 0\n-9 0 0 0 0 0 1\nEND\n", at->stream);
 }
 
-enum mist_status mist_plot_write_rent(FILE *stream, const char *path,
-                                      const struct mist_plot_options *options,
-                                      enum mist_plot_format format, struct mist_err *err)
+static enum mist_status write_rent(const struct mist_plot_picture *at,
+                                   struct mist_err *err)
 {
-    struct table table;
+    const struct mist_plot_table *table = at->table;
+    int n = table->n > 6 ? (int)table->n : 6, rows = at->options->n_text_rows;
+    bool has_cost = false;
     double high[N_PANELS] = {0};
-    enum mist_status status = read_table(path, &table, err);
+    const struct mist_plot_page page =
+        at->is_text
+            ? (struct mist_plot_page){0, rows, 9, 2, 6, 4}
+            : (struct mist_plot_page){2 * (110 + POINT_PIXELS * n), 660, 85, 25, 84, 82};
 
-    if (status != MIST_OK)
-        return status;
-    for (size_t i = 0; i < table.n; i++)
-        for (int p = 0; p < N_PANELS; p++) {
-            double bar_s = p == TIME ? table.points[i].bar_s : 0;
-            high[p] = fmax(high[p], table.points[i].of[p] + bar_s); /* fmax skips NAN */
-        }
+    (void)err;
+    for (size_t i = 0; i < table->n; i++)
+        has_cost = has_cost || !isnan(mist_plot_number(table, i, COST));
+    const int of[N_PANELS] = {ITERATION, DEVICE_TOKENS, MFU,
+                              has_cost ? COST : DEVICE_HOURS};
+    for (size_t i = 0; i < table->n; i++)
+        for (int p = 0; p < N_PANELS; p++) /* fmax skips NAN */
+            high[p] = fmax(
+                high[p], mist_plot_number(table, i, of[p]) +
+                             (p == TIME ? fmax(0, mist_plot_number(table, i, BAR)) : 0));
     struct mist_plot_axis axis = mist_plot_time_axis(high[TIME]);
     const double scale[N_PANELS] = {axis.scale, 1, 100, 1};
-    int width = 2 * (110 + POINT_PIXELS * (int)(table.n > 6 ? table.n : 6));
-    mist_plot_write_head(stream, format, options, width, HEIGHT);
-    mist_plot_write_title(stream, format, options, "The best plan at each point", width,
-                          10);
-    fprintf(stream, "n_points = %zu\npoint_name = ", table.n);
-    mist_plot_write_quoted(stream, table.names);
-    fprintf(stream,
-            "\narray panel_names[4] = ['iteration (%s)', 'tokens/s of a device', "
-            "'MFU (%%)', '%s']\narray highs[4] = [",
-            axis.unit,
-            table.has_cost ? "cost of the training" : "device-hours of the training");
+    mist_plot_write_page(at, &page);
+    fprintf(at->stream,
+            "n_points = %zu\narray panel_names[4] = ['iteration (%s)', 'tokens/s of a "
+            "device', 'MFU (%%)', '%s']\narray highs[4]\n",
+            table->n, axis.unit,
+            has_cost ? "cost of the training" : "device-hours of the training");
     for (int p = 0; p < N_PANELS; p++)
-        fprintf(stream, "%s%.9g", p > 0 ? ", " : "",
+        fprintf(at->stream, "highs[%d] = %.9g\n", p + 1,
                 high[p] > 0 ? 1.1 * high[p] * scale[p] : 1);
-    fputs("]\n", stream);
-    write_points(stream, &table, scale);
-    fputs(mist_script_rent, stream);
+    write_points(at, of, scale);
     return MIST_OK;
 }
+
+const struct mist_plot_kind mist_plot_kind_rent = {
+    .title = "The best plan at each point",
+    .script = mist_script_rent,
+    .columns = columns,
+    .n_columns = N_COLUMNS,
+    .max_rows = MAX_POINTS,
+    .takes_others = true,
+    .write_table = write_rent,
+};

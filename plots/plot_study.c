@@ -1,5 +1,4 @@
 /* The pictures of mist-sim's studies: --what-if and --sweep, --sensitivity. See plot.h. */
-#include "core/csv.h"
 #include "core/escape.h"
 #include "core/parse.h"
 #include "plots/internal.h"
@@ -12,7 +11,6 @@
 
 enum {
     MAX_TEXT = 200,
-    MAX_ROWS = 1000,
     MAX_PLACES = 40,
     MAX_CURVES = 8, /* as there are line types */
     MAX_LEVERS = 64,
@@ -21,15 +19,16 @@ enum {
 #define DODGE                                                                            \
     0.06 /* between curves, of the distance of places: bars don't cover each other */
 
-/* Where the axis is, above its label and the lines of the key. */
-static void write_bottom(FILE *stream, enum mist_plot_format format, int height,
-                         int n_lines)
-{
-    fprintf(stream, "is_text = %d\nbottom_edge = %.5f\n", format == MIST_PLOT_TEXT,
-            (70.0 + 18 * n_lines) / height);
-}
-
 /* ---------------------------------------------------------------------- what-if, sweep */
+
+enum { CHANGE, ITERATION, BAR, N_SWEEP_COLUMNS };
+
+static const struct mist_plot_column sweep_columns[N_SWEEP_COLUMNS] = {
+    [CHANGE] = MIST_PLOT_WORDS("change", MAX_TEXT - 1, MIST_PLOT_NEEDED),
+    [ITERATION] =
+        MIST_PLOT_NUMBER("iteration_s", DBL_MIN, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+    [BAR] = MIST_PLOT_NUMBER("error_s", 0, DBL_MAX, MIST_PLOT_MAY_BE_EMPTY),
+};
 
 /* One replay: where it stands, and on which curve. */
 struct replay {
@@ -46,7 +45,7 @@ struct sweep {
     char name[MIST_ESCAPED_BYTES(MAX_TEXT)]; /* the first edit's */
     int n_places, n_curves;
     double baseline_s, high_s; /* baseline NAN: not known */
-    struct replay *replays;
+    struct replay *replays;    /* owned */
     size_t n;
 };
 
@@ -69,57 +68,56 @@ static int find_text(char (*texts)[MIST_ESCAPED_BYTES(MAX_TEXT)], int *n, int ma
     return i;
 }
 
-static enum mist_status read_replay(const struct mist_csv *csv, size_t i,
-                                    struct sweep *out, struct mist_err *err)
+static bool is_baseline(const struct mist_plot_table *table, size_t i)
 {
-    const char *change = mist_csv_text(csv, i, 0);
+    return strcmp(mist_plot_text(table, i, CHANGE), "baseline") == 0;
+}
+
+static enum mist_status add_replay(const struct mist_plot_table *table, size_t i,
+                                   struct sweep *out, struct mist_err *err)
+{
+    const char *change = mist_plot_text(table, i, CHANGE), *rest = "";
     size_t first = strcspn(change, ",");
     struct replay *at = &out->replays[out->n];
-    bool is_baseline = strcmp(change, "baseline") == 0;
-    enum mist_status status = MIST_OK;
 
-    if (!change[0] || strlen(change) >= MAX_TEXT)
-        return mist_csv_fail(csv, i, 0, err, "expected 1 to %d bytes", MAX_TEXT - 1);
-    if (is_baseline && !mist_csv_text(csv, i, 1)[0])
-        return MIST_OK;
-    status = mist_csv_get_double(csv, i, 1, DBL_MIN, DBL_MAX, &at->time_s, err);
-    if (status == MIST_OK)
-        status = mist_csv_get_double(csv, i, 2, 0, DBL_MAX, &at->bar_s, err);
-    if (status != MIST_OK)
-        return status;
-    if (is_baseline) {
+    at->time_s = mist_plot_number(table, i, ITERATION);
+    at->bar_s = fmax(0, mist_plot_number(table, i, BAR));
+    if (is_baseline(table, i)) {
         out->baseline_s = at->time_s;
-    } else {
-        const char *rest = change + first + (change[first] == ',');
-        if (!out->is_sweep) {
-            change = change[first] ? "all of them" : change;
-            first = strlen(change);
-            rest = "";
-        }
-        at->i_place = find_text(out->places, &out->n_places, MAX_PLACES, change, first);
-        at->i_curve =
-            find_text(out->curves, &out->n_curves, MAX_CURVES, rest, strlen(rest));
-        if (at->i_place < 0 || at->i_curve < 0)
-            return mist_csv_fail(csv, i, 0, err,
-                                 "more than %d values of the first edit, or %d of the "
-                                 "others: too many for a picture",
-                                 MAX_PLACES, MAX_CURVES);
-        out->n++;
+        out->high_s = fmax(out->high_s, at->time_s + at->bar_s);
+        return MIST_OK;
     }
+    if (isnan(at->time_s))
+        return mist_csv_fail(table->csv, i, ITERATION, err, "is empty");
     out->high_s = fmax(out->high_s, at->time_s + at->bar_s);
+    if (out->is_sweep) {
+        rest = change + first + (change[first] == ',');
+    } else {
+        change = change[first] ? "all of them" : change;
+        first = strlen(change);
+    }
+    at->i_place = find_text(out->places, &out->n_places, MAX_PLACES, change, first);
+    at->i_curve = find_text(out->curves, &out->n_curves, MAX_CURVES, rest, strlen(rest));
+    if (at->i_place < 0 || at->i_curve < 0)
+        return mist_csv_fail(
+            table->csv, i, CHANGE, err,
+            "more than %d values of the first edit, or %d of the others: "
+            "too many for a picture",
+            MAX_PLACES, MAX_CURVES);
+    out->n++;
     return MIST_OK;
 }
 
 /* Whether all but the baseline edit the same name first, and are several. */
-static bool is_sweep(const struct mist_csv *csv)
+static bool is_sweep(const struct mist_plot_table *table)
 {
     const char *first = NULL;
     bool is_one = true;
     int n = 0;
 
-    for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
-        const char *change = mist_csv_text(csv, i, 0);
-        if (strcmp(change, "baseline") == 0)
+    for (size_t i = 0; i < table->n; i++) {
+        const char *change = mist_plot_text(table, i, CHANGE);
+        if (is_baseline(table, i))
             continue;
         first = first ? first : change;
         is_one = is_one && strncmp(change, first, strcspn(first, "=") + 1) == 0;
@@ -129,43 +127,21 @@ static bool is_sweep(const struct mist_csv *csv)
 }
 
 /* out->replays: owned by the caller also after a failure. */
-static enum mist_status read_sweep(const char *path, struct sweep *out,
+static enum mist_status read_sweep(const struct mist_plot_table *table, struct sweep *out,
                                    struct mist_err *err)
 {
-    static const struct mist_csv_column columns[] = {
-        {"change", MIST_CSV_REQUIRED},
-        {"iteration_s", MIST_CSV_REQUIRED},
-        {"error_s", MIST_CSV_REQUIRED},
-        {"iteration_change_s", MIST_CSV_OPTIONAL},
-        {"iteration_change_frac", MIST_CSV_OPTIONAL},
-        {"tokens_per_s", MIST_CSV_OPTIONAL},
-        {"tokens_per_s_change_frac", MIST_CSV_OPTIONAL},
-        {"model_flop_utilisation_frac", MIST_CSV_OPTIONAL},
-        {"device_bytes", MIST_CSV_OPTIONAL},
-        {"device_bytes_change", MIST_CSV_OPTIONAL},
-        {"device_memory_bytes", MIST_CSV_OPTIONAL},
-    };
-    struct mist_csv *csv = NULL;
-    enum mist_status status =
-        mist_csv_load(path, columns, sizeof columns / sizeof *columns, &csv, err);
+    enum mist_status status = MIST_OK;
 
-    if (status != MIST_OK)
-        return status;
-    size_t n = mist_csv_n_rows(csv);
     out->baseline_s = NAN;
-    out->is_sweep = is_sweep(csv);
-    out->replays = calloc(n + 1, sizeof *out->replays);
-    if (n > MAX_ROWS)
-        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                             "has %zu rows, expected 1 to %d", n, MAX_ROWS);
-    else if (!out->replays)
-        status = mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu rows", n);
-    for (size_t i = 0; i < n && status == MIST_OK; i++)
-        status = read_replay(csv, i, out, err);
+    out->is_sweep = is_sweep(table);
+    out->replays = calloc(table->n, sizeof *out->replays);
+    if (!out->replays)
+        return mist_err_memory(err, NULL);
+    for (size_t i = 0; i < table->n && status == MIST_OK; i++)
+        status = add_replay(table, i, out, err);
     if (status == MIST_OK && out->n == 0)
-        status =
-            mist_err_at(err, MIST_ERR_INPUT, path, 0, 0, "has no row but the baseline");
-    mist_csv_free(csv);
+        status = mist_err_at(err, MIST_ERR_INPUT, mist_csv_path(table->csv), 0, 0,
+                             "has no row but the baseline");
     return status;
 }
 
@@ -184,130 +160,106 @@ static void name_axis(struct sweep *at)
 
 static void write_places(FILE *stream, const struct sweep *at)
 {
-    fprintf(stream, "n_places = %d\nset xlabel ", at->n_places);
+    fputs("place_name = ", stream);
     mist_plot_write_quoted(stream, at->name);
-    fputs("\nset xtics (", stream);
-    for (int i = 0; i < at->n_places; i++) {
-        fputs(i > 0 ? ", " : "", stream);
-        mist_plot_write_quoted(stream, at->places[i]);
-        fprintf(stream, " %d", i + 1);
-    }
-    fputs(") font ',9'\n", stream);
+    fprintf(stream, "\nn_places = %d\nset xtics (", at->n_places);
+    for (int i = 0; i < at->n_places; i++)
+        mist_plot_write_tic(stream, (size_t)i, at->places[i]);
+    fputs(")\n", stream);
 }
 
 static void write_curves(FILE *stream, const struct sweep *at, double scale)
 {
-    bool has_names = at->n_curves > 1 || at->curves[0][0];
-
     fprintf(stream, "n_curves = %d\nhas_names = %d\narray curve_names[%d]\n",
-            at->n_curves, has_names, at->n_curves);
-    for (int c = 0; c < at->n_curves; c++) {
-        fprintf(stream, "curve_names[%d] = ", c + 1);
-        mist_plot_write_quoted(stream, at->curves[c][0] ? at->curves[c] : "alone");
-        fputc('\n', stream);
-    }
+            at->n_curves, at->n_curves > 1 || at->curves[0][0], at->n_curves);
+    for (int c = 0; c < at->n_curves; c++)
+        mist_plot_write_item(stream, "curve_names", (size_t)c,
+                             at->curves[c][0] ? at->curves[c] : "alone");
     fputs("$points << END\n", stream);
     for (int c = 0; c < at->n_curves; c++) {
         for (size_t i = 0; i < at->n; i++)
             if (at->replays[i].i_curve == c)
-                fprintf(stream, "%.9g %.9g %.9g\n",
-                        at->replays[i].i_place + 1 +
-                            (c - 0.5 * (at->n_curves - 1)) * DODGE,
-                        at->replays[i].time_s * scale, at->replays[i].bar_s * scale);
+                mist_plot_write_numbers(
+                    stream, 3,
+                    (double[]){at->replays[i].i_place + 1 +
+                                   (c - 0.5 * (at->n_curves - 1)) * DODGE,
+                               at->replays[i].time_s * scale,
+                               at->replays[i].bar_s * scale});
         fputs("\n\n", stream);
     }
     fputs("END\n", stream);
 }
 
-enum mist_status mist_plot_write_sweep(FILE *stream, const char *path,
-                                       const struct mist_plot_options *options,
-                                       enum mist_plot_format format, struct mist_err *err)
+/* The key stands below the axis, a line for each curve and one for the baseline. */
+static struct mist_plot_page sweep_page(const struct mist_plot_picture *picture,
+                                        const struct sweep *at)
+{
+    int n_lines = (at->n_curves > 1 || at->curves[0][0] ? at->n_curves : 0) +
+                  !isnan(at->baseline_s);
+    int width, n_rows = picture->options->n_text_rows;
+    double em = 4, key_em = 0;
+
+    for (int i = 0; i < at->n_places; i++)
+        em = fmax(em, mist_plot_text_em(at->places[i]) + 2);
+    for (int i = 0; i < at->n_curves; i++)
+        key_em = fmax(key_em, mist_plot_text_em(at->curves[i]) + 6);
+    width = 115 + (int)(fmax(em * at->n_places, key_em) * mist_plot_em_pixels(9));
+    if (picture->is_text)
+        return (struct mist_plot_page){0, n_rows + n_lines, 9, 2, 4, 4 + n_lines};
+    return (struct mist_plot_page){
+        width < 520 ? 520 : width, 390 + 18 * n_lines, 90, 25, 56, 64 + 18 * n_lines};
+}
+
+static enum mist_status write_sweep(const struct mist_plot_picture *picture,
+                                    struct mist_err *err)
 {
     struct sweep at = {0};
-    enum mist_status status = read_sweep(path, &at, err);
+    FILE *stream = picture->stream;
+    enum mist_status status = read_sweep(picture->table, &at, err);
 
     if (status == MIST_OK) {
         struct mist_plot_axis axis = mist_plot_time_axis(at.high_s);
-        double em = 4;
+        struct mist_plot_page page = sweep_page(picture, &at);
         name_axis(&at);
-        for (int i = 0; i < at.n_places; i++)
-            em = fmax(em, mist_plot_text_em(at.places[i]) + 2);
-        int width = 140 + (int)(em * mist_plot_em_pixels(9) * at.n_places);
-        width = width < 520 ? 520 : width;
-        mist_plot_write_head(stream, format, options, width, 420);
-        mist_plot_write_title(stream, format, options, "What if", width, 10);
+        mist_plot_write_page(picture, &page);
         fprintf(stream, "time_unit = '%s'\nhas_baseline = %d\nbaseline = %.9g\n",
-                axis.unit, isfinite(at.baseline_s),
-                isfinite(at.baseline_s) ? at.baseline_s * axis.scale : 0);
+                axis.unit, !isnan(at.baseline_s),
+                isnan(at.baseline_s) ? 0 : at.baseline_s * axis.scale);
         fprintf(stream, "high = %.9g\nis_sweep = %d\n", 1.1 * at.high_s * axis.scale,
                 at.is_sweep);
         write_places(stream, &at);
         write_curves(stream, &at, axis.scale);
-        write_bottom(stream, format, 420, 1 + at.n_curves / 2);
-        fputs(mist_script_sweep, stream);
     }
     free(at.replays);
     return status;
 }
 
-/* ------------------------------------------------------------------------ sensitivity */
-
-struct lever {
-    char name[MIST_ESCAPED_BYTES(MAX_TEXT)];
-    /* change of the time when it is faster and slower, and of the best plan's when it is
-     * faster, percent */
-    double more, less, best; /* best NAN: not known */
+const struct mist_plot_kind mist_plot_kind_sweep = {
+    .title = "What if",
+    .script = mist_script_sweep,
+    .columns = sweep_columns,
+    .n_columns = N_SWEEP_COLUMNS,
+    .max_rows = 1000,
+    .takes_others = true,
+    .write_table = write_sweep,
 };
 
-static enum mist_status read_levers(const char *path, struct lever levers[MAX_LEVERS],
-                                    size_t *n, struct mist_err *err)
-{
-    static const struct mist_csv_column columns[] = {
-        {"change", MIST_CSV_REQUIRED},
-        {"more_change_frac", MIST_CSV_REQUIRED},
-        {"less_change_frac", MIST_CSV_REQUIRED},
-        {"retuned_change_frac", MIST_CSV_OPTIONAL},
-        {"iteration_s", MIST_CSV_OPTIONAL},
-        {"best_iteration_s", MIST_CSV_OPTIONAL},
-        {"retuned_change_s", MIST_CSV_OPTIONAL},
-        {"retuned_iteration_s", MIST_CSV_OPTIONAL},
-        {"error_s", MIST_CSV_OPTIONAL},
-        {"tokens_per_s", MIST_CSV_OPTIONAL},
-        {"more_iteration_s", MIST_CSV_OPTIONAL},
-        {"more_change_s", MIST_CSV_OPTIONAL},
-        {"less_iteration_s", MIST_CSV_OPTIONAL},
-        {"less_change_s", MIST_CSV_OPTIONAL},
-    };
-    struct mist_csv *csv = NULL;
-    enum mist_status status =
-        mist_csv_load(path, columns, sizeof columns / sizeof *columns, &csv, err);
+/* ------------------------------------------------------------------------ sensitivity */
 
-    if (status != MIST_OK)
-        return status;
-    *n = mist_csv_n_rows(csv);
-    if (*n == 0 || *n > MAX_LEVERS)
-        status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
-                             "has %zu rows, expected 1 to %d", *n, MAX_LEVERS);
-    for (size_t i = 0; i < *n && status == MIST_OK; i++) {
-        const char *name = mist_csv_text(csv, i, 0);
-        if (!name[0] || strlen(name) >= MAX_TEXT)
-            status =
-                mist_csv_fail(csv, i, 0, err, "expected 1 to %d bytes", MAX_TEXT - 1);
-        else
-            mist_escape(name, levers[i].name);
-        if (status == MIST_OK)
-            status = mist_csv_get_double(csv, i, 1, -1, 1e6, &levers[i].more, err);
-        if (status == MIST_OK)
-            status = mist_csv_get_double(csv, i, 2, -1, 1e6, &levers[i].less, err);
-        levers[i].best = NAN;
-        if (status == MIST_OK && mist_csv_text(csv, i, 3)[0])
-            status = mist_csv_get_double(csv, i, 3, -1, 1e6, &levers[i].best, err);
-        levers[i].more *= 100;
-        levers[i].less *= 100;
-        levers[i].best *= 100;
-    }
-    mist_csv_free(csv);
-    return status;
+/* How much the time changes when a lever is faster and slower, and the best plan's when it
+ * is faster. */
+enum { LEVER, MORE, LESS, BEST, N_LEVER_COLUMNS };
+
+static const struct mist_plot_column lever_columns[N_LEVER_COLUMNS] = {
+    [LEVER] = MIST_PLOT_WORDS("change", MAX_TEXT - 1, MIST_PLOT_NEEDED),
+    [MORE] = MIST_PLOT_NUMBER("more_change_frac", -1, 1e6, MIST_PLOT_NEEDED),
+    [LESS] = MIST_PLOT_NUMBER("less_change_frac", -1, 1e6, MIST_PLOT_NEEDED),
+    [BEST] = MIST_PLOT_NUMBER("retuned_change_frac", -1, 1e6, MIST_PLOT_MAY_BE_ABSENT),
+};
+
+static double percent(const struct mist_plot_table *table, size_t i, int column)
+{
+    return 100 * mist_plot_number(table, i, column);
 }
 
 /* Beside the end of a bar, where it points to. */
@@ -321,67 +273,84 @@ static void write_end(FILE *stream, double change, double row)
 }
 
 /* up: how far the bars of a row are above the best plan's; 0: that has none. */
-static void write_ends(FILE *stream, const struct lever *lever, size_t row, double up)
+static void write_ends(const struct mist_plot_picture *at, size_t i, double up)
 {
-    write_end(stream, lever->more, (double)row - up);
-    if ((lever->less < 0) != (lever->more < 0))
-        write_end(stream, lever->less, (double)row - up);
+    double more = percent(at->table, i, MORE), less = percent(at->table, i, LESS);
+    double row = (double)i + 1;
+
+    write_end(at->stream, more, row - up);
+    if ((less < 0) != (more < 0))
+        write_end(at->stream, less, row - up);
     if (up > 0)
-        write_end(stream, lever->best, (double)row + up);
+        write_end(at->stream, percent(at->table, i, BEST), row + up);
 }
 
-/* What all bars and their labels have room in: levers' names, in em, and percent. */
-static bool measure(const struct lever *levers, size_t n, double *em, double *low,
-                    double *high)
+/* The names of rows; in the terminal they say how much. Returns the widest, in em. */
+static double write_levers(const struct mist_plot_picture *at, FILE *stream)
 {
-    bool has_best = n > 0;
+    double em = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        *low = fmin(*low, fmin(fmin(levers[i].more, levers[i].less), levers[i].best));
-        *high = fmax(*high, fmax(fmax(levers[i].more, levers[i].less), levers[i].best));
-        *em = fmax(*em, mist_plot_text_em(levers[i].name));
-        has_best = has_best && !isnan(levers[i].best);
+    for (size_t i = 0; i < at->table->n; i++) {
+        char text[MAX_TEXT + 2 * MIST_FORMAT_BYTES], change[MIST_FORMAT_BYTES];
+        snprintf(text, sizeof text, "%s%s%s", mist_plot_text(at->table, i, LEVER),
+                 at->is_text ? "  " : "",
+                 at->is_text ? mist_format_percent(change, sizeof change,
+                                                   percent(at->table, i, MORE), 1, true)
+                             : "");
+        em = fmax(em, mist_plot_text_em(text));
+        if (stream)
+            mist_plot_write_tic(stream, i, text);
     }
-    return has_best;
+    return em;
 }
 
-enum mist_status mist_plot_write_sensitivity(FILE *stream, const char *path,
-                                             const struct mist_plot_options *options,
-                                             enum mist_plot_format format,
-                                             struct mist_err *err)
+static enum mist_status write_sensitivity(const struct mist_plot_picture *at,
+                                          struct mist_err *err)
 {
-    struct lever levers[MAX_LEVERS];
-    size_t n = 0;
-    double low = -0.1, high = 0.1, em = 0;
-    enum mist_status status = read_levers(path, levers, &n, err);
+    const struct mist_plot_table *table = at->table;
+    int n = (int)table->n;
+    double low = -0.1, high = 0.1, em = write_levers(at, NULL);
+    bool has_best = true;
 
-    if (status != MIST_OK)
-        return status;
-    bool has_best = measure(levers, n, &em, &low, &high);
-    int height = has_best ? 166 + 36 * (int)n : 130 + 24 * (int)n;
-    double left = em * mist_plot_em_pixels(9) + 40, room = 0.15 * (high - low);
-    int width = (int)left + 460;
-    mist_plot_write_head(stream, format, options, width, height);
-    mist_plot_write_title(stream, format, options, "What would help most", width, 10);
-    fprintf(stream,
-            "n_rows = %zu\nlow = %.6g\nhigh = %.6g\nleft_edge = %.5f\nhas_best = %d\n", n,
-            low - room, high + room, format == MIST_PLOT_TEXT ? 0.3 : left / width,
-            has_best);
-    fputs("set ytics (", stream);
-    for (size_t i = 0; i < n; i++) {
-        fputs(i > 0 ? ", " : "", stream);
-        mist_plot_write_quoted(stream, levers[i].name);
-        fprintf(stream, " %zu", i + 1);
+    (void)err;
+    for (size_t i = 0; i < table->n; i++) {
+        for (int c = MORE; c <= BEST; c++) { /* fmin and fmax skip NAN */
+            low = fmin(low, percent(table, i, c));
+            high = fmax(high, percent(table, i, c));
+        }
+        has_best = has_best && !isnan(mist_plot_number(table, i, BEST));
     }
-    fputs(") font ',9'\n", stream);
-    for (size_t i = 0; i < n && format != MIST_PLOT_TEXT; i++)
-        write_ends(stream, &levers[i], i + 1, has_best ? 0.18 : 0);
-    fputs("$points << END\n", stream);
-    for (size_t i = 0; i < n; i++)
-        fprintf(stream, "%zu %.6g %.6g %.6g\n", i + 1, levers[i].more, levers[i].less,
-                has_best ? levers[i].best : 0);
-    fputs("END\n", stream);
-    write_bottom(stream, format, height, has_best ? 3 : 1);
-    fputs(mist_script_sensitivity, stream);
+    int left = 24 + (int)(em * mist_plot_em_pixels(9)), rows = has_best ? 2 : 1;
+    double room = (at->is_text ? 0.04 : 0.15) * (high - low);
+    struct mist_plot_page page = {left + 450, 0, left, 20, 56, has_best ? 126 : 96};
+    page.height = page.top + page.bottom + (has_best ? 36 : 24) * n;
+    if (at->is_text)
+        page = (struct mist_plot_page){
+            0, 11 + rows * n + rows, 4 + (int)fmin(em / 0.7, 45), 3, 3, 7 + rows};
+    mist_plot_write_page(at, &page);
+    fprintf(at->stream, "n_rows = %d\nlow = %.6g\nhigh = %.6g\nhas_best = %d\n", n,
+            low - room, high + room, has_best);
+    fputs("set ytics (", at->stream);
+    write_levers(at, at->stream);
+    fputs(")\n", at->stream);
+    for (size_t i = 0; i < table->n && !at->is_text; i++)
+        write_ends(at, i, has_best ? 0.18 : 0);
+    fputs("$points << END\n", at->stream);
+    for (size_t i = 0; i < table->n; i++)
+        mist_plot_write_numbers(at->stream, 4,
+                                (double[]){(double)i + 1, percent(table, i, MORE),
+                                           percent(table, i, LESS),
+                                           has_best ? percent(table, i, BEST) : 0});
+    fputs("END\n", at->stream);
     return MIST_OK;
 }
+
+const struct mist_plot_kind mist_plot_kind_sensitivity = {
+    .title = "What would help most",
+    .script = mist_script_sensitivity,
+    .columns = lever_columns,
+    .n_columns = N_LEVER_COLUMNS,
+    .max_rows = MAX_LEVERS,
+    .takes_others = true,
+    .write_table = write_sensitivity,
+};

@@ -1,4 +1,4 @@
-/* The pictures of timelines: streams over time, memory over time. See plot.h. */
+/* The pictures of timelines: streams over time, memory over time. */
 #include "core/parse.h"
 #include "plots/internal.h"
 #include "plots/scripts.h"
@@ -12,7 +12,7 @@
 #define LEFT           150  /* of the axes, or more where names are long */
 #define RIGHT          22
 #define PAGE_TOP       66 /* title and two rows of legend */
-#define PANEL_TITLE    26
+#define PANEL_TITLE    34
 #define PAGE_BOTTOM    54
 #define PAGE_LANES     1700 /* for the lanes of all panels */
 #define MAX_LANES      110  /* that have room for their names there */
@@ -33,17 +33,6 @@
 #define MAX_KEYS       16 /* ranks in the picture of memory */
 #define KEYS_PER_ROW   5  /* with the longest names */
 #define KEY_ROW        16
-
-static const char *const stream_names[MIST_N_STREAMS] = {
-    [MIST_STREAM_COMPUTE] = "compute",
-    [MIST_STREAM_GPU_GPU] = "gpu-gpu",
-    [MIST_STREAM_HOST_TO_DEVICE] = "host→dev",
-    [MIST_STREAM_DEVICE_TO_HOST] = "dev→host",
-    [MIST_STREAM_SEND] = "send",
-    [MIST_STREAM_RECEIVE] = "receive",
-    [MIST_STREAM_HOST] = "host",
-    [MIST_STREAM_SHARDS] = "shards",
-};
 
 /* Where panels and lanes are, in pixels and units. */
 struct layout {
@@ -90,7 +79,7 @@ static const char *lane_name(const struct mist_plot_view *view, int i_lane,
     if (begins_rank(view, i_lane))
         mist_plot_rank_name(lane, rank, sizeof rank);
     snprintf(text, size, "%s%s%s", rank, rank[0] && has_streams ? "  " : "",
-             has_streams ? stream_names[lane->stream] : "");
+             has_streams ? mist_stream_name(lane->stream) : "");
     return text;
 }
 
@@ -126,26 +115,22 @@ static enum mist_status make_layout(struct layout *layout,
     return MIST_OK;
 }
 
-/* gnuplot's coordinate of the edge between two pixels of a PNG. */
-static double screen(double pixel, int n_pixels)
+/* Edges of the panels, which are alike, the first one on top. */
+static enum mist_status write_panels(const struct mist_plot_picture *at,
+                                     const struct mist_plot_page *page, int panel_title,
+                                     int panel_height, struct mist_err *err)
 {
-    return (pixel - 0.5) / (n_pixels - 1);
-}
+    int *edges = calloc((size_t)at->n_inputs, 2 * sizeof *edges);
 
-/* Screen coordinates of the panels' edges, the first one on top. */
-static void write_panels(FILE *stream, int n_panels, int page_top, int panel_height,
-                         int height)
-{
-    fprintf(stream, "n_panels = %d\narray panel_tops[%d]\narray panel_bottoms[%d]\n",
-            n_panels, n_panels, n_panels);
-    for (int i = 0; i < n_panels; i++) {
-        int top = page_top + i * (PANEL_TITLE + panel_height) + PANEL_TITLE;
-        fprintf(stream, "panel_tops[%d] = %.7f\npanel_bottoms[%d] = %.7f\n", i + 1,
-                screen(height - top, height), i + 1,
-                screen(height - top - panel_height, height));
+    if (!edges)
+        return mist_err_memory(err, NULL);
+    for (int i = 0; i < at->n_inputs; i++) {
+        edges[i] = page->top + i * (panel_title + panel_height) + panel_title;
+        edges[at->n_inputs + i] = edges[i] + panel_height;
     }
-    fprintf(stream, "key_y = %.5f\nright_edge = %.7f\n", 1 - 30.0 / height,
-            screen(WIDTH - RIGHT, WIDTH));
+    mist_plot_write_panels(at, page, at->n_inputs, edges, edges + at->n_inputs);
+    free(edges);
+    return MIST_OK;
 }
 
 static void write_time_axis(FILE *stream, const struct mist_plot_view *view,
@@ -156,24 +141,37 @@ static void write_time_axis(FILE *stream, const struct mist_plot_view *view,
 }
 
 /* "run.csv: 1.23 s, compute busy 83 %"; note: what is left out, or "". */
-static void write_panel_titles(FILE *stream, const struct mist_plot_view *view,
-                               const struct mist_plot_input *inputs, const double *busy,
+static void write_panel_titles(const struct mist_plot_picture *at,
+                               const struct mist_plot_view *view, const double *busy,
                                const char *note)
 {
-    fprintf(stream, "array panel_titles[%d]\n", view->n_inputs);
+    fprintf(at->stream, "array panel_titles[%d]\n", view->n_inputs);
     for (int i = 0; i < view->n_inputs; i++) {
         char time[MIST_FORMAT_BYTES], share[64] = "", text[PATH_MAX + 256];
         if (busy)
             snprintf(share, sizeof share, ", compute busy %.1f %% of the time shown",
                      100 * busy[i]);
-        snprintf(text, sizeof text, "%s: %s%s%s%s", inputs[i].name,
+        snprintf(text, sizeof text, "%s: %s%s%s%s", at->inputs[i].name,
                  mist_format_time_s(time, sizeof time, view->end_s[i]), share,
                  note[0] ? "; " : "", note);
-        fprintf(stream, "panel_titles[%d] = ", i + 1);
-        mist_plot_write_fitted(stream, text, /* it stands in the middle of the axes */
-                               (WIDTH - LEFT) / mist_plot_em_pixels(10));
-        fputc('\n', stream);
+        fprintf(at->stream, "panel_titles[%d] = ", i + 1);
+        mist_plot_write_fitted(at->stream, text, /* it stands in the middle of the axes */
+                               at->is_text ? at->options->n_text_columns * 0.6
+                                           : (WIDTH - LEFT) / mist_plot_em_pixels(10));
+        fputc('\n', at->stream);
     }
+}
+
+/* "Timeline of 8 ranks" */
+static const char *name_ranks(const struct mist_plot_view *view, const char *what,
+                              char *text, size_t size)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < view->n_lanes; i = mist_plot_view_rank_end(view, i))
+        n += view->lanes[i].n_ranks;
+    snprintf(text, size, "%s of %lld rank%s", what, (long long)n, n == 1 ? "" : "s");
+    return text;
 }
 
 /* Names of lanes; where they are too thin for a name each, one in 2, 4, 8 .. ranks. */
@@ -221,11 +219,6 @@ static double cell_x(const struct drawing *at, double cells)
            at->axis->scale;
 }
 
-static double cell_pixels(const struct drawing *at)
-{
-    return (double)(WIDTH - RIGHT - at->layout->left) / at->cells.n;
-}
-
 static void write_box(const struct drawing *at, int i_lane, double first, double end,
                       unsigned color)
 {
@@ -251,9 +244,8 @@ static unsigned cell_color(const struct drawing *at, int i_cell)
 static void write_lane_boxes(const struct drawing *at, int i_lane)
 {
     const struct mist_plot_view *view = at->view;
-    double hair = HAIR_PIXELS / cell_pixels(at), cells_per_s;
+    double cells_per_s = at->cells.n / (view->to_s - view->from_s);
 
-    cells_per_s = at->cells.n / (view->to_s - view->from_s);
     if (view->lanes[i_lane].stream == MIST_STREAM_COMPUTE)
         write_box(
             at, i_lane, 0,
@@ -265,8 +257,8 @@ static void write_lane_boxes(const struct drawing *at, int i_lane)
         if (!color)
             continue;
         write_box(at, i_lane, i, end, color);
-        if (cell_color(at, end) == color && (end - i) * cell_pixels(at) > HAIR_FROM)
-            write_box(at, i_lane, end - hair, end, HAIR_COLOR);
+        if (cell_color(at, end) == color && end - i > HAIR_FROM)
+            write_box(at, i_lane, end - HAIR_PIXELS, end, HAIR_COLOR);
     }
 }
 
@@ -285,8 +277,7 @@ static void write_label(const struct drawing *at, int i_lane, size_t i_span,
     const struct mist_plot_span *span = &at->view->spans[i_span];
     int n = snprintf(NULL, 0, "%d", span->micro_batch);
 
-    if (span->micro_batch >= 0 &&
-        (place[1] - place[0]) * cell_pixels(at) >= n * DIGIT_PIXELS + 4)
+    if (span->micro_batch >= 0 && place[1] - place[0] >= n * DIGIT_PIXELS + 4)
         fprintf(at->stream, "%d %.9g %.4f %d %u\n", at->i_input + 1,
                 cell_x(at, (place[0] + place[1]) / 2.0),
                 at->layout->lane_y[i_lane] + LANE_COMPUTE / 2, span->micro_batch,
@@ -349,17 +340,16 @@ static void write_key(FILE *stream, const struct mist_plot_view *view)
     mist_plot_write_key(stream, is_used, true);
 }
 
-/* Cells are pixels; what can be enlarged has four in a pixel. */
+/* Cells are pixels, also of what can be enlarged: an SVG's boxes that are narrower than a
+ * pixel are not seen. */
 static enum mist_status write_data(FILE *stream, const struct mist_plot_view *view,
                                    const struct layout *layout,
                                    const struct mist_plot_axis *axis,
-                                   enum mist_plot_format format, struct mist_err *err)
+                                   struct mist_err *err)
 {
     struct drawing at = {.stream = stream, .view = view, .layout = layout, .axis = axis};
-    int per_pixel = format == MIST_PLOT_PNG || layout->unit < UNIT_THIN ? 1 : 4;
-    enum mist_status status =
-        mist_plot_cells_init(&at.cells, (WIDTH - RIGHT - layout->left) * per_pixel,
-                             MIN_RUN_PIXELS * per_pixel, err);
+    enum mist_status status = mist_plot_cells_init(
+        &at.cells, WIDTH - RIGHT - layout->left, MIN_RUN_PIXELS, err);
 
     if (status != MIST_OK)
         return status;
@@ -369,41 +359,41 @@ static enum mist_status write_data(FILE *stream, const struct mist_plot_view *vi
     return MIST_OK;
 }
 
-enum mist_status
-mist_plot_write_timeline(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                         const struct mist_plot_options *options,
-                         enum mist_plot_format format, struct mist_err *err)
+static enum mist_status write_timeline(const struct mist_plot_picture *given,
+                                       struct mist_err *err)
 {
+    struct mist_plot_picture at = *given;
     struct mist_plot_view view;
     struct layout layout = {0};
-    double *busy = calloc((size_t)n_inputs, sizeof *busy);
-    char note[128];
+    double *busy = calloc((size_t)at.n_inputs, sizeof *busy);
+    char note[128], title[64];
     enum mist_status status =
-        mist_plot_view_init(&view, inputs, n_inputs, options, false, err);
+        mist_plot_view_init(&view, at.inputs, at.n_inputs, at.options, false, err);
 
     if (status == MIST_OK && !busy)
         status = mist_err_memory(err, NULL);
     if (status != MIST_OK)
         goto out;
-    for (int i = 0; i < n_inputs; i++)
+    for (int i = 0; i < at.n_inputs; i++)
         busy[i] = mist_plot_busy_frac(&view, i);
-    mist_plot_view_fit(&view, MAX_LANES / n_inputs, PAGE_LANES / n_inputs);
-    status = make_layout(&layout, &view, n_inputs, err);
+    at.title = name_ranks(&view, "Timeline", title, sizeof title);
+    mist_plot_view_fit(&view, MAX_LANES / at.n_inputs, PAGE_LANES / at.n_inputs);
+    status = make_layout(&layout, &view, at.n_inputs, err);
     if (status != MIST_OK)
         goto out;
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
-    mist_plot_write_head(stream, format, options, WIDTH, layout.height);
-    mist_plot_write_title(stream, format, options, "Timeline", WIDTH, 12);
-    write_panels(stream, n_inputs, PAGE_TOP, layout.panel_height, layout.height);
-    fprintf(stream, "left_edge = %.7f\n", screen(layout.left, WIDTH));
-    write_time_axis(stream, &view, &axis);
-    fprintf(stream, "y_max = %.4f\n", layout.y_max);
-    write_panel_titles(stream, &view, inputs, busy,
-                       mist_plot_view_note(&view, note, sizeof note));
-    write_lane_names(stream, &view, &layout);
-    write_key(stream, &view);
-    status = write_data(stream, &view, &layout, &axis, format, err);
-    fputs(mist_script_timeline, stream);
+    const struct mist_plot_page page = {WIDTH, layout.height, layout.left,
+                                        RIGHT, PAGE_TOP,      PAGE_BOTTOM};
+    mist_plot_write_page(&at, &page);
+    status = write_panels(&at, &page, PANEL_TITLE, layout.panel_height, err);
+    if (status != MIST_OK)
+        goto out;
+    write_time_axis(at.stream, &view, &axis);
+    fprintf(at.stream, "y_max = %.4f\n", layout.y_max);
+    write_panel_titles(&at, &view, busy, mist_plot_view_note(&view, note, sizeof note));
+    write_lane_names(at.stream, &view, &layout);
+    write_key(at.stream, &view);
+    status = write_data(at.stream, &view, &layout, &axis, err);
 out:
     mist_plot_view_fini(&view);
     free(layout.lane_y);
@@ -411,11 +401,19 @@ out:
     return status;
 }
 
+const struct mist_plot_kind mist_plot_kind_timeline = {
+    .script = mist_script_timeline,
+    .write_timelines = write_timeline,
+};
+
 /* ---- memory ---- */
 
-/* Leaves the ranks that have most at their peaks, MAX_KEYS at most. */
+/* Leaves the fullest ranks, MAX_KEYS at most. Of ranks that are equally full at their peaks,
+ * as those of a stage are, the first is enough where others would be left out. */
 static void keep_fullest(struct mist_plot_view *view)
 {
+    bool is_crowded = view->n_lanes > MAX_KEYS;
+
     for (int lane = 0; lane < view->n_lanes; lane++)
         for (int i = 0; i < view->n_inputs; i++) {
             size_t n;
@@ -425,11 +423,16 @@ static void keep_fullest(struct mist_plot_view *view)
                 *peak = spans[k].live_bytes > *peak ? spans[k].live_bytes : *peak;
         }
     for (int i = 0; i < view->n_lanes; i++) {
-        int64_t peak = view->lanes[i].peak_bytes;
+        view->lanes[i].is_kept = true;
+        for (int k = 0; k < i && is_crowded; k++)
+            if (view->lanes[k].peak_bytes == view->lanes[i].peak_bytes)
+                view->lanes[i].is_kept = false;
+    }
+    mist_plot_view_keep(view);
+    for (int i = 0; i < view->n_lanes; i++) {
         int n_fuller = 0;
         for (int k = 0; k < view->n_lanes; k++)
-            n_fuller += view->lanes[k].peak_bytes > peak ||
-                        (k < i && view->lanes[k].peak_bytes == peak);
+            n_fuller += view->lanes[k].peak_bytes > view->lanes[i].peak_bytes;
         view->lanes[i].is_kept = n_fuller < MAX_KEYS;
     }
     mist_plot_view_keep(view);
@@ -484,8 +487,8 @@ static void write_memory_settings(FILE *stream, const struct mist_plot_view *vie
             mist_format_bytes(text, sizeof text, options->limit_bytes));
     fprintf(stream, "n_ranks = %d\narray rank_names[%d]\n", view->n_lanes, view->n_lanes);
     for (int i = 0; i < view->n_lanes; i++)
-        fprintf(stream, "rank_names[%d] = '%s'\n", i + 1,
-                mist_plot_rank_name(&view->lanes[i], text, sizeof text));
+        mist_plot_write_item(stream, "rank_names", (size_t)i,
+                             mist_plot_rank_name(&view->lanes[i], text, sizeof text));
 }
 
 static bool has_bytes(const struct mist_plot_view *view)
@@ -496,18 +499,18 @@ static bool has_bytes(const struct mist_plot_view *view)
     return false;
 }
 
-enum mist_status
-mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n_inputs,
-                       const struct mist_plot_options *options,
-                       enum mist_plot_format format, struct mist_err *err)
+static enum mist_status write_memory(const struct mist_plot_picture *given,
+                                     struct mist_err *err)
 {
+    struct mist_plot_picture at = *given;
     struct mist_plot_view view;
-    char note[64] = "";
+    char note[64] = "", title[64];
     enum mist_status status =
-        mist_plot_view_init(&view, inputs, n_inputs, options, true, err);
+        mist_plot_view_init(&view, at.inputs, at.n_inputs, at.options, true, err);
 
     if (status != MIST_OK)
         return status;
+    at.title = name_ranks(&view, "Device memory", title, sizeof title);
     keep_fullest(&view);
     if (!has_bytes(&view)) {
         status =
@@ -516,22 +519,36 @@ mist_plot_write_memory(FILE *stream, const struct mist_plot_input *inputs, int n
         goto out;
     }
     if (view.n_lanes < view.n_rows)
-        snprintf(note, sizeof note, "of %d ranks that differ the %d fullest", view.n_rows,
-                 view.n_lanes);
+        snprintf(note, sizeof note, "of %d ranks that differ %s", view.n_rows,
+                 view.n_lanes < MAX_KEYS ? "one for each peak" : "the fullest");
     struct mist_plot_axis axis = mist_plot_time_axis(view.to_s - view.from_s);
     int n_key_rows = view.n_lanes / KEYS_PER_ROW + 1;
-    int page_top = PAGE_TOP + (n_key_rows > 2 ? n_key_rows - 2 : 0) * KEY_ROW;
-    int height = page_top + PAGE_BOTTOM + n_inputs * (PANEL_TITLE + MEMORY_PIXELS);
-    mist_plot_write_head(stream, format, options, WIDTH, height);
-    mist_plot_write_title(stream, format, options, "Device memory", WIDTH, 10);
-    write_panels(stream, n_inputs, page_top, MEMORY_PIXELS, height);
-    fprintf(stream, "left_edge = %s\n", format == MIST_PLOT_TEXT ? "0.12" : "0.06");
-    write_time_axis(stream, &view, &axis);
-    write_panel_titles(stream, &view, inputs, NULL, note);
-    write_memory_data(stream, &view, &axis);
-    write_memory_settings(stream, &view, options);
-    fputs(mist_script_memory, stream);
+    int panel_title = at.is_text ? 3 : PANEL_TITLE;
+    int panel_height = at.is_text ? 15 : MEMORY_PIXELS;
+    struct mist_plot_page page = {
+        WIDTH,
+        0,
+        90,
+        RIGHT,
+        PAGE_TOP + (n_key_rows > 2 ? n_key_rows - 2 : 0) * KEY_ROW,
+        PAGE_BOTTOM};
+    if (at.is_text)
+        page = (struct mist_plot_page){0, 0, 8, 3, 3 + n_key_rows, 4};
+    page.height = page.top + page.bottom + at.n_inputs * (panel_title + panel_height);
+    mist_plot_write_page(&at, &page);
+    status = write_panels(&at, &page, panel_title, panel_height, err);
+    if (status != MIST_OK)
+        goto out;
+    write_time_axis(at.stream, &view, &axis);
+    write_panel_titles(&at, &view, NULL, note);
+    write_memory_data(at.stream, &view, &axis);
+    write_memory_settings(at.stream, &view, at.options);
 out:
     mist_plot_view_fini(&view);
     return status;
 }
+
+const struct mist_plot_kind mist_plot_kind_memory = {
+    .script = mist_script_memory,
+    .write_timelines = write_memory,
+};

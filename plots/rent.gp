@@ -1,17 +1,29 @@
 # The best plan at each point of a sweep: four figures of it, the best of all in another colour.
 # $points: point, then time, tokens/s of a device, MFU and cost, the error bar of the time, whether it is the best;
 # the names of points and what stands where there is no plan are set before
-set multiplot layout 2, 2 title title_text
-unset key
+set multiplot title title_text font title_font
 set grid noxtics
 set boxwidth 0.7
 set xrange [0.4 : n_points + 0.6]
-set xlabel point_name
+set xtics scale 0
+if (is_turned && !is_text) { set xtics rotate by -40 }
+panel_width = (right_edge - left_edge) / 2
+panel_height = (top_edge - bottom_edge) / 2
+gap_x = is_text ? 0.1 : 0.08 * left_edge / 0.08
+gap_y = is_text ? 0.2 : 0.13
 do for [p = 1 : 4] {
-    set title panel_names[p]
+    left = left_edge + (p % 2 == 0 ? panel_width + gap_x / 2 : 0)
+    bottom = bottom_edge + (p < 3 ? panel_height + gap_y / 2 : 0)
+    set lmargin at screen left
+    set rmargin at screen left + panel_width - gap_x / 2
+    set bmargin at screen bottom
+    set tmargin at screen bottom + panel_height - gap_y / 2
+    set title panel_names[p] font ',10' offset 0, -0.5
+    set xlabel p > 2 ? point_name : ''
     set yrange [0 : highs[p]]
-    plot $points using 1:($7 == 0 ? column(p + 1) : NaN) with boxes linecolor rgb '#56B4E9', \
-         $points using 1:($7 == 1 ? column(p + 1) : NaN) with boxes linecolor rgb '#E69F00', \
-         $points using 1:(p == 1 ? $2 - $6 : NaN):(0):(2 * $6) with vectors nohead linewidth 1.5 linecolor rgb '#444444'
+    if (p == 1) { set key at screen 0.5, screen keys_top center top horizontal } else { unset key }
+    plot $points using 1:($7 == 0 ? column(p + 1) : NaN) with boxes linecolor rgb plain_color title 'best plan', \
+         $points using 1:($7 == 1 ? column(p + 1) : NaN) with boxes linecolor rgb chosen_color title 'best point', \
+         $points using 1:(p == 1 ? $2 - $6 : NaN):(0):(2 * $6) with vectors nohead linewidth 1.5 linecolor rgb '#444444' notitle
 }
 unset multiplot

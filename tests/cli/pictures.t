@@ -4,7 +4,7 @@
 . tests/cli/lib.sh
 
 # svg.pl FILE: "row NAME" for each rank's row, "label N" for each label that is inside of one box, "out N" for the
-# others.
+# others, "thin" for each box that is narrower than a pixel and is not seen.
 cat > "$scratch/io/svg.pl" << 'PERL'
 my ($x, $y, $size, $anchor, @boxes, @labels);
 while (<>) {
@@ -12,6 +12,7 @@ while (<>) {
         my ($color, @points) = ($1, split /[ ,]+/, $2);
         my @xs = sort { $a <=> $b } @points[grep { $_ % 2 == 0 } 0 .. $#points];
         my @ys = sort { $a <=> $b } @points[grep { $_ % 2 } 0 .. $#points];
+        print "thin $points[0]\n" if $xs[-1] - $xs[0] < 0.9;
         push @boxes, [$xs[0], $xs[-1], $ys[0], $ys[-1]] unless $color =~ /rgb\(230, 230, 230\)|rgb\(255, 255, 255\)/;
     }
     ($x, $y, $size, $anchor) = ($1, $2, $3, $4) if /translate\((.*?),(.*?)\)".* font-size="(.*?)".*text-anchor="(.*?)"/;
@@ -38,7 +39,7 @@ my @texts;
 my $place = qr/translate\((.*?),(.*?)\)( rotate\((.*?)\))?"/;
 while ($svg =~ /<g transform="$place[^>]*font-size="(.*?)"\s+text-anchor="(\w+)">\s*<text.*?>(.*?)</g) {
     my ($x, $y, $turn, $size, $anchor, $text) = ($1, $2, $4 // 0, $5, $6, $7 =~ s/&\w+;/x/gr =~ s/^\s+|\s+$//gr);
-    next if $text eq '' || abs($turn) > 80;
+    next if $text eq '' || abs($turn) > 20;
     my $length = 0.58 * $size * length $text;
     my $left = $x - ($anchor eq 'end' ? $length : $anchor eq 'middle' ? $length / 2 : 0);
     push @texts, [$left, $left + $length, $y - 0.7 * $size, $y, $text];
@@ -54,8 +55,16 @@ for my $i (0 .. $#texts) {
     }
 }
 PERL
-# legible KIND FILE: the picture of a table or timeline, under a case.
+# legible KIND FILE: the picture of a table or timeline, under a case; also in the terminal its axes have units.
 legible() {
+    run mist-plot "$1" "$2"
+    expect_exit 0
+    grep -q '([mu]*s)\|([GM]iB)\|(%)\||0[mu]*s' "$out" || fail "no unit: $(head -n 8 "$out")"
+    for e in png pdf; do
+        run mist-plot "$1" "$2" -o texts.$e -f
+        expect_exit 0
+        rm -f texts.$e
+    done
     run mist-plot "$1" "$2" -o texts.svg -f
     expect_exit 0
     perl "$scratch/io/texts.pl" texts.svg > "$scratch/io/bad" 2>&1
@@ -78,6 +87,8 @@ timeline() {
     [ "$(grep -c "^row $row" "$scratch/io/seen")" -eq "$n_rows" ] || fail "$(head -n 3 "$scratch/io/seen")"
     grep -q '^label' "$scratch/io/seen" || fail 'no label'
     ! grep '^out' "$scratch/io/seen" > "$scratch/io/outside" || fail "labels outside: $(head "$scratch/io/outside")"
+    ! grep '^thin' "$scratch/io/seen" > "$scratch/io/thin" || fail "too thin to be seen: $(head "$scratch/io/thin")"
+    [ "$(wc -c < job.svg)" -lt 1000000 ] || fail "$(wc -c < job.svg) bytes"
     run mist-plot timeline job.csv
     [ "$(grep -c "^$row.*compute" "$out")" -eq "$n_rows" ] || fail "in the terminal: $(cat "$out")"
     legible timeline job.csv
@@ -122,9 +133,26 @@ else
     run mist-sim job.json --cluster h100-sxm:1x4 --sensitivity --csv
     cp "$out" table.csv
     legible sensitivity table.csv
-    run mist-sim job.json --cluster h100-sxm:1x4 --sweep kernel.attention=0.5x:1x:2x --sweep launch=1x:2x --csv
+    n=$(($(wc -l < table.csv) - 1))
+    run mist-plot sensitivity table.csv
+    [ "$(grep -c ' % |' "$out")" -eq $n ] || fail "a line for each of $n: $(cat "$out")"
+    run mist-sim job.json --cluster h100-sxm:1x4 --sweep kernel.attention=0.5x:1x:2x --sweep launch=1x:2x:4x \
+        --sweep link.all=1x:2x --csv
     cp "$out" table.csv
     legible sweep table.csv
+    run mist-plot sweep table.csv
+    [ "$(grep -c ' launch=[124]x,link.all=[12]x *$' "$out")" -eq 6 ] || fail "a line for each curve: $(cat "$out")"
+    printf 'added,iteration_s,error_s,speedup,search_s\n3d,,,,0.5\nzero,2,0.5,1.5,3\nckpt,1,0,3,30\n' > table.csv
+    legible ablation table.csv
+    { echo nodes,batch,is_best,iteration_s,error_s,tokens_per_s_per_device,device_hours
+      for i in 1 2 4 8 16 32; do for b in 128 1024; do echo "$i,$b,false,$b.5,1,1000$i,123$b"; done; done; } > table.csv
+    legible rent table.csv
+    { echo plan,predicted_s,measured_s,note
+      i=0; while [ $i -lt 40 ]; do i=$((i + 1)); echo "plan number $i at 5 %,1.$i,1.2,a note"; done; } > table.csv
+    legible errors table.csv
+    run mist-plot errors table.csv
+    [ "$(grep -c 'plan number [0-9]* at 5 % ' "$out")" -eq 40 ] || fail "a line for each of 40: $(cat "$out")"
+    legible compare table.csv
     rm table.csv
     legible compare compare.csv
     legible pareto pareto.csv

@@ -5,14 +5,10 @@
 
 #include <unistd.h>
 
-typedef enum mist_status table_function(FILE *stream, const char *path,
-                                        const struct mist_plot_options *options,
-                                        enum mist_plot_format format,
-                                        struct mist_err *err);
-
 /* The program of a table given as text; NULL (status in *status) when it is refused. */
-static char *table_program(table_function *write_table, const char *table,
-                           enum mist_status *status, struct mist_err *err)
+static char *table_program(const char *kind, const char *table,
+                           enum mist_plot_format format, enum mist_status *status,
+                           struct mist_err *err)
 {
     struct mist_plot_options options = {.n_text_columns = 80, .n_text_rows = 24};
     char path[] = "/tmp/mist_test_XXXXXX", *text = NULL;
@@ -23,7 +19,8 @@ static char *table_program(table_function *write_table, const char *table,
     assert_int_equal(write(fd, table, strlen(table)), (ssize_t)strlen(table));
     close(fd);
     FILE *stream = open_memstream(&text, &n);
-    *status = write_table(stream, path, &options, MIST_PLOT_PNG, err);
+    *status = mist_plot_write_table(stream, mist_plot_find_kind(kind), path, &options,
+                                    format, err);
     fclose(stream);
     unlink(path);
     if (*status != MIST_OK) {
@@ -34,34 +31,33 @@ static char *table_program(table_function *write_table, const char *table,
 }
 
 static const struct {
-    table_function *write_table;
+    const char *kind;
     const char *table;
     const char *parts[6]; /* of the program */
 } pictures[] = {
-    {mist_plot_write_compare,
+    {"compare",
      "plan,predicted_s,measured_s,error_bar_s\n"
      "a,1.1,1,0.05\n\"b \"\"x\"\"\",1.9,2,\n",
      {"summary = '2 plans: error 7.50 % in the mean, 10.00 % at worst'",
       "1 1.1 0.05 \"a\" 1\n2 1.9 0 \"b  x \" 1\n"}},
     /* of two ranks: forward 1 s too slow and 0.5 s too fast, backward of one 3 s too slow */
-    {mist_plot_write_differences,
+    {"differences",
      "task,stage,rank,predicted_s,measured_s,iteration_s,"
      "measured_iteration_s\n"
      "forward,0,0,2,1,5,4\nforward,0,1,1,1.5,5,4\n"
      "backward,0,1,5,2,5,4\n",
-     {"differ: iteration 5.00 s, measured 4.00 s'",
-      "set ytics ('backward' 1, 'forward' 2)",
+     {": 5.00 s predicted, 4.00 s measured'", "set ytics ('backward' 1, 'forward' 2)",
       "'+1.50 s:  2.50 s predicted, 1.00 s measured'",
       "set ytics ('rank 1' 1, 'rank 0' 2)",
       "$bars << END\n1 1 0 1.5 15113984\n1 2 0 0.25 29362\n2 1 0 0.25 29362\n",
       "2 1 0.25 1.75 15113984\n3 1 -0.5 0 29362\n3 1 0 3 15113984\n3 2 0 1 29362\n"}},
-    {mist_plot_write_errors,
+    {"errors",
      "plan,predicted_s,measured_s,error_bar_s,note\n"
      "a,1.1,1,0.05,it's\n\"b \"\"x\"\"\",1.5,2,,\n",
      {"off by 17.5 % in the mean, 25.0 % at worst, 1 of 2 within 15 %'",
       "set ytics ('a' 1, 'b \"x\"' 2)", "set label 1 '+10 %  it''s' at",
       "1 10 5 1\n2 -25 0 0\nEND\n"}},
-    {mist_plot_write_breakdown,
+    {"breakdown",
      "stage,rank,of,part,time_s,frac,tensor,bytes\n"
      "0,0,time,products,2,0.5,,\n0,0,time,bubble,1,0.5,,\n"
      "0,0,device memory,kept,,1,a,1048576\n"
@@ -71,45 +67,36 @@ static const struct {
      {"time_names[1] = 'products'\ntime_names[2] = 'bubble'\n"
       "$time << END\n0 2 3\n1 0.5 0.5\nEND\n",
       "memory_unit = 'MiB'\n", "$memory << END\n0 2\n1 0\nEND\n"}},
-    /* of ten parts the three smallest become one */
-    {mist_plot_write_breakdown,
-     "stage,of,part,time_s,bytes\n"
-     "0,time,a,10,\n0,time,b,1,\n0,time,c,9,\n0,time,d,8,\n"
-     "0,time,e,2,\n0,time,f,7,\n0,time,g,6,\n0,time,h,3,\n"
-     "0,time,i,5,\n0,time,j,4,\n0,device memory,x,,8589934592\n",
-     {"time_names[7] = 'j'\ntime_names[8] = 'other'\n$time << "
-      "END\n0 10 19 27 34 40 45 49 55\nEND\n",
-      "$memory << END\n0 8\nEND\n"}},
-    {mist_plot_write_ablation,
+    {"ablation",
      "added,iteration_s,error_s,speedup,search_s\n"
      "3d,,,,0.5\nzero,2,0.5,1.5,3\n",
      {"set xtics ('3d' 1, '+ zero' 2)", "set label 1 'none fits, 500 ms' at 1, 0 ",
       "set label 2 '1.50x, 3.00 s' at 2, 2.5 ",
-      "$points << END\n2 2 0.5\n-9 0 0\nEND\n"}},
-    {mist_plot_write_sweep,
+      "$points << END\n1 NaN NaN\n2 2 0.5\n-9 0 0\nEND\n"}},
+    {"sweep",
      "change,iteration_s,error_s\nbaseline,2,0\n"
      "\"launch=1x,device=a\",2,0.5\n\"launch=2x,device=a\",1,0\n"
      "\"launch=2x,device=b\",3,0\n",
-     {"baseline = 2\n", "set xlabel 'launch'\nset xtics ('1x' 1, '2x' 2)",
+     {"baseline = 2\n", "place_name = 'launch'\n", "set xtics ('1x' 1, '2x' 2)",
       "curve_names[2] = 'device=b'\n$points << END\n"
       "0.97 2 0.5\n1.97 1 0\n\n\n2.03 3 0\n\n\nEND\n"}},
-    {mist_plot_write_sweep,
+    {"sweep",
      "change,iteration_s,error_s\nbaseline,,\nlaunch=2x,2,0\n"
      "device=a,1,0\n",
      {"has_baseline = 0\n", "set xtics ('launch=2x' 1, 'device=a' 2)"}},
-    {mist_plot_write_sensitivity,
+    {"sensitivity",
      "change,more_change_frac,less_change_frac\na,-0.25,0.5\n"
      "b,0,0\n",
      {"set ytics ('a' 1, 'b' 2)", "set label '-25.0 %' at -25, 1 right",
       "set label '+50.0 %' at 50, 1 left", "has_best = 0\n",
       "$points << END\n1 -25 50 0\n2 0 0 0\nEND\n"}},
-    {mist_plot_write_sensitivity,
+    {"sensitivity",
      "change,more_change_frac,less_change_frac,retuned_change_frac\n"
      "a,-0.25,0.5,-0.375\nb,0,0,-0.0001\n",
      {"has_best = 1\n", "set label '-37.5 %' at -37.5, 1.18 right",
       "set label '0.0 %' at -0.01, 2.18 right",
       "$points << END\n1 -25 50 -37.5\n2 0 0 -0.01\nEND\n"}},
-    {mist_plot_write_rent,
+    {"rent",
      "nodes,batch,is_best,devices,iteration_s,error_s,"
      "tokens_per_s_per_device,model_flop_utilisation_frac,"
      "device_hours,cost,why\n"
@@ -118,11 +105,11 @@ static const struct {
      {"point_name = 'nodes, batch'\n", "('1, 8' 1, '2, 8' 2, '4, 8' 3)",
       "'cost of the training'", "set label 3 'no plan' at first 3",
       "1 2 100 25 4 0.5 0\n2 1 90 NaN 5 0 1\n3 NaN NaN NaN NaN 0 0\n"}},
-    {mist_plot_write_pareto,
+    {"pareto",
      "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
      {"1 100 200 1\n1 300 100 0\n2 200 100 1\nEND\n",
-      "stage_names[1] = 'stage 1'\nstage_names[2] = 'stage 0'\n"}},
-    {mist_plot_write_links,
+      "curve_names[1] = 'stage 1'\ncurve_names[2] = 'stage 0'\n"}},
+    {"links",
      "bytes,measured_us,fitted_us,name\n2048,10,12,x\n1024,8,8,x\n",
      {"1 1024 8 8\n1 2048 10 12\nEND\n", "residual_max = 22\n",
       "'1 KiB' 1024, '2 KiB' 2048"}},
@@ -133,8 +120,8 @@ static void test_tables(void **state)
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
         enum mist_status status;
         struct mist_err err = {0};
-        char *text =
-            table_program(pictures[i].write_table, pictures[i].table, &status, &err);
+        char *text = table_program(pictures[i].kind, pictures[i].table, MIST_PLOT_PNG,
+                                   &status, &err);
         assert_int_equal(status, MIST_OK);
         for (int k = 0; k < 6 && pictures[i].parts[k]; k++)
             if (!strstr(text, pictures[i].parts[k]))
@@ -143,59 +130,91 @@ static void test_tables(void **state)
     }
 }
 
+/* The terminal has letters for seven parts: of ten the four smallest become one. */
+static void test_few_letters(void **state)
+{
+    static const char table[] =
+        "stage,of,part,time_s,bytes\n"
+        "0,time,a,10,\n0,time,b,1,\n0,time,c,9,\n0,time,d,8,\n"
+        "0,time,e,2,\n0,time,f,7,\n0,time,g,6,\n0,time,h,3,\n"
+        "0,time,i,5,\n0,time,j,4,\n0,device memory,x,,8589934592\n";
+    enum mist_status status;
+    struct mist_err err = {0};
+    char *text = table_program("breakdown", table, MIST_PLOT_TEXT, &status, &err);
+
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "time_names[6] = 'i'\ntime_names[7] = 'other'\n$time << "
+                                 "END\n0 10 19 27 34 40 45 55\nEND\n"));
+    assert_non_null(strstr(text, "$memory << END\n0 8\nEND\n"));
+    free(text);
+    text = table_program("breakdown", table, MIST_PLOT_PNG, &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "time_names[10] = 'j'\n"));
+    free(text);
+}
+
+/* A tic is a format to gnuplot; the file's name is in the title. */
+static void test_percent(void **state)
+{
+    enum mist_status status;
+    struct mist_err err = {0};
+    char *text = table_program("errors", "plan,predicted_s,measured_s\n5 %s,1,1\n",
+                               MIST_PLOT_PNG, &status, &err);
+
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "set ytics ('5 %%s' 1)"));
+    assert_non_null(
+        strstr(text, "title_text = 'How far predictions are off: mist_test_"));
+    free(text);
+}
+
 static void test_bad_tables(void **state)
 {
     static const struct {
-        table_function *write_table;
+        const char *kind;
         const char *table;
         long line;
     } cases[] = {
-        {mist_plot_write_compare, "plan,predicted_s,measured_s\n", 0},
-        {mist_plot_write_compare, "plan,predicted_s,measured_s\na,0,1\n", 2},
-        {mist_plot_write_compare, "plan,predicted_s,measured_s\na,1,-1\n", 2},
-        {mist_plot_write_compare, "plan,predicted_s,measured_s\n,1,1\n", 2},
-        {mist_plot_write_compare, "plan,predicted_s,measured_s,error_bar_s\na,1,1,-1\n",
-         2},
-        {mist_plot_write_compare, "plan,predicted_ms,measured_s\na,1,1\n", 1},
-        {mist_plot_write_errors, "plan,predicted_s,measured_s\n", 0},
-        {mist_plot_write_errors, "plan,predicted_s,measured_s\na,0,1\n", 2},
-        {mist_plot_write_errors, "plan,predicted_s,measured_s\na,1,0\n", 2},
-        {mist_plot_write_differences, "task,stage,rank,predicted_s,measured_s\n", 0},
-        {mist_plot_write_differences,
-         "task,stage,rank,predicted_s,measured_s\nfoo,0,0,1,1\n", 2},
-        {mist_plot_write_differences,
-         "task,stage,rank,predicted_s,measured_s\nforward,0,-1,1,1\n", 2},
-        {mist_plot_write_ablation, "added,iteration_s,error_s,speedup,search_s\n", 0},
-        {mist_plot_write_ablation,
-         "added,iteration_s,error_s,speedup,search_s\n3d,-1,0,1,0\n", 2},
-        {mist_plot_write_rent, "iteration_s,tokens_per_s_per_device,device_hours\n", 0},
-        {mist_plot_write_rent,
-         "iteration_s,tokens_per_s_per_device,device_hours\n-1,1,1\n", 2},
-        {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n", 0},
-        {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n512,time,a,1,\n", 2},
-        {mist_plot_write_breakdown, "stage,of,part,time_s,bytes\n0,time,a,-1,\n", 2},
-        {mist_plot_write_sweep, "change,iteration_s,error_s\n", 0},
-        {mist_plot_write_sweep, "change,iteration_s,error_s\nbaseline,1,0\n", 0},
-        {mist_plot_write_sweep, "change,iteration_s,error_s\na=2x,0,0\n", 2},
-        {mist_plot_write_sweep, "change,iteration_s,error_s\na=2x,,0\n", 2},
-        {mist_plot_write_sweep, "change,iteration_s,error_s\na=2x,1,0\n,1,0\n", 3},
-        {mist_plot_write_sensitivity, "change,more_change_frac,less_change_frac\n", 0},
-        {mist_plot_write_sensitivity, "change,more_change_frac,less_change_frac\n,0,0\n",
-         2},
-        {mist_plot_write_sensitivity,
-         "change,more_change_frac,less_change_frac\na,-2,0\n", 2},
-        {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
-        {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
-        {mist_plot_write_pareto, "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},
-        {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n0,1,1,x\n", 2},
-        {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n8,0,1,x\n", 2},
-        {mist_plot_write_links, "bytes,measured_us,fitted_us,name\n8,1,1,\n", 2},
+        {"compare", "plan,predicted_s,measured_s\n", 0},
+        {"compare", "plan,predicted_s,measured_s\na,0,1\n", 2},
+        {"compare", "plan,predicted_s,measured_s\na,1,-1\n", 2},
+        {"compare", "plan,predicted_s,measured_s\n,1,1\n", 2},
+        {"compare", "plan,predicted_s,measured_s,error_bar_s\na,1,1,-1\n", 2},
+        {"compare", "plan,predicted_ms,measured_s\na,1,1\n", 1},
+        {"errors", "plan,predicted_s,measured_s\n", 0},
+        {"errors", "plan,predicted_s,measured_s\na,0,1\n", 2},
+        {"errors", "plan,predicted_s,measured_s\na,1,0\n", 2},
+        {"differences", "task,stage,rank,predicted_s,measured_s\n", 0},
+        {"differences", "task,stage,rank,predicted_s,measured_s\nfoo,0,0,1,1\n", 2},
+        {"differences", "task,stage,rank,predicted_s,measured_s\nforward,0,-1,1,1\n", 2},
+        {"ablation", "added,iteration_s,error_s,speedup,search_s\n", 0},
+        {"ablation", "added,iteration_s,error_s,speedup,search_s\n3d,-1,0,1,0\n", 2},
+        {"rent", "iteration_s,tokens_per_s_per_device,device_hours\n", 0},
+        {"rent", "iteration_s,tokens_per_s_per_device,device_hours\n-1,1,1\n", 2},
+        {"breakdown", "stage,of,part,time_s,bytes\n", 0},
+        {"breakdown", "stage,of,part,time_s,bytes\n512,time,a,1,\n", 2},
+        {"breakdown", "stage,of,part,time_s,bytes\n0,time,a,-1,\n", 2},
+        {"sweep", "change,iteration_s,error_s\n", 0},
+        {"sweep", "change,iteration_s,error_s\nbaseline,1,0\n", 0},
+        {"sweep", "change,iteration_s,error_s\na=2x,0,0\n", 2},
+        {"sweep", "change,iteration_s,error_s\na=2x,,0\n", 2},
+        {"sweep", "change,iteration_s,error_s\na=2x,1,0\n,1,0\n", 3},
+        {"sensitivity", "change,more_change_frac,less_change_frac\n", 0},
+        {"sensitivity", "change,more_change_frac,less_change_frac\n,0,0\n", 2},
+        {"sensitivity", "change,more_change_frac,less_change_frac\na,-2,0\n", 2},
+        {"pareto", "stage,t_s,d_s,chosen\n0,1,1,2\n", 2},
+        {"pareto", "stage,t_s,d_s,chosen\n-1,1,1,0\n", 2},
+        {"pareto", "stage,t_s,d_s,chosen\n0,1,1,0\n0,x,1,0\n", 3},
+        {"links", "bytes,measured_us,fitted_us,name\n0,1,1,x\n", 2},
+        {"links", "bytes,measured_us,fitted_us,name\n8,0,1,x\n", 2},
+        {"links", "bytes,measured_us,fitted_us,name\n8,1,1,\n", 2},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum mist_status status;
         struct mist_err err = {0};
-        char *text = table_program(cases[i].write_table, cases[i].table, &status, &err);
+        char *text =
+            table_program(cases[i].kind, cases[i].table, MIST_PLOT_PNG, &status, &err);
         free(text);
         if (status != MIST_ERR_INPUT || err.line != cases[i].line || !err.path[0])
             fail_msg("case %zu: %d, line %ld: %s", i, (int)status, err.line, err.message);
@@ -207,6 +226,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_few_letters),
+        cmocka_unit_test(test_percent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
