@@ -479,6 +479,11 @@ long mist_csv_line(const struct mist_csv *csv, size_t i_row)
     return csv->rows[i_row + 1].line;
 }
 
+bool mist_csv_has(const struct mist_csv *csv, size_t i_column)
+{
+    return csv->i_file[i_column] != ABSENT;
+}
+
 const char *mist_csv_text(const struct mist_csv *csv, size_t i_row, size_t i_column)
 {
     size_t i_file = csv->i_file[i_column];

@@ -59,9 +59,10 @@ enum mist_status mist_csv_visit(const char *path, const struct mist_csv_column *
                                 struct mist_progress *progress,
                                 struct mist_err *err) MIST_MUST_CHECK;
 
-size_t mist_csv_n_rows(const struct mist_csv *csv);           /* without the header */
-const char *mist_csv_path(const struct mist_csv *csv);        /* as given */
-long mist_csv_line(const struct mist_csv *csv, size_t i_row); /* where a row begins */
+size_t mist_csv_n_rows(const struct mist_csv *csv);             /* without the header */
+const char *mist_csv_path(const struct mist_csv *csv);          /* as given */
+bool mist_csv_has(const struct mist_csv *csv, size_t i_column); /* the file has it */
+long mist_csv_line(const struct mist_csv *csv, size_t i_row);   /* where a row begins */
 
 /* The cell's text, "" when empty or absent; lives as long as the table. */
 const char *mist_csv_text(const struct mist_csv *csv, size_t i_row, size_t i_column);

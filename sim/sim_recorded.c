@@ -72,12 +72,13 @@ static void add_part(const struct output *to, const char *key, const char *name,
     mist_emit_object_end(emit);
 }
 
-/* The parts of one sort, the slowest first. n_of_kind: NULL, or of kinds of operations
+/* The parts of one sort, numbered from first on, the slowest first. n_of_kind: NULL, or of kinds of operations
  * how many there are; those of which there are none are left out. */
 static enum mist_status add_parts(const struct output *to, const char *list,
                                   const char *title, const char *key,
-                                  const struct mist_recorded_part *parts, int32_t n,
-                                  const int64_t *n_of_kind, struct mist_err *err)
+                                  const struct mist_recorded_part *parts, int32_t first,
+                                  int32_t n, const int64_t *n_of_kind,
+                                  struct mist_err *err)
 {
     struct entry *entries = malloc((size_t)n * sizeof *entries);
     int32_t used = 0;
@@ -91,7 +92,8 @@ static enum mist_status add_parts(const struct output *to, const char *list,
     begin_list(to, list, title);
     for (int32_t k = 0; k < used; k++) {
         int32_t i = entries[k].i;
-        add_part(to, key, n_of_kind ? mist_operations_kinds[i].name : NULL, i, &parts[i]);
+        add_part(to, key, n_of_kind ? mist_operations_kinds[i].name : NULL, first + i,
+                 &parts[i]);
     }
     end_list(to);
     free(entries);
@@ -162,12 +164,13 @@ static enum mist_status add_study(const struct output *to, struct mist_operation
         mist_emit_list_begin(emit, "parts", NULL);
     if (status == MIST_OK)
         status = add_parts(&all, "stages", "Stages", "stage", study.stages,
-                           table->n_stages, NULL, err);
+                           table->first_stage, table->n_stages, NULL, err);
     if (status == MIST_OK)
-        status = add_parts(to, "replicas_by_slowdown", "Replicas", "replica",
-                           study.replicas, table->n_replicas, NULL, err);
+        status =
+            add_parts(to, "replicas_by_slowdown", "Replicas", "replica", study.replicas,
+                      table->first_replica, table->n_replicas, NULL, err);
     if (status == MIST_OK)
-        status = add_parts(to, "kinds", "Operations", "operation", study.kinds,
+        status = add_parts(to, "kinds", "Operations", "operation", study.kinds, 0,
                            MIST_OPERATIONS_N_KINDS, table->n_of_kind, err);
     if (to->kind == MIST_EMIT_CSV)
         mist_emit_list_end(emit);

@@ -65,7 +65,7 @@ static const enum kind tail[] = {COLLECTION, NORM_SUM, EMBEDDING_SUM, SEPARATE_S
 enum { STEP, DP_RANK, STAGE, OPTYPE, MB_ID, SEQ_ID, CHUNK, STREAM, START_US, DUR_US };
 
 static const struct mist_csv_column columns[] = {
-    [STEP] = {"step", MIST_CSV_REQUIRED},
+    [STEP] = {"step", MIST_CSV_OPTIONAL},
     [DP_RANK] = {"dp_rank", MIST_CSV_REQUIRED},
     [STAGE] = {"stage", MIST_CSV_REQUIRED},
     [OPTYPE] = {"optype", MIST_CSV_REQUIRED},
@@ -82,6 +82,8 @@ enum {
     WORKERS_MAX = 1 << 20,
     RUN_BYTES = 8 << 20 /* of rows in memory; the rest is on the disk */
 };
+
+static const double SAME_US = 50; /* times of a worker that differ by less are equal */
 
 /* Rows of a worker in a step lie side by side, those of a kind too, in their order. */
 static int compare_rows(const void *a_, const void *b_)
@@ -116,8 +118,10 @@ static enum mist_status read_row(const struct mist_csv *csv,
                                  struct mist_operation_row *row, struct mist_err *err)
 {
     const char *names[N_KINDS + 1] = {0};
-    enum mist_status status =
-        mist_csv_get_int64(csv, 0, STEP, 0, INT64_MAX, &row->step, err);
+    enum mist_status status = MIST_OK;
+
+    if (mist_csv_has(csv, STEP))
+        status = mist_csv_get_int64(csv, 0, STEP, 0, INT64_MAX, &row->step, err);
 
     for (int kind = 0; kind < N_KINDS; kind++)
         names[kind] = mist_operations_kinds[kind].name;
@@ -133,7 +137,7 @@ static enum mist_status read_row(const struct mist_csv *csv,
     if (status == MIST_OK)
         status = mist_csv_get_choice(csv, 0, OPTYPE, names, &row->kind, err);
     if (status == MIST_OK)
-        status = mist_csv_get_double(csv, 0, START_US, -1e15, 1e15, &row->start_us, err);
+        status = mist_csv_get_double(csv, 0, START_US, -1e16, 1e16, &row->start_us, err);
     if (status == MIST_OK)
         status = /* clocks differ */
             mist_csv_get_double(csv, 0, DUR_US, -1e4, 1e15, &row->dur_us, err);
@@ -147,6 +151,7 @@ struct reading {
     const struct mist_operations *table;
     struct mist_operation_row *rows; /* sorted: operation i is rows[i] */
     struct mist_recorded_edges edges;
+    int64_t *of_chunk; /* [n_chunks] -1, but in link_chunks() */
     struct mist_recorded_job *job;
     struct mist_err *err;
     enum mist_status status; /* first failure */
@@ -220,61 +225,151 @@ static bool is_at_end(const struct reading *at, int64_t op, bool is_first)
            row->chunk == (is_first ? 0 : at->table->n_chunks - 1);
 }
 
-/* What passes between stages, and the computations: transfers have the order of the
- * computations that have one. With chunks that is all but those at the end; profilers that
- * write one of each write some that nobody makes. From then on seq counts the real ones, -1
- * stands for the others. */
-static void link_transfers(struct reading *at, const struct worker *worker, int compute,
-                           int transfer)
-{
-    int64_t first = worker->first[compute], behind = worker->first[compute + 1];
-    int64_t first_transfer = worker->first[transfer], op = first;
-    int32_t n_real = 0;
-    bool is_send = transfer == FORWARD_SEND || transfer == BACKWARD_SEND;
-    bool is_first = is_send == (compute == BACKWARD); /* where these have none */
-    bool has_all = n_of(worker, transfer) == n_of(worker, compute);
+/* Transfers of a kind, and the computations of the worker that they are of. */
+struct transfers {
+    int kind;
+    bool is_send;
+    bool is_first;           /* computations at this end of the pipeline have none */
+    int64_t compute, n;      /* the computations, one after the other */
+    double begin_us, end_us; /* the first end, and the last start of these */
+    int64_t next;            /* computation of the next transfer */
+    bool skips_ends;         /* there are none for computations at the end */
+};
 
-    for (int64_t i = first_transfer; i < worker->first[transfer + 1]; i++, op++) {
-        while (!has_all && op < behind && is_at_end(at, op, is_first))
-            op++;
-        if (at->table->n_chunks > 1)
-            at->rows[i].seq = op < behind && is_at_end(at, op, is_first) ? -1 : n_real++;
-        if (i > first_transfer)
-            wait_for(at, i, i - 1);
-        if (!is_send && op > first && op <= behind)
-            wait_for(at, i, op - 1);
-        if (op < behind)
-            wait_for(at, is_send ? i : op, is_send ? op : i);
-    }
+/* Profilers write receives behind the last computation, and sends before the first has
+ * ended, that nobody makes. */
+static bool is_made(const struct reading *at, const struct transfers *of, int64_t i)
+{
+    const struct mist_operation_row *row = &at->rows[i];
+
+    if (of->n == 0)
+        return true;
+    return of->is_send ? row->start_us + row->dur_us >= of->begin_us - SAME_US
+                       : row->start_us <= of->end_us + SAME_US;
 }
 
-/* The first transfers of the backward wait for the forward before the last one that goes
- * before it. computations: of the worker, as they began. */
+/* Without chunks each computation has a transfer, or none has. With chunks there may be one
+ * for each computation, though nobody makes those at the ends, or all of these but the
+ * first, or none of these. */
+static struct transfers find_transfers(const struct reading *at,
+                                       const struct worker *worker, int compute, int kind)
+{
+    struct transfers of = {.kind = kind,
+                           .is_send = kind == FORWARD_SEND || kind == BACKWARD_SEND,
+                           .compute = worker->first[compute],
+                           .n = n_of(worker, compute),
+                           .begin_us = INFINITY,
+                           .end_us = -INFINITY};
+    int64_t n_made = 0, n_ends = 0;
+
+    of.is_first = of.is_send == (compute == BACKWARD);
+    of.next = of.compute;
+    for (int64_t i = of.compute; i < of.compute + of.n; i++) {
+        const struct mist_operation_row *row = &at->rows[i];
+        of.begin_us = fmin(of.begin_us, row->start_us + row->dur_us);
+        of.end_us = fmax(of.end_us, row->start_us);
+        n_ends += is_at_end(at, i, of.is_first);
+    }
+    for (int64_t i = worker->first[kind]; i < worker->first[kind + 1]; i++)
+        n_made += is_made(at, &of, i);
+    bool lacks_first = !of.is_send && n_ends > 1 && n_made + 1 == of.n;
+    of.next += lacks_first;
+    of.skips_ends = n_made != of.n && !lacks_first;
+    return of;
+}
+
+/* What passes between stages, and the computations: transfers have the order of the
+ * computations that have one. From then on seq counts those that are made, -1 stands for
+ * the others. Returns the first that is of a computation, or -1. */
+static int64_t link_transfers(struct reading *at, const struct worker *worker,
+                              int compute, int kind)
+{
+    struct transfers of = find_transfers(at, worker, compute, kind);
+    int64_t behind = of.compute + of.n, first = -1;
+    int32_t n_made = 0;
+
+    for (int64_t i = worker->first[kind]; i < worker->first[kind + 1]; i++) {
+        bool is_real = is_made(at, &of, i);
+        if (i > worker->first[kind])
+            wait_for(at, i, i - 1);
+        while (is_real && of.skips_ends && of.next < behind &&
+               is_at_end(at, of.next, of.is_first))
+            of.next++;
+        int64_t op = of.next;
+        of.next += is_real;
+        first = first < 0 && is_real ? i : first;
+        at->rows[i].seq =
+            !is_real || (op < behind && is_at_end(at, op, of.is_first)) ? -1 : n_made++;
+        if (is_real && !of.is_send && op > of.compute && op <= behind)
+            wait_for(at, i, op - 1);
+        if (is_real && op < behind)
+            wait_for(at, of.is_send ? i : op, of.is_send ? op : i);
+    }
+    return first;
+}
+
+/* The first transfer of the backward, -1 none, waits for the forward before the last one
+ * that goes before it. computations: of the worker, as they began. */
 static void link_first_backward(struct reading *at, const struct worker *worker,
-                                const struct in_time *computations)
+                                const struct in_time *computations, int64_t first)
 {
     int64_t n = n_of(worker, FORWARD) + n_of(worker, BACKWARD), i = 0;
 
     while (i < n && computations[i].op < worker->first[BACKWARD])
         i++;
-    for (int kind = BACKWARD_SEND; kind <= BACKWARD_RECV; kind++)
-        if (i >= 2 && i < n && n_of(worker, kind) > 0)
-            wait_for(at, worker->first[kind], computations[i - 2].op);
+    if (i >= 2 && i < n && first >= 0)
+        wait_for(at, first, computations[i - 2].op);
+}
+
+/* Whether row i passes parameters or gradients of a chunk that is computed. */
+static bool has_chunk(const struct reading *at, int64_t i)
+{
+    return at->rows[i].chunk >= 0 && at->rows[i].chunk < at->table->n_chunks;
+}
+
+/* A chunk's parameters are gathered before its first forward; of several messages the last
+ * counts. Where gradients are reduced beside the backward, those of a chunk wait for its
+ * last one; there the first message counts. Messages of no chunk are of all. */
+static void link_chunks(struct reading *at, const struct worker *worker, bool is_gather,
+                        const struct in_time *computations)
+{
+    int kind = is_gather ? GATHER : REDUCE, compute = is_gather ? FORWARD : BACKWARD;
+    int64_t first = worker->first[kind], n = worker->first[kind + 1] - first;
+    int64_t n_computations = n_of(worker, FORWARD) + n_of(worker, BACKWARD);
+
+    for (int64_t k = 0; k < n; k++) {
+        int64_t i = is_gather ? first + k : first + n - 1 - k;
+        if (has_chunk(at, i))
+            at->of_chunk[at->rows[i].chunk] = i;
+        else if (is_gather)
+            wait_for(at, computations[0].op, i);
+        else
+            wait_for(at, i, computations[n_computations - 1].op);
+    }
+    for (int64_t k = 0; k < n_computations && n > 0; k++) {
+        int64_t op = computations[is_gather ? k : n_computations - 1 - k].op;
+        if (at->rows[op].kind != compute || !has_chunk(at, op))
+            continue;
+        int64_t *i = &at->of_chunk[at->rows[op].chunk];
+        if (*i >= 0)
+            wait_for(at, is_gather ? op : *i, is_gather ? *i : op);
+        *i = -1;
+    }
+    for (int64_t k = 0; k < n; k++) /* chunks that the worker does not compute */
+        if (has_chunk(at, first + k))
+            at->of_chunk[at->rows[first + k].chunk] = -1;
 }
 
 static void link_tail(struct reading *at, const struct worker *worker, int64_t last)
 {
-    bool is_beside = n_of(worker, SEPARATE_SUM) > 0; /* the backward, gradients reduced */
+    bool is_beside = at->table->n_of_kind[SEPARATE_SUM] > 0; /* the backward, reduced */
 
     for (size_t k = 0; k < sizeof tail / sizeof *tail; k++) {
         int64_t first = worker->first[tail[k]], behind = worker->first[tail[k] + 1];
         if (first == behind)
             continue;
-        if (tail[k] == REDUCE && is_beside) {
-            if (n_of(worker, BACKWARD) > 0)
-                wait_for(at, first, worker->first[BACKWARD + 1] - 1);
+        if (tail[k] == REDUCE && is_beside)
             continue;
-        }
         if (tail[k] == NORM_SUM && is_beside && n_of(worker, REDUCE) > 0)
             wait_for(at, first, worker->first[REDUCE + 1] - 1);
         if (last >= 0)
@@ -291,12 +386,16 @@ static void link_worker(struct reading *at, const struct worker *worker)
     struct in_time *computations = chain(at, worker, FORWARD, BACKWARD);
     struct in_time *messages = chain(at, worker, GATHER, REDUCE);
 
-    for (int kind = FORWARD_SEND; kind <= BACKWARD_RECV; kind++)
-        link_transfers(at, worker, kind <= FORWARD_RECV ? FORWARD : BACKWARD, kind);
+    for (int kind = FORWARD_SEND; kind <= BACKWARD_RECV; kind++) {
+        bool is_forward = kind <= FORWARD_RECV;
+        int64_t first = link_transfers(at, worker, is_forward ? FORWARD : BACKWARD, kind);
+        if (computations && !is_forward)
+            link_first_backward(at, worker, computations, first);
+    }
     if (computations) {
-        link_first_backward(at, worker, computations);
-        if (n_of(worker, GATHER) > 0)
-            wait_for(at, computations[0].op, worker->first[GATHER + 1] - 1);
+        link_chunks(at, worker, true, computations);
+        if (at->table->n_of_kind[SEPARATE_SUM] > 0)
+            link_chunks(at, worker, false, computations);
     }
     link_tail(at, worker, computations ? computations[n - 1].op : -1);
     free(computations);
@@ -339,8 +438,9 @@ static bool find_place(const struct reading *at, const struct mist_operation_row
         out->group = row->kind <= FORWARD_RECV ? FORWARD : BACKWARD;
         out->a = row->dp_rank;
         out->b = at->table->n_chunks > 1 ? (lower + n_stages) % n_stages : lower;
-        return at->table->n_chunks > 1 ? n_stages > 1 && row->seq >= 0
-                                       : lower >= 0 && lower + 1 < n_stages;
+        return row->seq >= 0 &&
+               (at->table->n_chunks > 1 ? n_stages > 1
+                                        : lower >= 0 && lower + 1 < n_stages);
     case REPLICAS:
         out->a = row->stage;
         return true;
@@ -366,9 +466,10 @@ static void fail_alone(struct reading *at, const struct place *place)
 
     at->status = mist_err_at(
         at->err, MIST_ERR_INPUT, at->table->path, row->line, 0,
-        "optype: %s %lld of dp_rank %lld, stage %lld has no %s on the stage next to it",
-        mist_operations_kinds[row->kind].name, (long long)row->seq,
-        (long long)row->dp_rank, (long long)row->stage, mist_operations_kinds[peer].name);
+        "optype: %s %d of dp_rank %d, stage %d has no %s on the stage next to it",
+        mist_operations_kinds[row->kind].name, row->seq,
+        row->dp_rank + at->table->first_replica, row->stage + at->table->first_stage,
+        mist_operations_kinds[peer].name);
 }
 
 static void find_meetings(struct reading *at)
@@ -411,11 +512,12 @@ static int64_t find_worker(struct reading *at, int64_t i, struct worker *worker)
         for (; i < n && rows[i].kind == kind && rows[i].dp_rank == begin->dp_rank &&
                rows[i].stage == begin->stage;
              i++)
-            if (rows[i].seq != i - worker->first[kind] && at->status == MIST_OK)
+            if (rows[i].seq != i - worker->first[kind] + at->table->first_seq &&
+                at->status == MIST_OK)
                 at->status = mist_err_at(
                     at->err, MIST_ERR_INPUT, at->table->path, rows[i].line, 0,
                     "seq_id: expected %lld: they count the %s of a worker in a step",
-                    (long long)(i - worker->first[kind]),
+                    (long long)(i - worker->first[kind] + at->table->first_seq),
                     mist_operations_kinds[kind].name);
     }
     worker->first[N_KINDS] = i;
@@ -426,8 +528,15 @@ static int64_t find_worker(struct reading *at, int64_t i, struct worker *worker)
 static void link_all(struct reading *at, struct mist_arena *arena)
 {
     struct mist_recorded_job *job = at->job;
+    size_t n_bytes = ((size_t)at->table->n_chunks + 1) * sizeof *at->of_chunk;
     struct worker worker;
 
+    at->of_chunk = mist_arena_alloc(arena, n_bytes);
+    if (!at->of_chunk) {
+        fail_memory(at);
+        return;
+    }
+    memset(at->of_chunk, 0xFF, n_bytes); /* -1 */
     for (int64_t i = 0; i < job->n_ops && at->status == MIST_OK;) {
         i = find_worker(at, i, &worker);
         if (at->status == MIST_OK)
@@ -474,7 +583,10 @@ static enum mist_status read_step(struct mist_operations *table, struct mist_err
            (table->n_rows == 0 || table->next.step == table->rows[0].step)) {
         if (!MIST_RESERVE(table->rows, table->rows_capacity, table->n_rows + 1))
             return mist_err_memory(err, table->path);
-        table->rows[table->n_rows++] = table->next;
+        struct mist_operation_row *row = &table->rows[table->n_rows++];
+        *row = table->next;
+        row->dp_rank -= table->first_replica;
+        row->stage -= table->first_stage;
         status = mist_sorter_next(&table->sorter, &table->next, &table->has_next, err);
     }
     return status;
@@ -519,6 +631,15 @@ enum mist_status mist_operations_next(struct mist_operations *table,
 
 /* ---------------------------------------------------------------------------- opening */
 
+/* first .. first + n - 1 becomes long enough for i. */
+static void include(int32_t i, int32_t *first, int32_t *n)
+{
+    int32_t behind = *n == 0 || i >= *first + *n ? i + 1 : *first + *n;
+
+    *first = *n == 0 || i < *first ? i : *first;
+    *n = behind - *first;
+}
+
 static enum mist_status add_row(const struct mist_csv *csv, void *context,
                                 struct mist_err *err)
 {
@@ -530,9 +651,10 @@ static enum mist_status add_row(const struct mist_csv *csv, void *context,
         return status;
     table->n_ops++;
     table->n_of_kind[row.kind]++;
-    table->n_replicas =
-        row.dp_rank < table->n_replicas ? table->n_replicas : row.dp_rank + 1;
-    table->n_stages = row.stage < table->n_stages ? table->n_stages : row.stage + 1;
+    if (row.seq == 0)
+        table->first_seq = 0;
+    include(row.dp_rank, &table->first_replica, &table->n_replicas);
+    include(row.stage, &table->first_stage, &table->n_stages);
     if (row.kind <= BACKWARD && row.chunk >= table->n_chunks)
         table->n_chunks = row.chunk + 1;
     return mist_sorter_add(&table->sorter, &row, err);
@@ -542,7 +664,7 @@ enum mist_status mist_operations_open(struct mist_operations *table, const char 
                                       struct mist_progress *progress,
                                       struct mist_err *err)
 {
-    *table = (struct mist_operations){.path = path};
+    *table = (struct mist_operations){.path = path, .first_seq = 1};
     mist_sorter_init(&table->sorter, sizeof(struct mist_operation_row), RUN_BYTES,
                      compare_rows);
     enum mist_status status =

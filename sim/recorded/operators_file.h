@@ -4,18 +4,21 @@
  *
  *   step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us
  *
- * seq_id counts the operations of one optype of a worker within a step, model_chunk those
- * of a computation's stage in an interleaved pipeline; mb_id and the stream's name are not
- * needed. The rules, within a step:
+ * seq_id counts the operations of one optype of a worker within a step, from 0 or from 1;
+ * model_chunk the parts of a stage in an interleaved pipeline. Without step all is one;
+ * mb_id and the stream's name are not needed. The rules, within a step:
  *   - computations of a worker run one after the other; so do the operations of each
  *     optype that passes messages between stages, and those of data parallelism;
  *   - a send waits for the computation that it sends, a computation for what it receives;
  *     a receive is posted when the computation before the one that needs it has ended, and
  *     those of the first backward when the forward before the last one of the warm-up has;
- *   - parameters are gathered before the first forward; behind the last computation come
- *     gc, the sums of gradients (norms, embedding, all), clipping and the optimizer;
+ *   - parameters of a chunk are gathered before its first forward; behind the last
+ *     computation come gc, the sums of gradients (norms, embedding, all), clipping and the
+ *     optimizer; but if some gradients are summed separately, those of a chunk are reduced
+ *     behind its last backward;
  *   - the transfers of a worker are in the order of its computations; with chunks all but
  *     the first chunk of all get something, from the last stage if they are on the first;
+ *     receives behind the last computation and sends before the first has ended are none;
  *   - who meets: a send its receive, collectives of data parallelism the replicas of the
  *     stage, the embedding's the first and last stage of a replica, clipping everybody.
  */
@@ -47,7 +50,9 @@ struct mist_operations {
     const char *path; /* borrowed */
     int64_t n_ops, n_of_kind[MIST_OPERATIONS_N_KINDS];
     int32_t n_replicas, n_stages;
-    int32_t n_chunks; /* of a stage; more than 1: interleaved */
+    int32_t first_replica, first_stage; /* as the file numbers them; in jobs 0 */
+    int32_t n_chunks;                   /* of a stage; more than 1: interleaved */
+    int32_t first_seq;                  /* of seq_id: 0, or 1 */
     /* The rest is its own. */
     struct mist_sorter sorter;
     struct mist_operation_row *rows; /* [n_rows] of a step */

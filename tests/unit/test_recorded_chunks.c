@@ -1,7 +1,8 @@
 /*
  * Recorded jobs with interleaved stages: random ones are simulated here by formulas that are
  * repeated until nothing changes, and written as a table, with transfers at the ends that
- * nobody makes or without; what is read must give the same times, and with edits those of
+ * nobody makes or without, parameters gathered and gradients reduced chunk by chunk beside
+ * the computations; what is read must give the same times, and with edits those of
  * the formulas with other durations.
  */
 #include "tests/unit/test.h"
@@ -14,7 +15,11 @@
 
 #include <math.h>
 
-enum { MOST_STAGES = 4, MOST_COMPUTATIONS = 3 * 2 * MOST_STAGES };
+enum {
+    MOST_STAGES = 4,
+    MOST_CHUNKS = 3,
+    MOST_COMPUTATIONS = MOST_CHUNKS * 2 * MOST_STAGES
+};
 enum { F, B, N_WAYS };
 
 static const char *const names[N_WAYS][3] = {
@@ -25,13 +30,21 @@ struct op {
     double duration_s, start_s, end_s;
 };
 
+enum { NONE, ALL, ALL_BUT_FIRST }; /* transfers at the ends */
+
 /* [stage][way][number in the order of the stage] */
 struct naive {
     int n_stages, n_chunks, n_micro;
-    bool has_all; /* transfers at the ends, too */
+    int ends;
+    bool has_others; /* transfers that are none of a computation */
+    bool passes;     /* parameters and gradients */
+    int first;       /* replica and stage */
+    int first_seq;
     struct op computations[MOST_STAGES][N_WAYS][MOST_COMPUTATIONS];
     struct op sends[MOST_STAGES][N_WAYS][MOST_COMPUTATIONS];
     struct op receives[MOST_STAGES][N_WAYS][MOST_COMPUTATIONS];
+    struct op chunks[MOST_STAGES][N_WAYS][MOST_CHUNKS]; /* gathered, reduced */
+    struct op separate[MOST_STAGES];
 };
 
 static int n_of(const struct naive *job)
@@ -53,6 +66,12 @@ static bool is_end(const struct naive *job, int s, int way, int k, bool is_first
 {
     return s == (is_first ? 0 : job->n_stages - 1) &&
            chunk_of(job, way, k) == (is_first ? 0 : job->n_chunks - 1);
+}
+
+static bool has_receive(const struct naive *job, int s, int way, int k)
+{
+    return !is_end(job, s, way, k, way == F) || job->ends == ALL ||
+           (job->ends == ALL_BUT_FIRST && k > 0);
 }
 
 /* The receive of what computation k of stage s sends; NULL: it sends nothing. */
@@ -105,7 +124,7 @@ static bool relax_transfers(struct naive *job, int s, int way)
 
     for (int k = 0; k < n_of(job); k++) {
         struct op *there = receive_of(job, s, way, k);
-        if (there || job->has_all) {
+        if (there || job->ends != NONE) {
             if (last_send >= 0)
                 is_changed |= later(&sends[k].start_s, sends[last_send].end_s);
             is_changed |= later(&sends[k].start_s, computations[k].end_s);
@@ -117,7 +136,7 @@ static bool relax_transfers(struct naive *job, int s, int way)
             last_send = k;
         }
         bool is_real = !is_end(job, s, way, k, way == F);
-        if (is_real || job->has_all) {
+        if (has_receive(job, s, way, k)) {
             if (last_receive >= 0)
                 is_changed |= later(&receives[k].start_s, receives[last_receive].end_s);
             if (k > 0)
@@ -143,7 +162,7 @@ static bool relax_computations(struct naive *job, int s)
         struct op *op = &job->computations[s][way][k];
         if (way == B && !had_backward && i >= 2) /* its first transfers */
             for (int first = 0; first < n_of(job); first++)
-                if (job->has_all || !is_end(job, s, B, first, false)) {
+                if (has_receive(job, s, B, first)) {
                     is_changed |=
                         later(&job->receives[s][B][first].start_s, ends_s[i - 2]);
                     break;
@@ -154,6 +173,36 @@ static bool relax_computations(struct naive *job, int s)
         ends_s[i] = op->end_s;
     }
     return is_changed;
+}
+
+/* A chunk is gathered before its first forward and reduced behind its last backward, one
+ * message after the other. */
+static bool relax_chunks(struct naive *job, int s)
+{
+    bool is_changed = false;
+    double before_s = 0, last_s = 0;
+
+    for (int way = F; way <= B; way++)
+        for (int i = 0; i < job->n_chunks; i++) {
+            int chunk = way == F ? i : job->n_chunks - 1 - i;
+            struct op *message = &job->chunks[s][way][chunk];
+            is_changed |= later(&message->start_s, before_s);
+            for (int k = 0; way == B && k < n_of(job); k++)
+                if (chunk_of(job, B, k) == chunk)
+                    is_changed |=
+                        later(&message->start_s, job->computations[s][B][k].end_s);
+            is_changed |= later(&message->end_s, message->start_s + message->duration_s);
+            before_s = message->end_s;
+            for (int k = 0; way == F && k < n_of(job); k++)
+                if (chunk_of(job, F, k) == chunk)
+                    is_changed |=
+                        later(&job->computations[s][F][k].start_s, message->end_s);
+        }
+    for (int k = 0; k < n_of(job); k++)
+        last_s = fmax(last_s, job->computations[s][B][k].end_s);
+    is_changed |= later(&job->separate[s].start_s, last_s);
+    return later(&job->separate[s].end_s, last_s + job->separate[s].duration_s) ||
+           is_changed;
 }
 
 /* Times of all; how long the step takes. */
@@ -168,10 +217,17 @@ static double simulate(struct naive *job)
             for (int way = 0; way < N_WAYS; way++)
                 for (int k = 0; k < MOST_COMPUTATIONS; k++)
                     all[i][s][way][k].start_s = all[i][s][way][k].end_s = 0;
+    for (int s = 0; s < MOST_STAGES; s++) {
+        job->separate[s].start_s = job->separate[s].end_s = 0;
+        for (int i = 0; i < N_WAYS * MOST_CHUNKS; i++)
+            job->chunks[s][i / MOST_CHUNKS][i % MOST_CHUNKS].start_s =
+                job->chunks[s][i / MOST_CHUNKS][i % MOST_CHUNKS].end_s = 0;
+    }
     for (bool is_changed = true; is_changed;) {
         is_changed = false;
         for (int s = 0; s < job->n_stages; s++) {
             is_changed |= relax_computations(job, s);
+            is_changed |= job->passes && relax_chunks(job, s);
             for (int way = 0; way < N_WAYS; way++)
                 is_changed |= relax_transfers(job, s, way);
         }
@@ -181,7 +237,54 @@ static double simulate(struct naive *job)
             for (int way = 0; way < N_WAYS; way++)
                 for (int k = 0; k < n_of(job); k++)
                     last_s = fmax(last_s, all[i][s][way][k].end_s);
+    for (int s = 0; s < job->n_stages; s++)
+        last_s = fmax(last_s, fmax(job->separate[s].end_s, job->chunks[s][B][0].end_s));
     return last_s;
+}
+
+static void write_row(FILE *file, const struct naive *job, int s, const char *name,
+                      int seq, int chunk, double start_s, double end_s)
+{
+    fprintf(file, "5,%d,%d,%s,-1,%d,%d,,%.17g,%.17g\n", job->first, job->first + s, name,
+            seq, chunk, 1e6 * start_s, 1e6 * (end_s - start_s));
+}
+
+static void write_chunks(FILE *file, const struct naive *job, int s)
+{
+    for (int way = F; way <= B; way++)
+        for (int i = 0; i < job->n_chunks; i++) {
+            int chunk = way == F ? i : job->n_chunks - 1 - i;
+            const struct op *message = &job->chunks[s][way][chunk];
+            write_row(file, job, s,
+                      way == F ? "params-all-gather" : "grads-reduce-scatter",
+                      job->first_seq + i, chunk, message->start_s, message->end_s);
+        }
+    write_row(file, job, s, "separate-grads-all-reduce", job->first_seq, 0,
+              job->separate[s].start_s, job->separate[s].end_s);
+}
+
+static void write_transfers(FILE *file, struct naive *job, int s, int way)
+{
+    const struct op *computations = job->computations[s][way];
+    int n_sends = job->first_seq, n_receives = job->first_seq, n = n_of(job);
+
+    if (job->has_others)
+        write_row(file, job, s, names[way][1], n_sends++, -1, 0, 0);
+    for (int k = 0; k < n; k++) {
+        const struct op *send = &job->sends[s][way][k],
+                        *receive = &job->receives[s][way][k];
+        write_row(file, job, s, names[way][0], job->first_seq + k, chunk_of(job, way, k),
+                  computations[k].start_s, computations[k].end_s);
+        if (job->ends != NONE || receive_of(job, s, way, k))
+            write_row(file, job, s, names[way][1], n_sends++, -1, send->start_s,
+                      send->end_s);
+        if (has_receive(job, s, way, k))
+            write_row(file, job, s, names[way][2], n_receives++, -1, receive->start_s,
+                      receive->end_s);
+    }
+    double late_s = computations[n - 1].start_s + 1e-3;
+    if (job->has_others && way == F)
+        write_row(file, job, s, names[F][2], n_receives, -1, late_s, late_s);
 }
 
 static void write_table(struct naive *job, const char *path)
@@ -191,23 +294,12 @@ static void write_table(struct naive *job, const char *path)
     assert_non_null(file);
     fputs("step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us\n",
           file);
-    for (int s = 0; s < job->n_stages; s++)
+    for (int s = 0; s < job->n_stages; s++) {
         for (int way = 0; way < N_WAYS; way++)
-            for (int k = 0, n[3] = {0}; k < n_of(job); k++) {
-                const struct op *ops[] = {&job->computations[s][way][k],
-                                          &job->sends[s][way][k],
-                                          &job->receives[s][way][k]};
-                const bool is_there[] = {true, job->has_all || receive_of(job, s, way, k),
-                                         job->has_all ||
-                                             !is_end(job, s, way, k, way == F)};
-                for (int i = 0; i < 3; i++)
-                    if (is_there[i])
-                        fprintf(file, "5,0,%d,%s,-1,%d,%d,,%.17g,%.17g\n", s,
-                                names[way][i], n[i]++,
-                                i == 0 ? chunk_of(job, way, k) : -1,
-                                1e6 * ops[i]->start_s,
-                                1e6 * (ops[i]->end_s - ops[i]->start_s));
-            }
+            write_transfers(file, job, s, way);
+        if (job->passes)
+            write_chunks(file, job, s);
+    }
     assert_int_equal(fclose(file), 0);
 }
 
@@ -217,7 +309,17 @@ static void draw(struct naive *job, struct mist_random *random)
     job->n_stages = 2 + (int)mist_random_below(random, MOST_STAGES - 1);
     job->n_chunks = 2 + (int)mist_random_below(random, 2);
     job->n_micro = job->n_stages * (1 + (int)mist_random_below(random, 2));
-    job->has_all = mist_random_below(random, 2);
+    job->ends = (int)mist_random_below(random, 3);
+    job->has_others = mist_random_below(random, 2);
+    job->passes = mist_random_below(random, 2);
+    job->first = (int)mist_random_below(random, 2);
+    job->first_seq = (int)mist_random_below(random, 2);
+    for (int s = 0; s < job->n_stages && job->passes; s++) {
+        job->separate[s].duration_s = 0.01 * mist_random_uniform(random);
+        for (int i = 0; i < N_WAYS * job->n_chunks; i++)
+            job->chunks[s][i % N_WAYS][i / N_WAYS].duration_s =
+                0.5 * mist_random_uniform(random);
+    }
     for (int s = 0; s < job->n_stages; s++)
         for (int way = 0; way < N_WAYS; way++)
             for (int k = 0; k < n_of(job); k++) {
@@ -231,20 +333,23 @@ static void draw(struct naive *job, struct mist_random *random)
 }
 
 /* Durations of computations and of transfers times factors. */
-static double simulate_scaled(const struct naive *drawn, double backward,
-                              double transfers)
+static double simulate_scaled(const struct naive *drawn, double backward, double messages)
 {
     static struct naive job;
 
     job = *drawn;
-    for (int s = 0; s < job.n_stages; s++)
+    for (int s = 0; s < job.n_stages; s++) {
+        for (int i = 0; i < N_WAYS * MOST_CHUNKS; i++)
+            job.chunks[s][i % N_WAYS][i / N_WAYS].duration_s *= messages;
+        job.separate[s].duration_s *= messages;
         for (int k = 0; k < n_of(&job); k++) {
             job.computations[s][B][k].duration_s *= backward;
             for (int way = 0; way < N_WAYS; way++) {
-                job.sends[s][way][k].duration_s *= transfers;
-                job.receives[s][way][k].duration_s *= transfers;
+                job.sends[s][way][k].duration_s *= messages;
+                job.receives[s][way][k].duration_s *= messages;
             }
         }
+    }
     return simulate(&job);
 }
 
@@ -282,7 +387,7 @@ static void random_jobs_come_back(void **state)
     mist_random_init(&random, test_seed(1512));
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "ops.csv");
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 300; i++) {
         draw(&job, &random);
         double recorded_s = simulate(&job);
         write_table(&job, path);
