@@ -209,6 +209,14 @@ static int decimals(double value)
     return value < 99.95 ? 1 : 0;
 }
 
+bool mist_text_begins(const char *text, const char *with, const char **rest)
+{
+    size_t n = strlen(with);
+
+    *rest = text + n;
+    return strncmp(text, with, n) == 0;
+}
+
 char *mist_format_bytes(char *buffer, size_t size, int64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

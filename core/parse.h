@@ -49,6 +49,9 @@ enum mist_status mist_parse_factor(const char *text, double *out,
 enum mist_status mist_parse_frac(const char *text, double *out,
                                  struct mist_err *err) MIST_MUST_CHECK;
 
+/* Whether text begins with the other; *rest is what comes behind it then. */
+bool mist_text_begins(const char *text, const char *with, const char **rest);
+
 /* Enough for every formatter below. */
 #define MIST_FORMAT_BYTES 40
 

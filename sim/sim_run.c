@@ -165,7 +165,8 @@ replay_edited(struct mist_sim_run *run, struct mist_what_if *what_if,
               struct mist_err *err)
 {
     struct mist_cost_model *model = NULL;
-    enum mist_status status = mist_what_if_apply_all(what_if, edits.items, edits.n, err);
+    enum mist_status status =
+        mist_what_if_apply_all(what_if, edits.items, edits.n, false, err);
 
     if (status == MIST_OK)
         status = check_devices(run, &what_if->traces->cluster, err);

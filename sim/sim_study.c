@@ -101,12 +101,6 @@ static bool differ(const struct point *a, const struct point *b)
            a->has_slow_rank != b->has_slow_rank || differ_in_price(a, b);
 }
 
-static enum mist_status refuse_nothing(const char *edit, struct mist_err *err)
-{
-    return mist_err_set(err, MIST_ERR_USAGE, "what-if %.200s changes nothing: %s", edit,
-                        mist_what_if_why_nothing(edit));
-}
-
 /* ----------------------------------------------------------------------------- output */
 
 static void emit_bytes(struct mist_emit *emit, const char *key, const char *label,
@@ -205,7 +199,7 @@ enum mist_status mist_sim_study_what_if(struct mist_sim_run *run,
         status = take_result(run, cluster, result, &points[n++], err);
     for (int i = 0; i < all.n && status == MIST_OK; i++)
         if (!differ(&points[1 + i], &points[0]))
-            status = refuse_nothing(all.items[i], err);
+            status = mist_what_if_fail_nothing(all.items[i], err);
     if (status == MIST_OK)
         emit_points(emit, "what_if", "What if", points, n);
     mist_arena_fini(&arena);
@@ -292,7 +286,8 @@ static enum mist_status check_differences(const struct sweep *at, struct mist_er
     for (int32_t i = 0; i < at->of.n_axes; i++) {
         stride /= at->of.axes[i].n_values;
         if (!makes_difference(at, i, stride))
-            return refuse_nothing(last->items[last->n - at->of.n_axes + i], err);
+            return mist_what_if_fail_nothing(last->items[last->n - at->of.n_axes + i],
+                                             err);
     }
     return MIST_OK;
 }

@@ -520,25 +520,17 @@ static enum mist_status edit_rank(const struct edit *at, const char *rank,
 
 /* ------------------------------------------------------------------------------- edits */
 
-static bool begins(const char *text, const char *with, const char **rest)
-{
-    size_t n = strlen(with);
-
-    *rest = text + n;
-    return strncmp(text, with, n) == 0;
-}
-
 static enum mist_status apply(const struct edit *at, struct mist_what_if *what_if)
 {
     struct mist_trace_set *traces = what_if->traces;
     struct mist_cluster *cluster = &traces->cluster;
     const char *name = at->name, *rest;
 
-    if (begins(name, "kernel.", &rest))
+    if (mist_text_begins(name, "kernel.", &rest))
         return edit_kernels(at, rest, what_if->speeds.kernel);
-    if (begins(name, "link.", &rest))
+    if (mist_text_begins(name, "link.", &rest))
         return edit_links(at, rest, traces);
-    if (begins(name, "rank.", &rest))
+    if (mist_text_begins(name, "rank.", &rest))
         return edit_rank(at, rest, what_if);
     if (strcmp(name, "device") == 0)
         return edit_device(at, traces);
@@ -554,7 +546,7 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
         return edit_host_memory(at, &cluster->host_memory_bytes_per_node);
     if (strcmp(name, "launch") == 0)
         return edit_cost(at, TIME, &cluster->launch_us);
-    if (begins(name, "framework.", &rest))
+    if (mist_text_begins(name, "framework.", &rest))
         return edit_framework(at, rest, what_if);
     if (strcmp(name, "interference") == 0)
         return edit_interference(at, traces);
@@ -594,20 +586,29 @@ enum mist_status mist_what_if_apply(struct mist_what_if *what_if, const char *ed
 }
 
 enum mist_status mist_what_if_apply_all(struct mist_what_if *what_if,
-                                        const char *const *edits, int n,
+                                        const char *const *edits, int n, bool must_change,
                                         struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
     const char *rest;
 
     for (int is_first = 1; is_first >= 0; is_first--)
-        for (int i = 0; i < n && status == MIST_OK; i++)
-            if (begins(edits[i], "device=", &rest) == (is_first == 1))
-                status = mist_what_if_apply(what_if, edits[i], err);
+        for (int i = 0; i < n && status == MIST_OK; i++) {
+            if (mist_text_begins(edits[i], "device=", &rest) != (is_first == 1))
+                continue;
+            struct mist_what_if before = *what_if; /* to compare */
+            uint64_t traces =
+                must_change ? mist_trace_set_fingerprint(what_if->traces) : 0;
+            status = mist_what_if_apply(what_if, edits[i], err);
+            if (status == MIST_OK && must_change &&
+                memcmp(&before, what_if, sizeof before) == 0 &&
+                mist_trace_set_fingerprint(what_if->traces) == traces)
+                status = mist_what_if_fail_nothing(edits[i], err);
+        }
     return status;
 }
 
-const char *mist_what_if_why_nothing(const char *edit)
+static const char *why_nothing(const char *edit)
 {
     static const struct {
         const char *prefix, *why;
@@ -620,8 +621,8 @@ const char *mist_what_if_why_nothing(const char *edit)
         {"launch=", "launches cost nothing here"},
         {"framework.", "the host is not what the plan waits for, or no such work is"},
         {"interference=", "nothing of the plan slows anything else down"},
-        {"cluster.", "the plan keeps its ranks and where they are; mist-tune plans for "
-                     "other nodes, --cluster has them"},
+        {"cluster.", "there are so many, or the plan keeps its ranks and where they are; "
+                     "mist-tune plans for other nodes, --cluster has them"},
     };
     const char *value = strchr(edit, '='), *rest;
     double factor;
@@ -629,7 +630,13 @@ const char *mist_what_if_why_nothing(const char *edit)
     if (value && is_factor(value + 1, &factor) && factor == 1)
         return "1x is as fast, or as much, as it is";
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (begins(edit, reasons[i].prefix, &rest))
+        if (mist_text_begins(edit, reasons[i].prefix, &rest))
             return reasons[i].why;
     return "it is so already";
+}
+
+enum mist_status mist_what_if_fail_nothing(const char *edit, struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_USAGE, "what-if %.200s changes nothing: %s", edit,
+                        why_nothing(edit));
 }

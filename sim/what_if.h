@@ -39,16 +39,19 @@ void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *trac
 MIST_MUST_CHECK enum mist_status
 mist_what_if_apply(struct mist_what_if *what_if, const char *edit, struct mist_err *err);
 
-/* Applies edits one after the other, but device= first: further edits are of these. */
+/* Applies edits one after the other, but device= first: further edits are of these.
+ * must_change: one that leaves all as it was is MIST_ERR_USAGE. */
 MIST_MUST_CHECK enum mist_status mist_what_if_apply_all(struct mist_what_if *what_if,
                                                         const char *const *edits, int n,
+                                                        bool must_change,
                                                         struct mist_err *err);
 
 /* Number i = 0, 1, .. of the names, what they take and mean; false: there are no more. */
 bool mist_what_if_name(int i, const char **name, const char **takes,
                        const char **meaning);
 
-/* Why an edit that can be applied may change nothing of a plan. */
-const char *mist_what_if_why_nothing(const char *edit);
+/* Says of an edit that can be applied that it changes nothing, and why that may be.
+ * Returns MIST_ERR_USAGE. */
+enum mist_status mist_what_if_fail_nothing(const char *edit, struct mist_err *err);
 
 #endif

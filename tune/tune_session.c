@@ -111,7 +111,7 @@ static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_e
         cluster->device_memory_bytes = options->device_memory_bytes;
     mist_what_if_init(&at->what_if, &at->traces, at->job.framework, NULL, 0);
     status = mist_what_if_apply_all(&at->what_if, options->what_if.items,
-                                    options->what_if.n, err);
+                                    options->what_if.n, true, err);
     if (status == MIST_OK)
         status = check_ranks(options, cluster, err);
     if (status != MIST_OK)

@@ -321,14 +321,6 @@ static bool read_factor(const char *value, bool may_be_none, double *out)
     return is_none || is_speed;
 }
 
-static bool begins(const char *text, const char *with, const char **rest)
-{
-    size_t n = strlen(with);
-
-    *rest = text + n;
-    return strncmp(text, with, n) == 0;
-}
-
 /* Work of a kind, or of all of a sort; how many operations. */
 static int64_t scale_kind(struct mist_recorded_job *job, const char *name,
                           size_t name_length, enum mist_recorded_sort sort, double factor)
@@ -381,7 +373,8 @@ enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *e
     const char *equals = strchr(edit, '='), *name;
     double factor;
 
-    if (!equals || !read_factor(equals + 1, begins(edit, "launch=", &name), &factor))
+    if (!equals ||
+        !read_factor(equals + 1, mist_text_begins(edit, "launch=", &name), &factor))
         return mist_err_set(err, MIST_ERR_USAGE,
                             "what-if %.200s: expected NAME=FACTOR such as "
                             "kernel.forward-compute=2x",
@@ -390,15 +383,15 @@ enum mist_status mist_recorded_edit(struct mist_recorded_job *job, const char *e
         return mist_err_set(err, MIST_ERR_USAGE,
                             "what-if %.200s changes nothing: 1x is as fast as it was",
                             edit);
-    if (begins(edit, "kernel.", &name))
+    if (mist_text_begins(edit, "kernel.", &name))
         *n_changed += scale_kind(job, name, (size_t)(equals - name),
                                  MIST_RECORDED_COMPUTATION, factor);
-    else if (begins(edit, "link.", &name))
+    else if (mist_text_begins(edit, "link.", &name))
         *n_changed +=
             scale_kind(job, name, (size_t)(equals - name), MIST_RECORDED_MESSAGE, factor);
-    else if (begins(edit, "rank.", &name))
+    else if (mist_text_begins(edit, "rank.", &name))
         *n_changed += scale_worker(job, name, factor);
-    else if (begins(edit, "launch=", &name))
+    else if (mist_text_begins(edit, "launch=", &name))
         *n_changed += scale_launch(job, factor);
     return MIST_OK;
 }

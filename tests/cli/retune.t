@@ -96,6 +96,10 @@ expect_exit 0
 [ "$(value ranks)" = 1 ] || fail "$(value ranks) ranks"
 
 refuse 'an edit of a rank' 2 '^mist-tune: what-if rank\.1: what a rank does is a plan.s to say' $tune --what-if rank.1=2x
+for edit in link.all=1x kernel.all=1x launch=1x device.memory=1x; do
+    refuse "an edit of nothing: $edit" 2 "^mist-tune: what-if $edit changes nothing: 1x is as fast, or as much, as it is\$" $tune --what-if $edit
+done
+refuse 'as many nodes' 2 '^mist-tune: what-if cluster\.nodes=1 changes nothing: there are so many, ' $tune --what-if link.all=2x,cluster.nodes=1
 refuse 'an edit that nobody knows' 2 '^mist-tune: what-if speed: unknown name' $tune --what-if speed=2x
 refuse 'a run on what there is not' 2 '^mist-tune: --verify runs plans on the cluster that there is; leave --what-if' \
     $tune --verify 2 --what-if launch=2x
