@@ -47,8 +47,7 @@ void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                                  void *out, const int32_t *tokens, const void *wte,
                                  const void *wpe, int64_t rows, int64_t s, int64_t h,
                                  int64_t first_token, int64_t n_local);
-/* += in token order; bf16 gradients are rounded once a row, or where a token occurs some
- * thousand times, each thousand. */
+/* += the sum of all rows of a token, or a position, rounded as gradients are. */
 void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                   enum mist_dtype gradient_dtype, void *dwte, void *dwpe,
                                   const int32_t *tokens, const void *d_out, int64_t rows,

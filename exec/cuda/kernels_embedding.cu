@@ -4,12 +4,13 @@
  * Forward: threads go over a row's units, several rows to a block.
  *
  * Backward: rows of d_out that belong to one token are added up by one block, in token
- * order, so the bits are those of the CPU: there is a block for every position, and it
- * goes on only if no earlier position has its token. It looks for the token piece by
- * piece, lists the places in shared memory and, when that is full or all are found, adds
- * the rows listed, threads side by side over the columns. The search reads all tokens
- * once per different token, which costs less than the rows do. The position gradient is a
- * kernel of its own, which adds up the samples of each position in order.
+ * order, and then to what there is, so the bits are those of the CPU: there is a block
+ * for every position, and it goes on only if no earlier position has its token. It looks
+ * for the token piece by piece, lists the places in shared memory and, when that is full
+ * or all are found, adds the rows listed, threads side by side over the columns. The
+ * search reads all tokens once per different token, which costs less than the rows do.
+ * The position gradient is a kernel of its own, which adds up the samples of each
+ * position in order.
  */
 #include "exec/cuda/vector.cuh"
 
@@ -121,34 +122,35 @@ void launch_look_up(mist_cuda_stream stream, T *out, const T *wte, const T *wpe,
 
 /* --------------------------------------------------------------------------- backward */
 
-/* Adds n rows of d_out, at places[n] * h, to sum[h], each element in order and
- * in fp32. */
-template <typename T, typename G, int unit>
-__device__ __forceinline__ void add_places(G *sum, const T *d_out, int64_t h,
-                                           const int32_t *places, int n)
+/* total += n rows of d_out, of which d_out is the first, at places[n] * h. */
+template <typename T, int unit>
+__device__ __forceinline__ void add_places(mist_unit<float, unit> *total, const T *d_out,
+                                           int64_t h, const int32_t *places, int n)
 {
 #pragma unroll 1
-    for (int64_t column = (int64_t)threadIdx.x * unit; column < h;
-         column += N_THREADS * unit) {
-        mist_unit<G, unit> held;
-        mist_unit<float, unit> total;
-        held.load(sum + column);
-        copy(&total, held);
-#pragma unroll 1
-        for (int i = 0; i < n; i += N_ROWS) {
-            mist_unit<T, unit> d[N_ROWS];
+    for (int i = 0; i < n; i += N_ROWS) {
+        mist_unit<T, unit> d[N_ROWS];
 #pragma unroll
-            for (int r = 0; r < N_ROWS; r++)
-                if (i + r < n)
-                    d[r].load(d_out + places[i + r] * h + column);
+        for (int r = 0; r < N_ROWS; r++)
+            if (i + r < n)
+                d[r].load(d_out + places[i + r] * h);
 #pragma unroll
-            for (int r = 0; r < N_ROWS; r++)
-                if (i + r < n)
-                    add(&total, d[r]);
-        }
-        copy(&held, total);
-        held.store(sum + column);
+        for (int r = 0; r < N_ROWS; r++)
+            if (i + r < n)
+                add(total, d[r]);
     }
+}
+
+/* sum += total, rounded before where gradients are. */
+template <typename G, int unit>
+__device__ __forceinline__ void add_total(G *sum, const mist_unit<float, unit> &total)
+{
+    mist_unit<G, unit> held, rounded;
+
+    held.load(sum);
+    copy(&rounded, total);
+    add(&held, rounded);
+    held.store(sum);
 }
 
 /* Which of the N_TOKENS positions from i on (a multiple of that) are in begin .. end - 1
@@ -203,7 +205,8 @@ __device__ __forceinline__ int list_places(int32_t *places, int *warp_counts,
     return n;
 }
 
-/* A block per position. */
+/* A block per position. Columns that threads have no room for come in another round, which
+ * looks for the places again if they were too many to keep. */
 template <typename T, typename G, int unit>
 __global__ void __launch_bounds__(N_THREADS)
     add_up_tokens(G *dwte, const T *d_out, embedding at)
@@ -211,6 +214,7 @@ __global__ void __launch_bounds__(N_THREADS)
     __shared__ int32_t places[2 * PIECE];
     __shared__ int warp_counts[N_WARPS];
     int n = 0; /* places found that are not added yet */
+    bool is_listed = false; /* places has all */
     int64_t own = blockIdx.x, offset = (int64_t)threadIdx.x * N_TOKENS;
     int32_t token = at.tokens[own];
     int64_t row = row_of_token(at, token);
@@ -222,17 +226,31 @@ __global__ void __launch_bounds__(N_THREADS)
         if (__syncthreads_or(find_token(at.tokens, token, i + offset, 0, own) != 0))
             return;
 #pragma unroll 1
-    for (int64_t i = own / PIECE * PIECE; i < at.rows; i += PIECE) {
-        unsigned found = find_token(at.tokens, token, i + offset, own, at.rows);
-        if (__syncthreads_or(found != 0))
-            n += list_places(places + n, warp_counts, found, i + offset);
-        if (n > PIECE) { /* the next piece may bring more than there is room for */
-            add_places<T, G, unit>(dwte + row * at.h, d_out, at.h, places, n);
+    for (int64_t first = 0; first < at.h; first += N_THREADS * unit) {
+        int64_t column = first + (int64_t)threadIdx.x * unit;
+        mist_unit<float, unit> total;
+        clear(&total);
+        bool is_whole = true, has_column = column < at.h;
+        if (!is_listed)
             n = 0;
+#pragma unroll 1
+        for (int64_t i = own / PIECE * PIECE; i < at.rows && !is_listed; i += PIECE) {
+            unsigned found = find_token(at.tokens, token, i + offset, own, at.rows);
+            if (__syncthreads_or(found != 0))
+                n += list_places(places + n, warp_counts, found, i + offset);
+            if (n <= PIECE) /* there is room for what the next piece may bring */
+                continue;
+            if (has_column)
+                add_places<T, unit>(&total, d_out + column, at.h, places, n);
+            n = 0;
+            is_whole = false;
+        }
+        is_listed = is_whole;
+        if (has_column) {
+            add_places<T, unit>(&total, d_out + column, at.h, places, n);
+            add_total<G, unit>(dwte + row * at.h + column, total);
         }
     }
-    if (n > 0)
-        add_places<T, G, unit>(dwte + row * at.h, d_out, at.h, places, n);
 }
 
 /* Blocks: tiles of columns, positions. */
@@ -247,10 +265,8 @@ __global__ void __launch_bounds__(N_THREADS)
 #pragma unroll 1
     for (int64_t p = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; p < at.s;
          p += (int64_t)gridDim.y * blockDim.y) {
-        mist_unit<G, unit> held;
         mist_unit<float, unit> total;
-        held.load(dwpe + p * at.h + column);
-        copy(&total, held);
+        clear(&total);
 #pragma unroll 1
         for (int64_t i = p; i < at.rows; i += N_ROWS * at.s) {
             mist_unit<T, unit> d[N_ROWS];
@@ -263,8 +279,7 @@ __global__ void __launch_bounds__(N_THREADS)
                 if (i + r * at.s < at.rows)
                     add(&total, d[r]);
         }
-        copy(&held, total);
-        held.store(dwpe + p * at.h + column);
+        add_total<G, unit>(dwpe + p * at.h + column, total);
     }
 }
 

@@ -48,8 +48,9 @@ void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *to
                                       int64_t n_local, int n_threads);
 
 /*
- * dwte[token[i]] += d_out[i], dwpe[i % s] += d_out[i] (dwpe may be NULL), in token order.
- * how: always +=.
+ * dwte[token] += the sum of the token's d_out[i], dwpe[p] += that of all i % s == p (dwpe
+ * may be NULL), which is fp32, in token order, and rounded as gradients are. how: always
+ * +=.
  */
 void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
                                        const int32_t *tokens, const void *d_out,

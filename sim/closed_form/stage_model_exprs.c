@@ -558,8 +558,11 @@ static mist_expr last(writer *at)
 /* Sums behind all backwards, and norms. */
 static mist_expr sums_behind(writer *at)
 {
-    mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], at->value[MIST_STAGE_TIE]);
+    mist_expr tie = at->value[MIST_STAGE_TIE];
 
+    if (at->is_first && at->is_last)
+        tie = mist_stage_if_apart(at, tie, num(at, 0));
+    mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], tie);
     rest = add(at, rest, at->pauses ? reduce_behind(at) : zero_once(at));
     return add(at, sums_of_first(at), rest);
 }

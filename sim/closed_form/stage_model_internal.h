@@ -11,8 +11,8 @@
  * Uniform symbols by module kind (embedding, block, head), 0 where the stage has none.
  *
  * Seconds: of a program with the communication inside it, and of what it computes before
- * the first such communication (all of it under tp 1); of zeroing new gradients; of the
- * sum over tensor-parallel ranks. Bytes: of parameters, gradients and state (_1: of a
+ * the first such communication (all of it under tp 1); of zeroing new gradients, but for
+ * what TIE has; of the sum over tensor-parallel ranks. Bytes: of parameters, gradients and state (_1: of a
  * shard), of what a block keeps and what programs need inside; elements of the
  * parameters, of the matrices that can be offloaded (the embedding has two, decided one
  * after the other), and of the largest of them.
@@ -45,9 +45,11 @@
 
 /* Of the stage. Seconds: all transfers of one micro-batch in one direction; copies of
  * all that a block keeps, a lean one, and of its input; the exchange of a tied weight's
- * gradient; the last exchange of an iteration. Bytes: what a lean block keeps, and what it
- * makes again; what blocks may keep beyond a ratio; boundary activation, constants, token
- * ids of a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
+ * gradient, or on one rank, where head and embedding have one each, the sum of the two and
+ * zeroing the second; the last exchange of an iteration. Bytes: what a lean block keeps,
+ * and what it makes again; what blocks may keep beyond a ratio; gradients of a tied weight
+ * on one rank, which the head's do not count; boundary activation, constants, token ids of
+ * a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
  * offloaded. IS_DP: 1, or 0 under dp 1, where there is nothing to shard. */
 #define MIST_STAGE_ONCE(X)                                                               \
     X(RECV_ACTIVATION)                                                                   \
@@ -67,6 +69,7 @@
     X(SAVED_LEAN)                                                                        \
     X(REMADE)                                                                            \
     X(KEPT_OFF)                                                                          \
+    X(TIED_GRADIENTS)                                                                    \
     X(BOUNDARY)                                                                          \
     X(CONSTANT)                                                                          \
     X(TOKENS)
@@ -129,6 +132,10 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS]);
 void mist_stage_model_write_memory(struct mist_stage_writer *at,
                                    mist_expr outputs[MIST_STAGE_N_OUTPUTS]);
+
+/* yes where gradients of several micro-batches add up on a rank, so that a tied head and
+ * embedding there have some each (mist_piece_joins_embedding()). */
+mist_expr mist_stage_if_apart(struct mist_stage_writer *at, mist_expr yes, mist_expr no);
 
 /*
  * Time of a bundle (interference.h) whose channels take these seconds alone. Two

@@ -103,12 +103,24 @@ static mist_expr off_the_ratios(writer *at)
     return mul(at, sum, mul(at, part, num(at, 0.5)));
 }
 
+/* Gradients of a tied weight of which the stage has both ends, under a condition. */
+static mist_expr tied(writer *at,
+                      mist_expr where(writer *at, mist_expr yes, mist_expr no))
+{
+    mist_expr none = num(at, 0);
+
+    return at->is_first && at->is_last
+               ? where(at, at->value[MIST_STAGE_TIED_GRADIENTS], none)
+               : none;
+}
+
 static mist_expr persistent(writer *at)
 {
     mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
     mist_expr modules = sub(at, all(at, homes), all(at, homes_in_host));
     mist_expr others = add(at, at->value[MIST_STAGE_CONSTANT], tokens);
 
+    others = add(at, others, tied(at, mist_stage_if_apart));
     return add(at, add(at, modules, off_the_ratios(at)), others);
 }
 
@@ -165,6 +177,18 @@ static mist_expr next_fresh(writer *at, enum mist_layer_kind kind)
 static mist_expr two_fresh(writer *at, int n)
 {
     return if_summed_before(at, of_two(at, MIST_UNTIL_SUMMED, n), fresh(at, BLOCK));
+}
+
+static mist_expr if_sharded(writer *at, mist_expr yes, mist_expr no)
+{
+    return mist_stage_by_zero(at, 2, yes, no);
+}
+
+/* What a backward of the head or of blocks has beside its own: gradients of a micro-batch
+ * of a tied head, which the embedding's are added to. */
+static mist_expr waiting_tied(writer *at)
+{
+    return tied(at, if_sharded);
 }
 
 /* ----------------------------------------------------------------------- activations */
@@ -377,6 +401,7 @@ static mist_expr around_head(writer *at)
 
     own = add(at, own, of(at, MIST_STAGE_SAVED, HEAD));
     own = add(at, own, add(at, brought(at, HEAD), fresh(at, HEAD)));
+    own = add(at, own, waiting_tied(at));
     back = add(at, add(at, back, next_input(at)), brought(at, BLOCK));
     back = add(at, back, next_fresh(at, BLOCK));
     own = add(at, own, max(at, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD), back));
@@ -391,6 +416,7 @@ static mist_expr backward_of_last(writer *at)
     mist_expr next = next_fresh(at, EMBEDDING), none = num(at, 0);
 
     sum = add(at, sum, add(at, scratch_backward(at, 0), next_input(at)));
+    sum = add(at, sum, waiting_tied(at));
     sum = add(at, sum, add(at, of_two(at, MIST_UNTIL_PASSED, 1), two_fresh(at, 1)));
     if (at->is_first)
         sum = add(at, sum, if_below(at, 1, at->n_layers, none, next));
@@ -406,6 +432,7 @@ static mist_expr backward_of_second_last(writer *at)
     mist_expr sum = add(at, kept_below_last(at), again(at, 1));
 
     sum = add(at, sum, add(at, scratch_backward(at, 1), next_input(at)));
+    sum = add(at, sum, waiting_tied(at));
     sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 2));
     sum = add(at, sum, two_fresh(at, 2));
     sum = add(at, sum, others_and_waiting(at, BLOCK));
@@ -428,6 +455,7 @@ static mist_expr backward_of_first(writer *at)
         if_below(at, 0, n_again, max(at, back, scratch_forward(at, BLOCK)), back);
 
     sum = add(at, add(at, sum, all_of_first(at)), next_input(at));
+    sum = add(at, sum, waiting_tied(at));
     sum = add(at, sum, add(at, brought(at, BLOCK), fresh(at, BLOCK)));
     sum = add(at, sum,
               at->is_first ? next_fresh(at, EMBEDDING)

@@ -17,6 +17,14 @@ mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr 
     return mist_expr_select_le(at->pool, num(at, level), at->zero, yes, no);
 }
 
+mist_expr mist_stage_if_apart(struct mist_stage_writer *at, mist_expr yes, mist_expr no)
+{
+    mist_expr many =
+        mist_expr_select_le(at->pool, at->n_micro_batches, num(at, 1), no, yes);
+
+    return mist_stage_by_zero(at, 2, no, many);
+}
+
 mist_expr mist_stage_of(struct mist_stage_writer *at, enum mist_stage_value value,
                         enum mist_layer_kind kind)
 {

@@ -147,19 +147,31 @@ static void price_program(struct stage *at, int32_t i_module, enum mist_program_
         at->values[(int)start + k] = start_s;
 }
 
+/* Elements of a tied weight of which the stage has both ends; 0: none. */
+static int64_t tied_elements(const struct stage *at)
+{
+    bool is_alone = at->plan->n_stages == 1;
+
+    return is_alone && at->plan->model.ties_embeddings ? at->here[0].slabs[0].n_elements
+                                                       : 0;
+}
+
 /* What a first part takes longer that zeroes gradients: of the embedding, which adds rows
  * here and there. */
-static void price_zeroing(struct stage *at, int32_t i_module)
+static void price_zeroing(struct stage *at)
 {
-    const struct mist_module_storage *storage = &at->here[i_module];
-    struct mist_task task =
-        mist_schedule_part_task(&at->layouts[kind_of(at, i_module)],
-                                MIST_PROGRAM_BACKWARD, 0, at->modules[i_module]);
+    const struct mist_module_storage *storage = &at->here[0];
+    struct mist_task task = mist_schedule_part_task(&at->layouts[MIST_LAYER_EMBEDDING],
+                                                    MIST_PROGRAM_BACKWARD, 0, 0);
     double without_s = price(at, &task);
 
     for (int32_t s = 0; s < storage->n_slabs; s++)
         task.n_zeroed_elements += storage->slabs[s].n_elements;
-    at->values[MIST_STAGE_ZEROING + kind_of(at, i_module)] = price(at, &task) - without_s;
+    double all_s = price(at, &task);
+    task.n_zeroed_elements -= tied_elements(at);
+    double others_s = price(at, &task);
+    at->values[MIST_STAGE_ZEROING + MIST_LAYER_EMBEDDING] = others_s - without_s;
+    at->values[MIST_STAGE_TIE] = all_s - others_s;
 }
 
 /* Gradients of which each tensor-parallel rank saw a part. */
@@ -193,7 +205,7 @@ static void price_modules(struct stage *at)
                           MIST_STAGE_VALUES_NAMED);
         }
         if (kind_of(at, m) == MIST_LAYER_EMBEDDING)
-            price_zeroing(at, m);
+            price_zeroing(at);
         price_partial(at, m);
     }
     at->programs = at->split;
@@ -335,7 +347,7 @@ static void price_tie(struct stage *at)
         task.peer = slice.peer;
         task.bytes = mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, task.n_elements);
     }
-    at->values[MIST_STAGE_TIE] = price(at, &task);
+    at->values[MIST_STAGE_TIE] += price(at, &task);
 }
 
 static void price_once(struct stage *at)
@@ -366,7 +378,7 @@ static double in_arena(int64_t size_bytes)
     return (double)mist_align_up(size_bytes, MIST_BUFFER_ALIGNMENT);
 }
 
-/* Homes of a module's slabs. An alias has gradients alone. */
+/* Homes of a module's slabs but for an alias. */
 static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
 {
     static const enum mist_stage_value values[MIST_N_QUANTITIES][2] = {
@@ -382,7 +394,7 @@ static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
         for (int q = 0; q < MIST_N_QUANTITIES; q++) {
             int64_t n = mist_piece_elements(slab, (enum mist_quantity)q, MIST_EXTENT_HOME,
                                             conditions, plan_of(at)->dp);
-            if (!slab->is_alias || q == MIST_GRADIENTS)
+            if (!slab->is_alias)
                 at->values[(int)values[q][is_sharded] + kind_of(at, i_module)] +=
                     in_arena(
                         mist_quantity_bytes(&at->plan->job, (enum mist_quantity)q, n));
@@ -431,6 +443,8 @@ static void read_layouts(struct stage *at)
     values[MIST_STAGE_CONSTANT] = in_arena(at->layouts[MIST_LAYER_BLOCK].constant_bytes);
     values[MIST_STAGE_TOKENS] =
         ids * ((at->i_stage == 0) + (at->i_stage == plan->n_stages - 1));
+    values[MIST_STAGE_TIED_GRADIENTS] =
+        in_arena(mist_quantity_bytes(&plan->job, MIST_GRADIENTS, tied_elements(at)));
     values[MIST_STAGE_IS_UNTIED] = !plan->model.ties_embeddings;
     values[MIST_STAGE_IS_DP] = plan_of(at)->dp > 1;
 }

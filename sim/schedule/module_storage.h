@@ -29,8 +29,7 @@ struct mist_slab {
     int64_t n_elements; /* padded so that dp shards are equal and 64-byte aligned */
     bool offloads_weights, offloads_gradients, offloads_state;
     bool is_alias; /* the weights are the embedding's, on the same rank: only gradients
-                      have storage here, which are added to the embedding's; none that
-                      lasts where a pipeline sums those of each micro-batch */
+                      may have storage here (mist_piece_joins_embedding()) */
     bool updates_on_host; /* where its state is */
 };
 

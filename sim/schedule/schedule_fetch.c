@@ -39,12 +39,11 @@ static void add_homes(struct mist_schedule_builder *at, int32_t i_module, int32_
     struct mist_schedule_slab *state = mist_schedule_slab_of(at, i_module, i_slab);
     const bool is_away[] = {slab->offloads_weights, slab->offloads_gradients,
                             slab->offloads_state};
-    bool sums_each =
-        mist_piece_conditions(at->plan, at->out->i_stage, slab) & MIST_IF_SUMS_EACH;
+    bool has_none = mist_piece_joins_embedding(at->plan, slab);
 
     for (int i = 0; i < MIST_N_QUANTITIES; i++) {
         enum mist_quantity q = order[i];
-        if (slab->is_alias && (q != MIST_GRADIENTS || sums_each))
+        if (slab->is_alias && (q != MIST_GRADIENTS || has_none))
             continue;
         state->home[q] = state->host[q] =
             add_lasting(at, is_away[q] ? MIST_ARENA_HOST : MIST_ARENA_DEVICE, i_module,
@@ -157,15 +156,14 @@ static void fetch_weights(struct mist_schedule_builder *at, int32_t i_module,
 static void fetch_gradients(struct mist_schedule_builder *at, int32_t i_module,
                             int32_t i_slab, int32_t micro_batch)
 {
-    size_t cell = mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab, micro_batch);
+    int32_t i = mist_schedule_gradient_slab(at, i_module, i_slab);
+    size_t cell = mist_schedule_cell(at, i, micro_batch);
     struct mist_schedule_work work =
-        mist_schedule_work_on(at, i_module, i_slab, micro_batch);
+        mist_schedule_work_on(at, i / MIST_MAX_SLABS, i % MIST_MAX_SLABS, micro_batch);
     const struct mist_schedule_place *places = work.places[MIST_GRADIENTS];
 
     if (at->fresh[cell] >= 0)
         return;
-    if (mist_schedule_plan_slab(at, i_module, i_slab)->is_alias)
-        work.conditions &= ~(uint32_t)MIST_IF_FIRST; /* there is no home to begin at */
     mist_schedule_add_pieces(at, MIST_MOMENT_GRADIENTS, &work);
     if (places[MIST_PLACE_WORK].buffer != places[MIST_PLACE_HOME].buffer)
         at->fresh[cell] = places[MIST_PLACE_WORK].buffer;

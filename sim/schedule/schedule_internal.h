@@ -242,6 +242,10 @@ void mist_schedule_pass_slabs(const struct mist_schedule_builder *at,
                               const struct mist_schedule_pass *pass, uint32_t *weights,
                               uint32_t *gradients);
 
+/* Number (in slabs) of the slab in whose rooms the gradients of a slab are. */
+int32_t mist_schedule_gradient_slab(const struct mist_schedule_builder *at,
+                                    int32_t i_module, int32_t i_slab);
+
 /* Buffer of a slab's gradients during a micro-batch. */
 int32_t mist_schedule_gradients(const struct mist_schedule_builder *at, int32_t i_module,
                                 int32_t i_slab, int32_t micro_batch);

@@ -114,7 +114,7 @@ static void reduce_partial(struct mist_schedule_builder *at, int32_t i_module,
                                 mist_schedule_gradients(at, i_module, s, micro_batch));
 }
 
-/* Adds the head's gradient to that of the embedding of the same rank. */
+/* Adds the head's gradient to that of the embedding of the same rank, unless it is there. */
 static void add_tie(struct mist_schedule_builder *at, int32_t i_module,
                     int32_t micro_batch)
 {
@@ -122,7 +122,8 @@ static void add_tie(struct mist_schedule_builder *at, int32_t i_module,
     const struct mist_module_storage *storage = &at->out->storage[head];
 
     for (int32_t s = 0; s < storage->n_slabs && i_module == 0; s++) {
-        if (!storage->slabs[s].is_alias)
+        if (!storage->slabs[s].is_alias ||
+            mist_piece_joins_embedding(at->plan, &storage->slabs[s]))
             continue;
         int32_t task = mist_schedule_add_task(at, MIST_TASK_TIE_GRADIENT,
                                               MIST_STREAM_COMPUTE, 0, micro_batch);
@@ -134,7 +135,6 @@ static void add_tie(struct mist_schedule_builder *at, int32_t i_module,
             return;
         at->out->tasks[task].slab = 0;
         at->out->tasks[task].n_elements = storage->slabs[s].n_elements;
-        mist_schedule_slab_of(at, head, s)->gradients_begin = -1;
     }
 }
 

@@ -71,15 +71,23 @@ void mist_schedule_pass_slabs(const struct mist_schedule_builder *at,
     *weights |= more;
 }
 
+int32_t mist_schedule_gradient_slab(const struct mist_schedule_builder *at,
+                                    int32_t i_module, int32_t i_slab)
+{
+    const struct mist_slab *slab = mist_schedule_plan_slab(at, i_module, i_slab);
+
+    return mist_piece_joins_embedding(at->plan, slab)
+               ? 0
+               : i_module * MIST_MAX_SLABS + i_slab;
+}
+
 int32_t mist_schedule_gradients(const struct mist_schedule_builder *at, int32_t i_module,
                                 int32_t i_slab, int32_t micro_batch)
 {
-    int32_t fresh = at->fresh[mist_schedule_cell(at, i_module * MIST_MAX_SLABS + i_slab,
-                                                 micro_batch)];
+    int32_t i = mist_schedule_gradient_slab(at, i_module, i_slab);
+    int32_t fresh = at->fresh[mist_schedule_cell(at, i, micro_batch)];
 
-    return fresh >= 0
-               ? fresh
-               : mist_schedule_slab_of(at, i_module, i_slab)->home[MIST_GRADIENTS].buffer;
+    return fresh >= 0 ? fresh : at->slabs[i].home[MIST_GRADIENTS].buffer;
 }
 
 /* ------------------------------------------------------------------------------ roles */
@@ -148,23 +156,22 @@ static void bind_scratch(struct mist_schedule_builder *at, struct run *run)
 
 /*
  * What becomes of what a slab's gradients hold before a micro-batch: its first one
- * overwrites. The embedding's adds rows here and there, to zeros. Padding of a new buffer
- * is zeroed, too: sums over ranks look through all of it.
+ * overwrites. The embedding's adds rows here and there, to zeros or to what a tied head
+ * has left. Padding of a new buffer is zeroed, too: sums over ranks look through all of it.
  */
 static void begin_gradients(struct mist_schedule_builder *at, struct run *run, int32_t s)
 {
     const struct mist_schedule_pass *pass = run->pass;
     const struct mist_slab *slab = mist_schedule_plan_slab(at, pass->i_module, s);
-    struct mist_schedule_slab *state = mist_schedule_slab_of(at, pass->i_module, s);
     int32_t k = pass->slot->micro_batch;
-    size_t cell = mist_schedule_cell(at, pass->i_module * MIST_MAX_SLABS + s, k);
+    int32_t i = mist_schedule_gradient_slab(at, pass->i_module, s);
+    struct mist_schedule_slab *state = &at->slabs[i];
+    size_t cell = mist_schedule_cell(at, i, k);
     bool is_first = at->is_touched[cell] < 0, is_new = at->fresh[cell] >= 0;
     bool scatters = run->layout->kind == MIST_LAYER_EMBEDDING;
-    bool sums_each =
-        mist_piece_conditions(at->plan, at->out->i_stage, slab) & MIST_IF_SUMS_EACH;
 
     at->is_touched[cell] = 1;
-    if (state->gradients_begin < 0 || sums_each)
+    if (state->gradients_begin < 0 || mist_schedule_reduces_each(at))
         state->gradients_begin = k;
     if (state->gradients_begin != k)
         return;

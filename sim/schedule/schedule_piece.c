@@ -120,17 +120,17 @@ uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_sta
 uint32_t mist_piece_conditions(const struct mist_plan *plan, int32_t i_stage,
                                const struct mist_slab *slab)
 {
-    uint32_t conditions = mist_piece_stage_conditions(plan, i_stage) |
-                          (slab->offloads_weights ? MIST_IF_WEIGHTS_AWAY : 0) |
-                          (slab->offloads_gradients ? MIST_IF_GRADIENTS_AWAY : 0) |
-                          (slab->offloads_state ? MIST_IF_STATE_AWAY : 0) |
-                          (slab->updates_on_host ? MIST_IF_HOST_UPDATES : 0);
+    return mist_piece_stage_conditions(plan, i_stage) |
+           (slab->offloads_weights ? MIST_IF_WEIGHTS_AWAY : 0) |
+           (slab->offloads_gradients ? MIST_IF_GRADIENTS_AWAY : 0) |
+           (slab->offloads_state ? MIST_IF_STATE_AWAY : 0) |
+           (slab->updates_on_host ? MIST_IF_HOST_UPDATES : 0);
+}
 
-    if (slab->is_alias) /* its gradients are whole, and leave with the embedding's */
-        conditions &= ~(uint32_t)MIST_IF_SHARDS_GRADIENTS;
-    if (slab->is_alias && plan->n_stages == 1) /* these, before the next micro-batch */
-        conditions &= ~(uint32_t)MIST_IF_SUMS_EACH;
-    return conditions;
+bool mist_piece_joins_embedding(const struct mist_plan *plan,
+                                const struct mist_slab *slab)
+{
+    return slab->is_alias && (plan->n_micro_batches == 1 || sums_each(plan, 0));
 }
 
 static bool is_shard(enum mist_quantity quantity, enum mist_extent extent,

@@ -119,6 +119,12 @@ uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_sta
 uint32_t mist_piece_conditions(const struct mist_plan *plan, int32_t i_stage,
                                const struct mist_slab *slab);
 
+/* Whether the gradients of a slab are in the room of the embedding's, which adds to them:
+ * a tied head's on the same rank, where those of a micro-batch are complete by
+ * themselves. Elsewhere they are added up apart, as on two stages. */
+bool mist_piece_joins_embedding(const struct mist_plan *plan,
+                                const struct mist_slab *slab);
+
 /* Elements of a slab that an extent of a quantity has where these conditions hold. */
 int64_t mist_piece_elements(const struct mist_slab *slab, enum mist_quantity quantity,
                             enum mist_extent extent, uint32_t conditions, int32_t dp);

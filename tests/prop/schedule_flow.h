@@ -158,6 +158,22 @@ static inline void read_param(struct flow *at, const struct mist_task *task, int
               "the weights are not there, or not up to date");
 }
 
+/* What gradients of a slab are before a micro-batch: a tied head's are the embedding's
+ * where each micro-batch is summed up by itself. */
+static inline struct value no_gradient(const struct flow *at,
+                                       const struct mist_task *task, int32_t s,
+                                       bool *is_joined)
+{
+    int32_t m = 0;
+    bool is_alias = flow_storage(at, task->layer, &m)->slabs[s].is_alias;
+    bool sums_each = flow_cuts(at, at->stage->shards_gradients) ||
+                     flow_cuts(at, at->plan->reduces_each_micro_batch);
+
+    *is_joined = is_alias && (at->plan->n_micro_batches == 1 || sums_each);
+    return *is_joined ? (struct value){.what = GRADIENT}
+                      : (struct value){.what = GRADIENT, .layer = task->layer, .id = s};
+}
+
 /* A step adds a micro-batch to a parameter's gradient, or overwrites it. */
 static inline void add_gradient(struct flow *at, const struct mist_task *task, int32_t p)
 {
@@ -168,6 +184,8 @@ static inline void add_gradient(struct flow *at, const struct mist_task *task, i
     int32_t s = storage->param_slab[p];
     int32_t buffer = task->buffers[MIST_ROLE_GRADIENTS + s];
     uint32_t bit = 1u << task->micro_batch;
+    bool is_joined;
+    struct value none = no_gradient(at, task, s, &is_joined);
     int64_t from = storage->param_offset[p] * 4;
     int64_t to = from + layout->params[p].n_elements * 4;
 
@@ -179,16 +197,16 @@ static inline void add_gradient(struct flow *at, const struct mist_task *task, i
                      pieces[i].value.what != GRADIENT || !(pieces[i].value.local & bit),
                      "a gradient is added to twice");
     if (task->overwrites >> s & 1)
-        flow_put(at, buffer, from, to,
-                 (struct value){.what = GRADIENT, .layer = task->layer, .id = s});
+        flow_put(at, buffer, from, to, none);
     n = flow_collect(at, buffer, from, to, pieces);
     for (int i = 0; i < n; i++) {
         struct value value = pieces[i].value;
-        if (value.what != GRADIENT || value.layer != task->layer || value.id != s ||
-            value.origin != 0 || ((value.local | value.reduced) & bit))
+        uint32_t *half = is_joined ? &value.other : &value.local;
+        if (value.what != GRADIENT || value.layer != none.layer || value.id != none.id ||
+            value.origin != 0 || ((value.local | value.reduced | *half) & bit))
             flow_fail(at, "the gradient can't be added to", buffer, pieces[i].from,
                       &value);
-        value.local |= bit;
+        *half |= bit;
         flow_put(at, buffer, pieces[i].from, pieces[i].to, value);
     }
 }
@@ -249,8 +267,8 @@ static inline void zero_gradients(struct flow *at, const struct mist_task *task)
         int64_t bytes = storage->slabs[s].n_elements * 4;
         int32_t buffer = task->buffers[MIST_ROLE_GRADIENTS + s];
         bool is_padding = task->overwrites >> s & 1;
-        flow_write(at, buffer, 0, bytes,
-                   (struct value){.what = GRADIENT, .layer = task->layer, .id = s});
+        bool is_joined;
+        flow_write(at, buffer, 0, bytes, no_gradient(at, task, s, &is_joined));
         n_zeroed += is_padding ? 0 : storage->slabs[s].n_elements;
         int n_ranges = is_padding ? flow_params(at, task->layer, s, ranges) : 0;
         for (int i = 0; i < n_ranges; i++)

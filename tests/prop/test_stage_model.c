@@ -130,6 +130,7 @@ static void random_plan(struct mist_random *random, const struct kind *kind,
     }
     if (out->n_micro_batches % 2 == 0)
         out->job.gradient_dtype = out->job.dtype;
+    out->model.ties_embeddings = out->n_stages == 1 && out->model.vocab % 2 == 0;
     assert_int_equal(mist_plan_check(out, NULL), MIST_OK);
 }
 

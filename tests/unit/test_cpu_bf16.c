@@ -105,9 +105,18 @@ static void test_embedding(void **state)
                                               1, 0);
             help_assert_same_bits(dwte, dwte_f, N_WTE + HELP_GUARD);
             help_assert_same_bits(dwpe, dwpe_f, N_WPE + HELP_GUARD);
-            /* gradients in bf16: the same sums, rounded once (wte_f is bf16's) */
+            /* gradients in bf16: the same sums, rounded, are added to what there is */
             mist_bf16 *dwte_b = help_bf16_copy(h, wte, N_WTE);
             mist_bf16 *dwpe_b = help_bf16_copy(h, wpe, N_WPE);
+            memset(dwte_f, 0, N_WTE * sizeof *dwte_f);
+            memset(dwpe_f, 0, N_WPE * sizeof *dwpe_f);
+            mist_cpu_embedding_slice_backward(false, dwte_f, has_wpe ? dwpe_f : NULL,
+                                              tokens, d_out_f, ROWS, S, H, FIRST, N_LOCAL,
+                                              1, 0);
+            for (int i = 0; i < N_WTE; i++)
+                dwte_f[i] = wte_f[i] + mist_bf16_value(mist_bf16_round(dwte_f[i]));
+            for (int i = 0; i < N_WPE; i++)
+                dwpe_f[i] = wpe_f[i] + mist_bf16_value(mist_bf16_round(dwpe_f[i]));
             mist_cpu_embedding_slice_backward(true, dwte_b, has_wpe ? dwpe_b : NULL,
                                               tokens, d_out, ROWS, S, H, FIRST, N_LOCAL,
                                               t, MIST_CPU_BF16_GRADIENTS);
