@@ -51,6 +51,20 @@ static enum mist_status add(struct parts *parts, const struct mist_plot_table *t
     return MIST_OK;
 }
 
+/* The highest bar. */
+static double highest(const struct parts *parts, int n_stages)
+{
+    double most = 0;
+
+    for (int s = 0; s < n_stages; s++) {
+        double sum = 0;
+        for (int i = 0; i < parts->n; i++)
+            sum += parts->of[i][s];
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
 /* Rows of host memory are left out. */
 static enum mist_status read_parts(const struct mist_plot_table *table,
                                    struct parts *time, struct parts *memory,
@@ -69,7 +83,8 @@ static enum mist_status read_parts(const struct mist_plot_table *table,
                      ? mist_csv_fail(table->csv, i, (size_t)column, err, "is empty")
                      : add(is_time ? time : memory, table, i, value, err);
     }
-    if (status == MIST_OK && (time->n == 0 || memory->n == 0))
+    if (status == MIST_OK &&
+        (highest(time, *n_stages) <= 0 || highest(memory, *n_stages) <= 0))
         status = mist_err_at(err, MIST_ERR_INPUT, mist_csv_path(table->csv), 0, 0,
                              "has no rows of time and of memory, nothing to draw");
     return status;
@@ -178,20 +193,6 @@ static void write_parts(FILE *stream, const char *name, const char *number,
         mist_plot_write_numbers(stream, (size_t)parts->n + 1, row);
     }
     fputs("END\n", stream);
-}
-
-/* The highest bar. */
-static double highest(const struct parts *parts, int n_stages)
-{
-    double most = 0;
-
-    for (int s = 0; s < n_stages; s++) {
-        double sum = 0;
-        for (int i = 0; i < parts->n; i++)
-            sum += parts->of[i][s];
-        most = fmax(most, sum);
-    }
-    return most;
 }
 
 static void write_picture(const struct mist_plot_picture *at, struct parts *time,

@@ -331,13 +331,21 @@ static void write_lanes(struct drawing *at, const char *name,
     fputs("END\n", at->stream);
 }
 
+static bool has_compute(const struct mist_plot_view *view)
+{
+    for (int i = 0; i < view->n_lanes; i++)
+        if (view->lanes[i].stream == MIST_STREAM_COMPUTE)
+            return true;
+    return false;
+}
+
 static void write_key(FILE *stream, const struct mist_plot_view *view)
 {
     bool is_used[MIST_N_GROUPS] = {false};
 
     for (size_t i = 0; i < view->n_spans; i++)
         is_used[view->spans[i].group] = true;
-    mist_plot_write_key(stream, is_used, true);
+    mist_plot_write_key(stream, is_used, has_compute(view));
 }
 
 /* Cells are pixels, also of what can be enlarged: an SVG's boxes that are narrower than a
@@ -390,7 +398,8 @@ static enum mist_status write_timeline(const struct mist_plot_picture *given,
         goto out;
     write_time_axis(at.stream, &view, &axis);
     fprintf(at.stream, "y_max = %.4f\n", layout.y_max);
-    write_panel_titles(&at, &view, busy, mist_plot_view_note(&view, note, sizeof note));
+    write_panel_titles(&at, &view, has_compute(&view) ? busy : NULL,
+                       mist_plot_view_note(&view, note, sizeof note));
     write_lane_names(at.stream, &view, &layout);
     write_key(at.stream, &view);
     status = write_data(at.stream, &view, &layout, &axis, err);

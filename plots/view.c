@@ -195,13 +195,14 @@ static enum mist_status find_ranks(const struct mist_plot_view *view,
                 (struct rank){row->rank, (int)(behind_ranks(row) - row->rank)};
         }
     }
-    if (ranks->n == 0 && view->from_s >= view->to_s)
+    if (ranks->n == 0 && view->from_s > 0 && view->from_s >= view->to_s)
         return mist_err_set(err, MIST_ERR_INPUT, "--from %g: all ends at %g s",
                             view->from_s, view->to_s);
     if (ranks->n == 0)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "no task of the chosen ranks is between %g s and %g s",
-                            view->from_s, view->to_s);
+        return mist_err_set(
+            err, MIST_ERR_INPUT,
+            "no task of the chosen ranks takes time between %g s and %g s", view->from_s,
+            view->to_s);
     unite_ranks(ranks);
     ranks->lanes = calloc(ranks->n, sizeof *ranks->lanes);
     if (!ranks->lanes)

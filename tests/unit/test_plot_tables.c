@@ -192,6 +192,8 @@ static void test_bad_tables(void **state)
         {"rent", "iteration_s,tokens_per_s_per_device,device_hours\n", 0},
         {"rent", "iteration_s,tokens_per_s_per_device,device_hours\n-1,1,1\n", 2},
         {"breakdown", "stage,of,part,time_s,bytes\n", 0},
+        {"breakdown", "stage,of,part,time_s,bytes\n0,time,a,0,\n0,device memory,b,,0\n",
+         0},
         {"breakdown", "stage,of,part,time_s,bytes\n512,time,a,1,\n", 2},
         {"breakdown", "stage,of,part,time_s,bytes\n0,time,a,-1,\n", 2},
         {"sweep", "change,iteration_s,error_s\n", 0},
