@@ -160,6 +160,17 @@ enum mist_status mist_parse_bytes(const char *text, int64_t *out_bytes,
     return MIST_OK;
 }
 
+enum mist_status mist_check_memory_bytes(const char *what, int64_t bytes,
+                                         enum mist_status refusal, struct mist_err *err)
+{
+    if (bytes >= 1 << 20)
+        return MIST_OK;
+    return mist_err_set(err, refusal,
+                        "%s is %lld bytes, which can't be meant; a unit stands behind "
+                        "the number: %lldGiB",
+                        what, (long long)bytes, (long long)bytes);
+}
+
 enum mist_status mist_parse_time_s(const char *text, double *out_s, struct mist_err *err)
 {
     static const struct unit units[] = {{"s", 1},     {"ms", 1e-3}, {"us", 1e-6},

@@ -33,6 +33,11 @@ enum mist_status mist_parse_double(const char *text, double *out,
 enum mist_status mist_parse_bytes(const char *text, int64_t *out_bytes,
                                   struct mist_err *err) MIST_MUST_CHECK;
 
+/* Refuses a memory below 1 MiB, which lacks its unit: 80 is 80 bytes. what: "--limit". */
+enum mist_status mist_check_memory_bytes(const char *what, int64_t bytes,
+                                         enum mist_status refusal,
+                                         struct mist_err *err) MIST_MUST_CHECK;
+
 /* "3ms", "2us", "1.5s", "10ns", "5min", "2h"; >= 0; the unit is required. */
 enum mist_status mist_parse_time_s(const char *text, double *out_s,
                                    struct mist_err *err) MIST_MUST_CHECK;

@@ -12,6 +12,7 @@
 #include "core/embed.h"
 #include "core/interrupt.h"
 #include "core/options.h"
+#include "core/parse.h" /* mist_check_memory_bytes */
 #include "plots/plot.h"
 #include "traces/chrome_trace.h"
 
@@ -137,11 +138,9 @@ static enum mist_status check_options(const char *kind, enum mist_plot_family fa
         if (!uses[i].has_it && mist_options_is_given(&TOOL, files, uses[i].name))
             return mist_err_set(err, MIST_ERR_USAGE, "--%s: %s has none", uses[i].name,
                                 kind);
-    if (given->limit_bytes > 0 && given->limit_bytes < 1 << 20)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--limit is %lld bytes, which can't be meant; a unit stands "
-                            "behind the number: %lldGiB",
-                            (long long)given->limit_bytes, (long long)given->limit_bytes);
+    if (given->limit_bytes > 0 && mist_check_memory_bytes("--limit", given->limit_bytes,
+                                                          MIST_ERR_USAGE, err) != MIST_OK)
+        return MIST_ERR_USAGE;
     if (given->to_s > 0 && given->to_s <= given->from_s)
         return mist_err_set(err, MIST_ERR_USAGE, "--to %g is not after --from %g",
                             given->to_s, given->from_s);

@@ -148,15 +148,18 @@ static enum mist_status edit_speed(const struct edit *at, enum unit unit, double
 
 static enum mist_status edit_size(const struct edit *at, int64_t *bytes)
 {
+    char what[256];
     double factor = 1;
     enum mist_status status = read_factor(at, SIZE, (double)*bytes, &factor);
 
     if (status != MIST_OK)
         return status;
-    if (!((double)*bytes * factor >= 1 && (double)*bytes * factor < 0x1p62))
-        return bad(at, "a size from 1 byte to 4 EiB");
-    *bytes = llround((double)*bytes * factor);
-    return MIST_OK;
+    double edited = (double)*bytes * factor;
+    if (!(edited < 0x1p62) || (edited < 1 << 20 && strchr(at->value, 'x')))
+        return bad(at, "1 MiB to 4 EiB");
+    *bytes = llround(edited);
+    snprintf(what, sizeof what, "what-if %s=%.60s", at->name, at->value);
+    return mist_check_memory_bytes(what, *bytes, MIST_ERR_USAGE, at->err);
 }
 
 /* A cost, in us or in bytes that are moved: what makes it faster makes it less. */

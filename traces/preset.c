@@ -220,6 +220,7 @@ static enum mist_status read_size(const struct reader *at, const char *key,
                                   const char *value, int64_t *out)
 {
     struct mist_err why;
+    char what[96];
     int64_t bytes;
 
     if (mist_parse_bytes(value, &bytes, &why) != MIST_OK)
@@ -228,13 +229,9 @@ static enum mist_status read_size(const struct reader *at, const char *key,
     if (bytes == 0)
         return mist_err_set(at->err, MIST_ERR_INPUT,
                             "cluster: %s=%.60s: expected more than 0", key, value);
-    if (bytes < 1 << 20)
-        return mist_err_set(at->err, MIST_ERR_INPUT,
-                            "cluster: %s=%.60s is %lld bytes, which can't be meant; a "
-                            "unit stands behind the number: %.40sGiB",
-                            key, value, (long long)bytes, value);
+    snprintf(what, sizeof what, "cluster: %s=%.60s", key, value);
     *out = bytes;
-    return MIST_OK;
+    return mist_check_memory_bytes(what, bytes, MIST_ERR_INPUT, at->err);
 }
 
 /* A limit of power, below which products go slower. */

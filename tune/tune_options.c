@@ -2,6 +2,7 @@
 #include "tune/tune_options.h"
 
 #include "core/embed.h"
+#include "core/parse.h" /* mist_check_memory_bytes */
 #include "sim/model/framework.h"
 #include "sim/replay/packing.h"
 #include "tune/search.h" /* enum mist_search_solver */
@@ -16,6 +17,10 @@ static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 
 /* In the order of enum mist_tune_objective. */
 static const char *const objectives[] = {"time", "cost", NULL};
+
+/* As mist_framework_words; what Megatron-LM was in 2021 is no target. */
+static const char *const target_choices[] = {"ours", "megatron", "deepspeed",
+                                             "torchtitan", NULL};
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)
@@ -111,7 +116,7 @@ static const struct mist_option option_table[] = {
         "none", mist_packing_names, packing),
     CHOICE("target", "Search", "NAME",
            "search what that framework can express, priced by its profile", "ours",
-           mist_framework_words, target),
+           target_choices, target),
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
     ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
@@ -353,13 +358,10 @@ static enum mist_status check_pairs(const struct mist_tune_options *of,
 static enum mist_status check_device_memory(const struct mist_tune_options *options,
                                             struct mist_err *err)
 {
-    if (options->device_memory_bytes == 0 || options->device_memory_bytes >= 1 << 20)
-        return MIST_OK;
-    return mist_err_set(
-        err, MIST_ERR_USAGE,
-        "--device-memory is %lld bytes, which can't be meant; a unit stands "
-        "behind the number: %lldGiB",
-        (long long)options->device_memory_bytes, (long long)options->device_memory_bytes);
+    return options->device_memory_bytes == 0
+               ? MIST_OK
+               : mist_check_memory_bytes("--device-memory", options->device_memory_bytes,
+                                         MIST_ERR_USAGE, err);
 }
 
 enum mist_status mist_tune_options_check(const struct mist_tune_options *options,

@@ -233,6 +233,8 @@ expect_exit 0
 expect_stdout 'kernel.products=0.5x'
 rm sweep.csv
 
+refuse 'a memory without its unit' 2 "^mist-sim: what-if device\.memory=80 is 80 bytes, which can't be meant; .*: 80GiB" \
+    mist-sim plan2.json --what-if device.memory=80
 begin 'a what-if: the baseline, each edit alone, all of them; differences of time, tokens/s and memory'
 run mist-sim plan2.json --json
 base=$(value iteration_s)
