@@ -116,4 +116,13 @@ refuse 'mist-exec with texts shorter than a sequence' 3 \
     mist-exec plan.json --data short.txt --data short.txt
 edit plan.json 's/"vocab": 256/"vocab": 100/' > bad.json
 refuse 'mist-exec with text and a vocabulary that is not that of bytes' 3 '^mist-exec: bad\.json: .*vocabulary of 256, and the model has one of 100' mist-exec bad.json
+
+begin 'a set without copies: the ids of a batch cost no more than their launch'
+cp -R traces bare
+grep -v '^host_to_device\|^device_to_host' traces/links.csv > bare/links.csv
+run mist-sim plan.json --cluster bare
+expect_exit 0
+sed 's/"offload_optimizer_frac": 0.0/"offload_optimizer_frac": 0.5/' plan.json > moves.json
+refuse 'what is offloaded needs them' 3 '^mist-sim: cluster .*no (host_to_device|device_to_host) in links\.csv' \
+    mist-sim moves.json --cluster bare
 finish
