@@ -63,8 +63,7 @@ static void warn_of_memory(const struct mist_sim_run *at,
 
     warn_of_host_memory(at, cluster, result);
     for (int32_t i = 0; i < result->n_stages; i++) {
-        int64_t bytes = mist_sim_report_device_bytes(
-            &at->plan, cluster, result->stages[i].arena_bytes[MIST_ARENA_DEVICE]);
+        int64_t bytes = mist_sim_report_device_bytes(&at->plan, cluster, result, i);
         if (bytes <= cluster->device_memory_bytes)
             continue;
         mist_format_bytes(needed, sizeof needed, bytes);

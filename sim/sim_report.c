@@ -3,6 +3,7 @@
 
 #include "sim/cost/cost_model.h" /* mist_cost_trace_dtype */
 #include "sim/model/framework.h"
+#include "sim/schedule/schedule.h" /* mist_schedule_shape */
 #include "sim/sim_uneven.h"
 #include "traces/preset_table.h"
 
@@ -64,6 +65,28 @@ static int64_t held_bytes(const struct mist_plan *plan, int64_t arena_bytes)
     return (int64_t)(framework->fragmentation_frac * (double)arena_bytes);
 }
 
+/* What a framework keeps of the iteration before on a device of a stage. */
+static int64_t kept_bytes(const struct mist_plan *plan, int32_t i_stage)
+{
+    int64_t bytes =
+        mist_framework_kept_bytes(plan->job.framework, plan->job.gradient_dtype);
+    const int32_t n_modules[MIST_N_LAYER_KINDS] = {
+        [MIST_LAYER_EMBEDDING] = i_stage == 0,
+        [MIST_LAYER_BLOCK] = plan->stages[i_stage].n_layers,
+        [MIST_LAYER_HEAD] = i_stage == plan->n_stages - 1};
+    int64_t n_parameters = 0;
+
+    for (int k = 0; k < MIST_N_LAYER_KINDS && bytes > 0; k++) {
+        struct mist_layer_layout layout;
+        struct mist_err err;
+        if (mist_layer_layout_make(&plan->model, (enum mist_layer_kind)k,
+                                   mist_schedule_shape(plan, i_stage, 1), &layout,
+                                   &err) == MIST_OK)
+            n_parameters += n_modules[k] * layout.n_parameters;
+    }
+    return bytes * n_parameters;
+}
+
 static int64_t runtime_bytes(const struct mist_cluster *cluster)
 {
     return cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
@@ -71,20 +94,26 @@ static int64_t runtime_bytes(const struct mist_cluster *cluster)
 
 int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
                                      const struct mist_cluster *cluster,
-                                     int64_t arena_bytes)
+                                     const struct mist_replay_result *result,
+                                     int32_t i_stage)
 {
-    return arena_bytes + held_bytes(plan, arena_bytes) + runtime_bytes(cluster);
+    int64_t bytes = result->stages[i_stage].arena_bytes[MIST_ARENA_DEVICE] +
+                    kept_bytes(plan, i_stage);
+
+    return bytes + held_bytes(plan, bytes) + runtime_bytes(cluster);
 }
 
-/* The arena of the fullest stage. */
-static int64_t fullest_bytes(const struct mist_replay_result *result)
+static int32_t fullest_stage(const struct mist_plan *plan,
+                             const struct mist_cluster *cluster,
+                             const struct mist_replay_result *result)
 {
-    int64_t most = 0;
+    int32_t fullest = 0;
 
-    for (int32_t i = 0; i < result->n_stages; i++)
-        if (result->stages[i].arena_bytes[MIST_ARENA_DEVICE] > most)
-            most = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
-    return most;
+    for (int32_t i = 1; i < result->n_stages; i++)
+        if (mist_sim_report_device_bytes(plan, cluster, result, i) >
+            mist_sim_report_device_bytes(plan, cluster, result, fullest))
+            fullest = i;
+    return fullest;
 }
 
 /* What the devices of the fullest stage need, by what it is for. */
@@ -93,29 +122,32 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
                         const struct mist_replay_result *result)
 {
     bool is_preset = cluster->backend == MIST_TRACE_DATASHEET;
-    int64_t arena_bytes = fullest_bytes(result);
+    int32_t i = fullest_stage(plan, cluster, result);
+    int64_t arena_bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
+    int64_t kept = kept_bytes(plan, i);
     const struct {
         const char *what, *source;
         int64_t bytes;
     } rows[] = {
         {"arena", "buffers of the fullest stage", arena_bytes},
+        {"kept beside it", mist_framework_get(plan->job.framework)->copy_source, kept},
         {"held beyond it", mist_framework_get(plan->job.framework)->fragmentation_source,
-         held_bytes(plan, arena_bytes)},
+         held_bytes(plan, arena_bytes + kept)},
         {"context, libraries, NCCL", is_preset ? "mist-sim --presets" : "cluster.json",
          runtime_bytes(cluster)},
-        {"all", "their sum", mist_sim_report_device_bytes(plan, cluster, arena_bytes)},
+        {"all", "their sum", mist_sim_report_device_bytes(plan, cluster, result, i)},
         {"a device has", is_preset ? "mist-sim --presets" : "cluster.json",
          cluster->device_memory_bytes},
     };
 
     mist_emit_list_begin(emit, "memory", "Memory of a device");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].bytes == 0)
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        if (rows[k].bytes == 0)
             continue;
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "what", "memory", rows[i].what);
-        mist_emit_integer(emit, "bytes", "bytes", rows[i].bytes);
-        mist_emit_text(emit, "source", "source", rows[i].source);
+        mist_emit_text(emit, "what", "memory", rows[k].what);
+        mist_emit_integer(emit, "bytes", "bytes", rows[k].bytes);
+        mist_emit_text(emit, "source", "source", rows[k].source);
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -147,7 +179,8 @@ int64_t mist_sim_report_needed_bytes(const struct mist_plan *plan,
                                      const struct mist_cluster *cluster,
                                      const struct mist_replay_result *result)
 {
-    return mist_sim_report_device_bytes(plan, cluster, fullest_bytes(result));
+    return mist_sim_report_device_bytes(plan, cluster, result,
+                                        fullest_stage(plan, cluster, result));
 }
 
 /* Of the device that needs most, beside what it has. */
@@ -175,7 +208,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
     mist_sim_uneven_add_iterations(emit, result);
     if (loads)
         mist_sim_uneven_add_loads(emit, loads);
-    mist_emit_number(emit, "extrapolated_frac", "rests on extrapolation",
+    mist_emit_number(emit, "extrapolated_frac", "of it not measured",
                      result->extrapolated_frac);
     mist_speed_emit(emit, speed, has_all);
     emit_needed_memory(emit, plan, cluster, result);

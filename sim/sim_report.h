@@ -20,11 +20,12 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
                                 const struct mist_loads *loads,
                                 const struct mist_speed *speed, bool has_all);
 
-/* What a device needs for an arena: what the allocator of a framework holds beyond it, and
- * what every process takes, are on top. */
+/* What a device of a stage needs: what a framework keeps beside the arena, what its
+ * allocator holds beyond both, and what every process takes, are on top. */
 int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
                                      const struct mist_cluster *cluster,
-                                     int64_t arena_bytes);
+                                     const struct mist_replay_result *result,
+                                     int32_t i_stage);
 
 /* The same of the fullest stage. */
 int64_t mist_sim_report_needed_bytes(const struct mist_plan *plan,

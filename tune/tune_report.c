@@ -253,7 +253,7 @@ static void emit_doubt(struct mist_emit *emit, const struct mist_tune_report *re
 
     mist_emit_text(emit, "why_pipeline", "why this schedule",
                    explain_pipeline(best, text));
-    mist_emit_number(emit, "extrapolated_frac", "of it extrapolated",
+    mist_emit_number(emit, "extrapolated_frac", "of it not measured",
                      best->plan->predicted.extrapolated_frac);
     mist_emit_number(emit, "closed_form_s", "iteration, closed form", best->closed_s);
     mist_emit_number(emit, "closed_form_error_frac", "closed form / replay of 1f1b - 1",

@@ -62,6 +62,8 @@ static void declare_embedding(struct mist_declaration *at)
     embedding.d_out = mist_declare_tensor(at, "d_out", MIST_TENSOR_GRAD_OUTPUT, u);
     embedding.out_w = mist_declare_whole(at, "out_whole", embedding.out);
     embedding.d_out_w = mist_declare_whole(at, "d_out_whole", embedding.d_out);
+    if (at->layout->shape.has_dropout) /* a mask of a byte */
+        mist_declare_tensor_4(at, "mask", MIST_TENSOR_SAVED, mist_divide_up(u, 4));
 
     embedding_step(at, &embedding);
     mist_declare_reduce(at, embedding.out, embedding.out_w);

@@ -7,6 +7,10 @@
  *              fused LayerNorm and softmax, cross-entropy of a sliced vocabulary in fp32.
  *              Its backward overlaps sums over tensor-parallel ranks with the gradients of
  *              weights (their section 6)
+ *   megatron-2021 Megatron-LM v2, until the middle of 2021: nothing overlaps; gradients of
+ *              two bytes and their fp32 copies stay until the next iteration's take
+ *              their place (param.main_grad and param.grad hold them: "max allocated" of
+ *              all ranks in BigScience's logs is 22 bytes a parameter beside activations)
  *   deepspeed  Megatron-DeepSpeed of 2021 to 2022: the same kernels, nothing overlaps
  *   torchtitan PyTorch's FSDP, eager: every element-wise operation a kernel of its own, but
  *              flash attention, fused LayerNorm and AdamW. RMS norms go to fp32 and back
@@ -71,35 +75,42 @@ static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] 
 #define FRAGMENTATION        0.08
 #define FRAGMENTATION_SOURCE "estimate: half of GMLake's mean, ASPLOS 2024"
 
+#define MEGATRON                                                                         \
+    .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
+    .scatters_transfers = true, .blocks_transfers = true, .dispatch_us = 10,             \
+    .optimizer_bytes = 46, .scaling_bytes = 8, .accumulate_bytes = 6,                    \
+    .logit_bytes = 60, .copy_bytes = 4,                                                  \
+    .ops = megatron_ops, .source = "kernels counted in Megatron-LM v3.0",                \
+    .dispatch_source = "an eager operator of PyTorch, estimate",                         \
+    .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4, clipping 8",            \
+    .scaling_source = "unscale_and_check_inf, in place in fp32",                         \
+    .logit_source = "a copy, fp32, softmax in single kernels, and back",                 \
+    .residual_frac = 0.11, .residual_source = "estimate: the curve's"
+
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.name = "ours", .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
-        .name = "megatron",
-        .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,
-        .scatters_transfers = true, .blocks_transfers = true, .fuses_gradients = true,
-        .dispatch_us = 10, .optimizer_bytes = 46, .scaling_bytes = 8,
-        .accumulate_bytes = 6, .logit_bytes = 60, .copy_bytes = 4,
-        .fragmentation_frac = FRAGMENTATION,
-        .ops = megatron_ops,
-        .source = "kernels counted in Megatron-LM v3.0",
-        .dispatch_source = "an eager operator of PyTorch, estimate",
-        .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4, clipping 8",
-        .scaling_source = "unscale_and_check_inf, in place in fp32",
-        .copy_source = "its README: 20 bytes a parameter with fp16 gradients",
-        .fragmentation_source = FRAGMENTATION_SOURCE,
-        .logit_source = "a copy, fp32, softmax in single kernels, and back",
-        .residual_frac = 0.11, .residual_source = "estimate: the curve's"},
+        MEGATRON, .name = "megatron", .fuses_gradients = true,
+        .fragmentation_frac = FRAGMENTATION, .fragmentation_source = FRAGMENTATION_SOURCE,
+        .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
+    [MIST_FRAMEWORK_MEGATRON_2021] = {
+        MEGATRON, .name = "megatron-2021", .takes_turns = true, .keeps_gradients = true,
+        .fragmentation_frac = 0.2,
+        .fragmentation_source = "reserved in BigScience's logs: 17 to 22 %",
+        .copy_source = "Float16OptimizerWithFloat16Params, kept for an iteration"},
     [MIST_FRAMEWORK_DEEPSPEED] = {
         .name = "deepspeed",
         .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,
         .repeats_all = true,
         .dispatch_us = 50, .optimizer_bytes = 34, .scaling_bytes = 10,
-        .accumulate_bytes = 6, .logit_bytes = 188, .fragmentation_frac = FRAGMENTATION,
+        .accumulate_bytes = 6, .logit_bytes = 188, .copy_bytes = 4,
+        .fragmentation_frac = FRAGMENTATION,
         .ops = megatron_ops,
         .source = "kernels counted in Megatron-DeepSpeed of 2022",
         .dispatch_source = "vTrain's runs of hidden size 2048",
         .optimizer_source = "Adam 28, copy to two bytes 6",
         .scaling_source = "a look for overflow 2, unscale_and_clip 8",
+        .copy_source = "FP16_Optimizer flattens gradients in fp32",
         .fragmentation_source = FRAGMENTATION_SOURCE,
         .logit_source = "vTrain's runs of hidden size 2048",
         .residual_frac = 0.14, .residual_source = "vTrain's runs of hidden size 2048"},
@@ -157,7 +168,19 @@ mist_framework_attention(enum mist_attention attention, enum mist_phase phase)
 int32_t mist_framework_copy_bytes(enum mist_framework_name name,
                                   enum mist_dtype gradient_dtype)
 {
-    return gradient_dtype == MIST_DTYPE_FP32 ? 0 : frameworks[name].copy_bytes;
+    const struct mist_framework *of = &frameworks[name];
+
+    return gradient_dtype == MIST_DTYPE_FP32 || of->keeps_gradients ? 0 : of->copy_bytes;
+}
+
+int32_t mist_framework_kept_bytes(enum mist_framework_name name,
+                                  enum mist_dtype gradient_dtype)
+{
+    const struct mist_framework *of = &frameworks[name];
+
+    return gradient_dtype == MIST_DTYPE_FP32 || !of->keeps_gradients
+               ? 0
+               : mist_dtype_gradient_bytes(gradient_dtype) + of->copy_bytes;
 }
 
 double mist_framework_optimizer_bytes(const struct mist_framework *framework,

@@ -29,7 +29,9 @@ struct mist_framework {
     bool takes_turns;              /* communication and computation never overlap */
     bool blocks_transfers; /* nothing is computed while a stage sends or receives */
     bool fuses_gradients; /* products of weights' gradients add to fp32 ones themselves */
-    bool has_dropout;     /* keeps two masks of a byte per element of a block's input */
+    bool has_dropout;     /* keeps masks of a byte per element: one of what is embedded,
+                                 two of a block's input */
+    bool keeps_gradients; /* and copy_bytes, of an iteration until the next one's */
     bool repeats_all;     /* a checkpointed block runs again as a whole, sums over ranks
                                  included, not up to what its backward reads */
     double selective_frac; /* of a block's forward but for attention that selective
@@ -80,6 +82,10 @@ mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
 
 /* What an optimizer step holds per parameter beside Adam's state, with two-byte gradients. */
 int32_t mist_framework_copy_bytes(enum mist_framework_name name,
+                                  enum mist_dtype gradient_dtype);
+
+/* What lies there per parameter for the whole of an iteration, of the one before. */
+int32_t mist_framework_kept_bytes(enum mist_framework_name name,
                                   enum mist_dtype gradient_dtype);
 
 /* Read and written per parameter in an optimizer step of a job, which begins with what is

@@ -41,8 +41,8 @@ for tool in $TOOLS; do
     offers "$tool --" $(cat "$scratch/io/$tool.options")
 done
 offers 'mist-sim --fr' --framework --from-args
-offers 'mist-sim --framework ' plan ours megatron deepspeed torchtitan
-offers 'mist-sim --framework meg' megatron
+offers 'mist-sim --framework ' plan ours megatron deepspeed torchtitan megatron-2021
+offers 'mist-sim --framework meg' megatron megatron-2021
 offers 'mist-exec --graphs o' on off
 offers 'mist-plot --no-c' --no-color
 # the kinds of pictures, then files

@@ -311,7 +311,7 @@ static void test_loss_scaling(void **state)
                 of->optimizer_bytes + of->scaling_bytes, 0);
         /* the copy reads two bytes and writes four */
         near_to(mist_framework_optimizer_bytes(of, MIST_DTYPE_BF16, MIST_DTYPE_BF16),
-                of->optimizer_bytes + (f == MIST_FRAMEWORK_MEGATRON ? 6 : 0), 0);
+                of->optimizer_bytes + (f == MIST_FRAMEWORK_TORCHTITAN ? 0 : 6), 0);
         assert_true(of->scaling_bytes >= 8); /* fp32, read and written */
     }
     /* its README: 20 bytes a parameter with fp16 gradients, 18 with fp32 ones */
@@ -324,6 +324,13 @@ static void test_loss_scaling(void **state)
     assert_int_equal(mist_framework_copy_bytes(MIST_FRAMEWORK_MEGATRON, MIST_DTYPE_FP32),
                      0);
     assert_int_equal(mist_framework_copy_bytes(MIST_FRAMEWORK_OURS, MIST_DTYPE_BF16), 0);
+    /* in 2021 from one iteration to the next, with the gradients themselves */
+    const enum mist_framework_name old = MIST_FRAMEWORK_MEGATRON_2021;
+    assert_int_equal(mist_framework_kept_bytes(old, MIST_DTYPE_FP16), 6);
+    assert_int_equal(mist_framework_copy_bytes(old, MIST_DTYPE_FP16), 0);
+    assert_int_equal(mist_framework_kept_bytes(old, MIST_DTYPE_FP32), 0);
+    assert_int_equal(mist_framework_kept_bytes(MIST_FRAMEWORK_MEGATRON, MIST_DTYPE_FP16),
+                     0);
 }
 
 /* The device arena of a job of so many samples, gradients of two bytes, ZeRO-1 over dp. */
@@ -350,14 +357,16 @@ static double find_arena(enum mist_framework_name framework, int32_t samples, in
 
 /* Megatron-LM's README: 20 bytes a parameter with fp16 gradients, 4 + 16 / dp where the
  * optimizer is sharded; its optimizer frees the fp32 copy before the next forward, so it
- * takes no room beside activations. DeepSpeed makes none. */
+ * takes no room beside activations. DeepSpeed's does the same: of BigScience's log of its
+ * 52B, ranks of stages without ends report 20.1 bytes a parameter. */
 static void test_gradient_copy(void **state)
 {
     const double h = 1024, n = (2 * 51200 + 4096) * h + 8 * (12 * h * h + 13 * h) + 2 * h;
 
     for (int32_t dp = 1; dp <= 4; dp *= 4) {
         near_to(find_arena(MIST_FRAMEWORK_MEGATRON, 1, dp), (4 + 16.0 / dp) * n, 0.03);
-        assert_true(find_arena(MIST_FRAMEWORK_DEEPSPEED, 1, dp) < (4 + 14.0 / dp) * n);
+        near_to(find_arena(MIST_FRAMEWORK_DEEPSPEED, 1, dp), (4 + 16.0 / dp) * n, 0.03);
+        assert_true(find_arena(MIST_FRAMEWORK_TORCHTITAN, 1, dp) < (4 + 14.0 / dp) * n);
         near_to(find_arena(MIST_FRAMEWORK_MEGATRON, 64, dp),
                 find_arena(MIST_FRAMEWORK_DEEPSPEED, 64, dp), 0);
     }

@@ -475,10 +475,13 @@ static void test_round_trips(void **state)
     must(mist_cost_model_new(&traces, &model, &err), &err);
     mist_random_init(&random, test_seed(21));
     for (int i = 0; i < 600; i++) {
-        enum mist_framework_name of = (enum mist_framework_name)(1 + i % 3);
+        enum mist_framework_name of =
+            (enum mist_framework_name)(1 + i % (MIST_N_FRAMEWORKS - 1));
         int64_t bytes, bytes_again;
-        if (!draw_plan(&random, of, &plan))
+        if (!draw_plan(&random, of == MIST_FRAMEWORK_MEGATRON_2021 ? MEGATRON : of,
+                       &plan))
             continue;
+        plan.job.framework = of;
         go_round(&plan, &again);
         double time_s = price(&plan, model, &bytes);
         double time_again_s = price(&again, model, &bytes_again);
@@ -492,8 +495,8 @@ static void test_round_trips(void **state)
         n_with[3] += plan.stages[0].offload_optimizer > 0;
         n_with[4] += plan.stages[0].n_checkpointed > 0;
     }
-    print_message("# %d, %d and %d plans, %d with a price\n", n_of[1], n_of[2], n_of[3],
-                  n_priced);
+    print_message("# %d, %d, %d and %d plans, %d with a price\n", n_of[1], n_of[2],
+                  n_of[3], n_of[4], n_priced);
     for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
         assert_true(n_of[k] > 50);
     for (int k = 0; k < 5; k++)
