@@ -122,18 +122,18 @@ void launch_look_up(mist_cuda_stream stream, T *out, const T *wte, const T *wpe,
 
 /* --------------------------------------------------------------------------- backward */
 
-/* total += n rows of d_out, of which d_out is the first, at places[n] * h. */
-template <typename T, int unit>
-__device__ __forceinline__ void add_places(mist_unit<float, unit> *total, const T *d_out,
-                                           int64_t h, const int32_t *places, int n)
+/* total += n rows of d_out, which is the first column's of the thread; place(i): which. */
+template <typename T, int unit, typename Place>
+__device__ __forceinline__ void add_rows(mist_unit<float, unit> *total, const T *d_out,
+                                         int64_t h, int64_t n, Place place)
 {
 #pragma unroll 1
-    for (int i = 0; i < n; i += N_ROWS) {
+    for (int64_t i = 0; i < n; i += N_ROWS) {
         mist_unit<T, unit> d[N_ROWS];
 #pragma unroll
         for (int r = 0; r < N_ROWS; r++)
             if (i + r < n)
-                d[r].load(d_out + places[i + r] * h);
+                d[r].load(d_out + place(i + r) * h);
 #pragma unroll
         for (int r = 0; r < N_ROWS; r++)
             if (i + r < n)
@@ -214,10 +214,12 @@ __global__ void __launch_bounds__(N_THREADS)
     __shared__ int32_t places[2 * PIECE];
     __shared__ int warp_counts[N_WARPS];
     int n = 0; /* places found that are not added yet */
-    bool is_listed = false; /* places has all */
     int64_t own = blockIdx.x, offset = (int64_t)threadIdx.x * N_TOKENS;
     int32_t token = at.tokens[own];
     int64_t row = row_of_token(at, token);
+    int64_t begin = own / PIECE * PIECE; /* where places are to be looked for */
+    const int32_t *listed = places;
+    auto place = [listed](int64_t i) { return (int64_t)listed[i]; };
 
     if (row < 0)
         return;
@@ -228,26 +230,25 @@ __global__ void __launch_bounds__(N_THREADS)
 #pragma unroll 1
     for (int64_t first = 0; first < at.h; first += N_THREADS * unit) {
         int64_t column = first + (int64_t)threadIdx.x * unit;
+        int64_t i = begin;
         mist_unit<float, unit> total;
         clear(&total);
-        bool is_whole = true, has_column = column < at.h;
-        if (!is_listed)
-            n = 0;
+        n = begin < at.rows ? 0 : n;
+        begin = at.rows;
 #pragma unroll 1
-        for (int64_t i = own / PIECE * PIECE; i < at.rows && !is_listed; i += PIECE) {
+        for (; i < at.rows; i += PIECE) {
             unsigned found = find_token(at.tokens, token, i + offset, own, at.rows);
             if (__syncthreads_or(found != 0))
                 n += list_places(places + n, warp_counts, found, i + offset);
             if (n <= PIECE) /* there is room for what the next piece may bring */
                 continue;
-            if (has_column)
-                add_places<T, unit>(&total, d_out + column, at.h, places, n);
+            if (column < at.h)
+                add_rows<T, unit>(&total, d_out + column, at.h, n, place);
             n = 0;
-            is_whole = false;
+            begin = own / PIECE * PIECE;
         }
-        is_listed = is_whole;
-        if (has_column) {
-            add_places<T, unit>(&total, d_out + column, at.h, places, n);
+        if (column < at.h) {
+            add_rows<T, unit>(&total, d_out + column, at.h, n, place);
             add_total<G, unit>(dwte + row * at.h + column, total);
         }
     }
@@ -267,18 +268,8 @@ __global__ void __launch_bounds__(N_THREADS)
          p += (int64_t)gridDim.y * blockDim.y) {
         mist_unit<float, unit> total;
         clear(&total);
-#pragma unroll 1
-        for (int64_t i = p; i < at.rows; i += N_ROWS * at.s) {
-            mist_unit<T, unit> d[N_ROWS];
-#pragma unroll
-            for (int r = 0; r < N_ROWS; r++)
-                if (i + r * at.s < at.rows)
-                    d[r].load(d_out + (i + r * at.s) * at.h + column);
-#pragma unroll
-            for (int r = 0; r < N_ROWS; r++)
-                if (i + r * at.s < at.rows)
-                    add(&total, d[r]);
-        }
+        add_rows<T, unit>(&total, d_out + column, at.h, (at.rows - p + at.s - 1) / at.s,
+                          [=](int64_t i) { return p + i * at.s; });
         add_total<G, unit>(dwpe + p * at.h + column, total);
     }
 }
