@@ -638,9 +638,9 @@ static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
 
 static void test_embedding_backward(void **state)
 {
-    static const struct embedding_case often = {7000, 100, 4, 2,
-                                                0,    2}; /* more than fit
-                                                             a list */
+    /* more than fit a list; in a row of several rounds, too */
+    static const struct embedding_case often = {7000, 100, 4, 2, 0, 2},
+                                       wide = {4500, 100, 259, 1, 0, 1};
 
     for (int i = 0; i < N_EMBEDDING_CASES * N_DTYPES; i++)
         for (size_t k = 0; k < 4; k++)
@@ -649,6 +649,7 @@ static void test_embedding_backward(void **state)
                                      &embedding_cases[i / N_DTYPES], k % 2 == 0 || k == 3,
                                      k / 2 * size_of(dtypes[i % N_DTYPES]));
     check_embedding_backward(*state, MIST_DTYPE_BF16, MIST_DTYPE_FP32, &often, true, 0);
+    check_embedding_backward(*state, MIST_DTYPE_BF16, MIST_DTYPE_BF16, &wide, true, 0);
 }
 
 /* ------------------------------------------------------------------------------- main */
