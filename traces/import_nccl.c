@@ -74,7 +74,9 @@ static int split(char *line, char *cells[MAX_CELLS])
 
 /* ---- comment lines ---- */
 
-static bool program_operation(const char *program, enum mist_link_operation *out)
+/* "all_reduce_perf", and, of a file's name, the beginning of it behind the folders. */
+static bool program_operation(const char *name, bool is_file,
+                              enum mist_link_operation *out)
 {
     static const struct {
         const char *program;
@@ -85,12 +87,16 @@ static bool program_operation(const char *program, enum mist_link_operation *out
         {"reduce_scatter_perf", MIST_LINK_REDUCE_SCATTER},
         {"sendrecv_perf", MIST_LINK_SEND_RECV},
     };
+    const char *slash = strrchr(name, '/');
 
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-        if (strcmp(programs[i].program, program) == 0) {
+    name = is_file && slash ? slash + 1 : name;
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        size_t n = strlen(programs[i].program) - (is_file ? strlen("_perf") : 0);
+        if (strncmp(programs[i].program, name, n) == 0 && (is_file || !name[n])) {
             *out = programs[i].operation;
             return true;
         }
+    }
     return false;
 }
 
@@ -116,7 +122,7 @@ static enum mist_status read_comment(struct import *import, char **cells, int n)
 
     if (n >= 5 && strcmp(cells[1], "Collective") == 0 &&
         strcmp(cells[3], "starting:") == 0) {
-        if (!program_operation(cells[4], &header->operation))
+        if (!program_operation(cells[4], false, &header->operation))
             return fail(import,
                         "the log is of a program without a link operation, expected "
                         "all_reduce_perf, all_gather_perf, reduce_scatter_perf or "
@@ -148,10 +154,11 @@ static enum mist_status describe_row(struct import *import, struct mist_link_row
     if (options->has_operation && header->has_operation &&
         options->operation != header->operation)
         return fail(import, "the log is of another operation than the one asked for");
-    if (!options->has_operation && !header->has_operation)
-        return fail(import,
-                    "the log does not name its program, the operation must be given");
     row->operation = options->has_operation ? options->operation : header->operation;
+    if (!options->has_operation && !header->has_operation &&
+        !program_operation(import->path, true, &row->operation))
+        return fail(import, "the log does not name its program, as before version 2.17; "
+                            "a name of the file such as all_reduce.log says it");
     row->concurrent_groups = options->concurrent_groups ? options->concurrent_groups : 1;
     row->repetitions = options->repetitions  ? options->repetitions
                        : header->repetitions ? header->repetitions

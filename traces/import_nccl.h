@@ -17,7 +17,8 @@
 
 /* What the log may not say. Zero-initialise for "take everything from the log". */
 struct mist_import_nccl {
-    bool has_operation;                 /* false: the log must name its program */
+    bool has_operation;                 /* false: the log must name its program, or
+                                           the file begin like it: all_reduce.log */
     enum mist_link_operation operation; /* must agree with the log where that names one */
     int nodes;             /* 0: distinct host names of the log's rank lines */
     int ranks_per_node;    /* 0: rank lines per host name (equal on all hosts) */

@@ -231,5 +231,13 @@ gemm 'no product' ' the table has no product' 'm,n,k,time_us\n'
 gemm 'a size of 0' '2: .*' 'm,n,k,time_us\n0,1,1,1\n'
 gemm 'a time that can not be true' '2: .*beyond reason' 'm,n,k,time_us\n8192,8192,8192,1\n'
 gemm 'another word for a format' '2: .*half' 'm,n,k,time_us,dtype\n8,8,8,1,half\n'
+begin 'a log of nccl-tests before 2.17 says nothing of its program, its name does'
+grep -v 'Collective test' "$root/tests/data/nccl_all_reduce_2x4.log" > all_reduce_old.log
+cp all_reduce_old.log old.log
+run mist-profile --import nccl-tests all_reduce_old.log --cluster h100-sxm:2x4 -o old
+expect_exit 0
+grep -q '^all_reduce,2,4,1,4194304,131,' old/links.csv || fail "$(cat old/links.csv)"
+refuse 'one that says nothing at all' 3 '^mist-profile: old\.log:[0-9]+: .* before version 2\.17; .*all_reduce\.log' \
+    $import nccl-tests old.log
 refuse 'no log' 3 '^mist-profile: gemm\.csv:' $import nccl-tests gemm.csv
 finish
