@@ -2,6 +2,7 @@
 #include "traces/torch_events.h"
 
 #include "core/memory.h"
+#include "core/parse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -290,18 +291,31 @@ void mist_torch_events_close(struct mist_torch_events *events)
     events->text = NULL;
 }
 
+static enum mist_status get_us(const struct mist_json *event, const char *key,
+                               double max_us, double *out, struct mist_err *err)
+{
+    const char *text = mist_torch_get_text(event, key);
+    double us;
+
+    if (!*text)
+        return mist_json_get_double(event, key, MIST_JSON_REQUIRED, 0, max_us, out, err);
+    if (mist_parse_double(text, &us, NULL) != MIST_OK || us < 0 || us > max_us)
+        return mist_json_fail(event, MIST_ERR_INPUT, err,
+                              "%s: expected a time in us, found \"%.40s\"", key, text);
+    *out = us;
+    return MIST_OK;
+}
+
 enum mist_status mist_torch_get_ts_us(const struct mist_json *event, double *out,
                                       struct mist_err *err)
 {
-    return mist_json_get_double(event, "ts", MIST_JSON_REQUIRED, 0, MAX_TIME_US, out,
-                                err);
+    return get_us(event, "ts", MAX_TIME_US, out, err);
 }
 
 enum mist_status mist_torch_get_dur_us(const struct mist_json *event, double *out,
                                        struct mist_err *err)
 {
-    return mist_json_get_double(event, "dur", MIST_JSON_REQUIRED, 0, MAX_DURATION_US, out,
-                                err);
+    return get_us(event, "dur", MAX_DURATION_US, out, err);
 }
 
 int64_t mist_torch_get_id(const struct mist_json *args, const char *key)

@@ -60,7 +60,8 @@ MIST_MUST_CHECK enum mist_status mist_torch_events_visit(struct mist_torch_event
 
 void mist_torch_events_close(struct mist_torch_events *events);
 
-/* An event's "ts" or "dur", in us. MIST_ERR_INPUT: none, or one that can't be true. */
+/* An event's "ts" or "dur", in us, a number or the text of one. MIST_ERR_INPUT: none, or one
+ * that can't be true. */
 MIST_MUST_CHECK enum mist_status mist_torch_get_ts_us(const struct mist_json *event,
                                                       double *out, struct mist_err *err);
 MIST_MUST_CHECK enum mist_status mist_torch_get_dur_us(const struct mist_json *event,

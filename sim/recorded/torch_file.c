@@ -47,13 +47,14 @@ static enum mist_status read_group(struct reading *at, const struct mist_json *a
     return *out >= 0 ? MIST_OK : mist_err_memory(at->err, at->path);
 }
 
+/* is_required: what has no duration is refused, else it took no time. */
 static enum mist_status read_times(struct reading *at, const struct mist_json *event,
-                                   double *start_us, double *end_us)
+                                   bool is_required, double *start_us, double *end_us)
 {
     double duration_us = 0;
     enum mist_status status = mist_torch_get_ts_us(event, start_us, at->err);
 
-    if (status == MIST_OK)
+    if (status == MIST_OK && (is_required || json_object_get(event->value, "dur")))
         status = mist_torch_get_dur_us(event, &duration_us, at->err);
     *end_us = *start_us + duration_us;
     return status;
@@ -77,7 +78,7 @@ static enum mist_status read_call(struct reading *at, const struct mist_json *ev
         return MIST_OK;
     enum mist_status status = read_thread(at, event, &call.thread);
     if (status == MIST_OK)
-        status = read_times(at, event, &call.start_us, &call.end_us);
+        status = read_times(at, event, false, &call.start_us, &call.end_us);
     if (status != MIST_OK)
         return status;
     if (!MIST_RESERVE(trace->calls, trace->calls_capacity, trace->n_calls + 1))
@@ -94,7 +95,7 @@ static enum mist_status read_work(struct reading *at, const struct mist_json *ev
                                    .stream = mist_torch_get_id(args, "stream"),
                                    .correlation = mist_torch_get_id(args, "correlation"),
                                    .group = -1};
-    enum mist_status status = read_times(at, event, &work.start_us, &work.end_us);
+    enum mist_status status = read_times(at, event, true, &work.start_us, &work.end_us);
 
     if (status == MIST_OK && work.stream < 0)
         status = mist_json_fail(event, MIST_ERR_INPUT, at->err,
@@ -132,7 +133,7 @@ static enum mist_status read_span(struct reading *at, const struct mist_json *ev
     enum mist_status status = read_thread(at, event, &span.thread);
 
     if (status == MIST_OK)
-        status = read_times(at, event, &span.start_us, &span.end_us);
+        status = read_times(at, event, false, &span.start_us, &span.end_us);
     if (status != MIST_OK)
         return status;
     if (!MIST_RESERVE(trace->spans, trace->spans_capacity, trace->n_spans + 1))

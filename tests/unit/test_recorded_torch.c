@@ -141,15 +141,22 @@ static double simulate(struct naive *job)
 #define BEGIN_US 1e6
 
 static double begin_us; /* of the rank whose events are written */
+static bool times_are_texts;
 
 static void write_event(FILE *file, const char *category, const char *name, int tid,
                         double start_us, double end_us)
 {
+    double duration_us = end_us - start_us;
+    bool is_call = strcmp(category, "cuda_runtime") == 0;
+    const char *quote = times_are_texts ? "\"" : "";
+
     fprintf(
         file,
         ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d, "
-        "\"ts\": %.17g, \"dur\": %.17g",
-        category, name, tid, begin_us + start_us, end_us - start_us);
+        "\"ts\": %s%.17g%s",
+        category, name, tid, quote, begin_us + start_us, quote);
+    if (duration_us != 0 || !is_call || !times_are_texts) /* left out: it took no time */
+        fprintf(file, ", \"dur\": %s%.17g%s", quote, duration_us, quote);
 }
 
 static void write_call(FILE *file, const char *name, int correlation, double start_us,
@@ -215,6 +222,7 @@ static void write_traces(const struct naive *job, struct scratch *scratch)
         FILE *file = fopen(scratch_path(scratch, name), "w");
         assert_non_null(file);
         begin_us = BEGIN_US + job->clock_us[r];
+        times_are_texts = r % 2 == 1;
         fprintf(file,
                 "{\n\"schemaVersion\": 1,\n\"distributedInfo\": {\"rank\": %d, "
                 "\"world_size\": %d},\n\"traceEvents\": [\n{\"ph\": \"M\"}",
@@ -394,6 +402,10 @@ static void test_refusals(void **state)
         {{A, HEAD(1, 2) KERNEL("k", 9) ",\n{\"ph\": X}" END}, "", 1, 4},
         {{A, "{\"distributedInfo\": {\"rank\": }, \"traceEvents\": [" END}, "", 1, 1},
         {{A, HEAD(1, 2) KERNEL("k", -9) END}, "ts", 1, 3},
+        {{A, HEAD(1, 2) KERNEL("k", "now") END},
+         "ts: expected a time in us, found",
+         1,
+         3},
         {{A, HEAD(1, 2) END}, "has nothing that ran on a device", 1, 0},
         {{A, HEAD(1, 4) KERNEL("k", 9) END}, "is of a job of 4 ranks", 1, 0},
         {{A, A}, "is of rank 0, as", 1, 0},
