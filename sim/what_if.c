@@ -1,6 +1,7 @@
 /* Edits of what a prediction rests on, by name. See what_if.h. */
 #include "sim/what_if.h"
 
+#include "core/hash.h"
 #include "core/parse.h"
 #include "sim/explain/explain.h" /* classes of operators */
 #include "traces/preset.h"
@@ -588,6 +589,28 @@ enum mist_status mist_what_if_apply(struct mist_what_if *what_if, const char *ed
     return apply(&at, what_if);
 }
 
+/* Of all that edits change, but for ranks. */
+static uint64_t fingerprint(const struct mist_what_if *what_if)
+{
+    const struct mist_framework *framework = &what_if->framework;
+    const struct mist_cost_speeds *speeds = &what_if->speeds;
+    const double values[] = {speeds->peak,
+                             speeds->memory_rate,
+                             framework->dispatch_us,
+                             framework->optimizer_bytes,
+                             framework->accumulate_bytes,
+                             framework->logit_bytes};
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_hash_add_int64(&hash, (int64_t)mist_trace_set_fingerprint(what_if->traces));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        mist_hash_add_double(&hash, values[i]);
+    for (int i = 0; i < MIST_N_OPS; i++)
+        mist_hash_add_double(&hash, speeds->kernel[i]);
+    return hash.value;
+}
+
 enum mist_status mist_what_if_apply_all(struct mist_what_if *what_if,
                                         const char *const *edits, int n, bool must_change,
                                         struct mist_err *err)
@@ -599,13 +622,9 @@ enum mist_status mist_what_if_apply_all(struct mist_what_if *what_if,
         for (int i = 0; i < n && status == MIST_OK; i++) {
             if (mist_text_begins(edits[i], "device=", &rest) != (is_first == 1))
                 continue;
-            struct mist_what_if before = *what_if; /* to compare */
-            uint64_t traces =
-                must_change ? mist_trace_set_fingerprint(what_if->traces) : 0;
+            uint64_t before = must_change ? fingerprint(what_if) : 0;
             status = mist_what_if_apply(what_if, edits[i], err);
-            if (status == MIST_OK && must_change &&
-                memcmp(&before, what_if, sizeof before) == 0 &&
-                mist_trace_set_fingerprint(what_if->traces) == traces)
+            if (status == MIST_OK && must_change && fingerprint(what_if) == before)
                 status = mist_what_if_fail_nothing(edits[i], err);
         }
     return status;
