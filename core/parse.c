@@ -258,8 +258,8 @@ char *mist_format_count(char *buffer, size_t size, double count)
         value /= 1000;
         i++;
     }
-    if (i == 0 || value >= 999.5)
-        snprintf(buffer, size, "%s%.3g%s", sign, value, units[i]);
+    if (i == 0 || value >= 999.5) /* without a unit, also what is beyond them */
+        snprintf(buffer, size, "%.3g", count);
     else
         snprintf(buffer, size, "%s%.*f%s", sign, decimals(value), value, units[i]);
     return buffer;

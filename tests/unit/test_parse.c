@@ -148,6 +148,8 @@ static void test_formats(void **state)
     check_format(mist_format_count(text, n, 6738415616.0), "6.74 G");
     check_format(mist_format_count(text, n, 999999), "1.00 M");
     check_format(mist_format_count(text, n, -1500), "-1.50 k");
+    check_format(mist_format_count(text, n, 2e20), "200 E");
+    check_format(mist_format_count(text, n, -2e170), "-2e+170");
 }
 
 /* Whatever the bits: the text reads back the same,
