@@ -219,8 +219,7 @@ struct mist_plot_picture;
 /* A table's picture has columns and write_table, that of timelines write_timelines; a Chrome
  * trace is none. */
 struct mist_plot_kind {
-    const char *title;  /* of a table's picture; its file's name follows */
-    const char *script; /* what draws, behind what the writer sets */
+    const char *title; /* of a table's picture; its file's name follows */
     const struct mist_plot_column *columns;
     size_t n_columns, max_rows;
     bool takes_others; /* columns that aren't drawn */
@@ -230,11 +229,27 @@ struct mist_plot_kind {
                                         struct mist_err *err);
 };
 
-extern const struct mist_plot_kind mist_plot_kind_timeline, mist_plot_kind_memory,
-    mist_plot_kind_breakdown, mist_plot_kind_compare, mist_plot_kind_differences,
-    mist_plot_kind_errors, mist_plot_kind_ablation, mist_plot_kind_sweep,
-    mist_plot_kind_sensitivity, mist_plot_kind_rent, mist_plot_kind_pareto,
-    mist_plot_kind_links;
+/* The kinds that are drawn: plots/NAME.gp and mist_plot_kind_NAME of each. */
+#define MIST_PLOT_KINDS(KIND)                                                            \
+    KIND(timeline)                                                                       \
+    KIND(memory)                                                                         \
+    KIND(breakdown)                                                                      \
+    KIND(compare)                                                                        \
+    KIND(differences)                                                                    \
+    KIND(errors)                                                                         \
+    KIND(ablation)                                                                       \
+    KIND(sweep)                                                                          \
+    KIND(sensitivity)                                                                    \
+    KIND(rent)                                                                           \
+    KIND(pareto)                                                                         \
+    KIND(links)
+
+/* Scripts are carried inside the program, so that a tool works wherever it is put. */
+#define MIST_PLOT_DECLARE(name)                                                          \
+    extern const char mist_script_##name[];                                              \
+    extern const struct mist_plot_kind mist_plot_kind_##name;
+MIST_PLOT_KINDS(MIST_PLOT_DECLARE)
+extern const char mist_script_style[]; /* goes before the others */
 
 /* A table of the columns of a kind. */
 struct mist_plot_table {

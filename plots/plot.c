@@ -4,7 +4,6 @@
 #include "core/escape.h"
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -238,27 +237,24 @@ void mist_plot_write_panels(const struct mist_plot_picture *at,
 
 /* ---- kinds ---- */
 
-#define KINDS(KIND)                                                                      \
-    KIND(timeline)                                                                       \
-    KIND(memory)                                                                         \
-    KIND(breakdown)                                                                      \
-    KIND(compare)                                                                        \
-    KIND(differences)                                                                    \
-    KIND(errors)                                                                         \
-    KIND(ablation)                                                                       \
-    KIND(sweep)                                                                          \
-    KIND(sensitivity)                                                                    \
-    KIND(rent)                                                                           \
-    KIND(pareto)                                                                         \
-    KIND(links)                                                                          \
-    KIND(chrome)
-
 static const struct mist_plot_kind mist_plot_kind_chrome = {0};
 
-#define KIND_ROW(name)  &mist_plot_kind_##name,
-#define KIND_NAME(name) #name,
-static const struct mist_plot_kind *const kinds[] = {KINDS(KIND_ROW)};
-const char *const mist_plot_kind_names[] = {KINDS(KIND_NAME) NULL};
+#define KIND_ROW(name)    &mist_plot_kind_##name,
+#define KIND_SCRIPT(name) mist_script_##name,
+#define KIND_NAME(name)   #name,
+static const struct mist_plot_kind *const kinds[] = {MIST_PLOT_KINDS(KIND_ROW)
+                                                         KIND_ROW(chrome)};
+static const char *const scripts[] = {MIST_PLOT_KINDS(KIND_SCRIPT)};
+const char *const mist_plot_kind_names[] = {MIST_PLOT_KINDS(KIND_NAME) "chrome", NULL};
+
+static const char *script_of(const struct mist_plot_kind *kind)
+{
+    int i = 0;
+
+    while (kinds[i] != kind)
+        i++;
+    return scripts[i];
+}
 
 const struct mist_plot_kind *mist_plot_find_kind(const char *name)
 {
@@ -290,7 +286,7 @@ mist_plot_write_timelines(FILE *stream, const struct mist_plot_kind *kind,
                                          .n_inputs = n_inputs};
     enum mist_status status = kind->write_timelines(&at, err);
 
-    fputs(kind->script, stream);
+    fputs(script_of(kind), stream);
     return status;
 }
 
@@ -312,7 +308,7 @@ enum mist_status mist_plot_write_table(FILE *stream, const struct mist_plot_kind
     snprintf(title, sizeof title, "%s: %s", kind->title, mist_plot_base_name(path));
     if (status == MIST_OK)
         status = kind->write_table(&at, err);
-    fputs(kind->script, stream);
+    fputs(script_of(kind), stream);
     mist_plot_table_fini(&table);
     return status;
 }

@@ -3,7 +3,7 @@
  * link fits.
  *
  * A picture is a gnuplot program: settings and data written here, then plots/style.gp and
- * the picture's own script (plots/scripts.h). Writing the program is apart from running
+ * the picture's own script (plots/NAME.gp). Writing the program is apart from running
  * it, so that it can be looked at. Left out: any picture that a spreadsheet draws as
  * well.
  */

@@ -1,7 +1,6 @@
 /* The picture of mist-tune --ablate: a bar for each group of knobs. */
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <float.h>
 #include <math.h>
@@ -79,7 +78,6 @@ static enum mist_status write_ablation(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_ablation = {
     .title = "The best plan, group by group",
-    .script = mist_script_ablation,
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 32,

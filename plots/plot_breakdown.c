@@ -6,7 +6,6 @@
  * bars, shows those with most in them over all stages, the others as one.
  */
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <float.h>
 #include <math.h>
@@ -237,7 +236,6 @@ static enum mist_status write_breakdown(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_breakdown = {
     .title = "An iteration, and memory at its peak",
-    .script = mist_script_breakdown,
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 1000000,

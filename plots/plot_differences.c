@@ -8,7 +8,6 @@
 #include "core/order.h"
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -43,6 +42,7 @@ static const struct mist_plot_column columns[N_COLUMNS] = {
 /* A row of the table. */
 struct difference {
     int of[N_PANELS];
+    int panel; /* that rows are sorted for */
     double predicted_s, measured_s;
 };
 
@@ -90,10 +90,11 @@ static enum mist_status read_table(const struct mist_plot_table *table, struct t
     if (!out->rows)
         return mist_err_memory(err, NULL);
     for (size_t i = 0; i < out->n && status == MIST_OK; i++) {
-        out->rows[i] = (struct difference){{0, (int)mist_plot_number(table, i, OF_STAGE),
-                                            (int)mist_plot_number(table, i, OF_RANK)},
-                                           mist_plot_number(table, i, PREDICTED),
-                                           mist_plot_number(table, i, MEASURED)};
+        out->rows[i] = (struct difference){
+            .of = {[STAGE] = (int)mist_plot_number(table, i, OF_STAGE),
+                   [RANK] = (int)mist_plot_number(table, i, OF_RANK)},
+            .predicted_s = mist_plot_number(table, i, PREDICTED),
+            .measured_s = mist_plot_number(table, i, MEASURED)};
         status = read_kind(table->csv, i, &out->rows[i].of[KIND], err);
     }
     return status;
@@ -101,28 +102,14 @@ static enum mist_status read_table(const struct mist_plot_table *table, struct t
 
 /* -------------------------------------------------------------------------------- bars */
 
-static int compare_by(const struct difference *a, const struct difference *b, int panel)
+static int compare_rows(const void *a_any, const void *b_any)
 {
-    int order = MIST_COMPARE(a->of[panel], b->of[panel]);
+    const struct difference *a = a_any, *b = b_any;
+    int order = MIST_COMPARE(a->of[a->panel], b->of[b->panel]);
 
     if (order == 0)
         order = MIST_COMPARE(a->of[RANK], b->of[RANK]);
     return order ? order : MIST_COMPARE(a->of[KIND], b->of[KIND]);
-}
-
-static int compare_kinds(const void *a, const void *b)
-{
-    return compare_by(a, b, KIND);
-}
-
-static int compare_stages(const void *a, const void *b)
-{
-    return compare_by(a, b, STAGE);
-}
-
-static int compare_ranks(const void *a, const void *b)
-{
-    return compare_by(a, b, RANK);
 }
 
 /* The sum over rows [first, end), which are sorted by rank, divided by n_ranks; 0: by the
@@ -168,13 +155,12 @@ static void insert(struct panel *panel, const struct bar *bar)
 
 static void make_panels(struct table *table)
 {
-    static int (*const compare[N_PANELS])(const void *, const void *) = {
-        compare_kinds, compare_stages, compare_ranks};
-
     /* Ranks come first: all of them divide what a kind sums up. */
     for (int p = N_PANELS - 1; p >= 0; p--) {
         struct panel *panel = &table->panels[p];
-        qsort(table->rows, table->n, sizeof *table->rows, compare[p]);
+        for (size_t i = 0; i < table->n; i++)
+            table->rows[i].panel = p;
+        qsort(table->rows, table->n, sizeof *table->rows, compare_rows);
         for (size_t first = 0, end; first < table->n; first = end) {
             for (end = first + 1;
                  end < table->n && table->rows[end].of[p] == table->rows[first].of[p];)
@@ -404,7 +390,6 @@ static enum mist_status write_differences(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_differences = {
     .title = "Where predicted and measured differ",
-    .script = mist_script_differences,
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 10000000,

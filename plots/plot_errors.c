@@ -1,7 +1,6 @@
 /* The picture of how far predictions are off, run by run. */
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <float.h>
 #include <math.h>
@@ -121,7 +120,6 @@ static enum mist_status write_errors(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_errors = {
     .title = "How far predictions are off",
-    .script = mist_script_errors,
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 200,

@@ -1,6 +1,5 @@
 /* The picture of mist-tune --sweep: four figures of the best plan at each point. */
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <float.h>
 #include <math.h>
@@ -148,7 +147,6 @@ static enum mist_status write_rent(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_rent = {
     .title = "The best plan at each point",
-    .script = mist_script_rent,
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = MAX_POINTS,

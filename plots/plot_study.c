@@ -2,7 +2,6 @@
 #include "core/escape.h"
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <float.h>
 #include <math.h>
@@ -236,7 +235,6 @@ static enum mist_status write_sweep(const struct mist_plot_picture *picture,
 
 const struct mist_plot_kind mist_plot_kind_sweep = {
     .title = "What if",
-    .script = mist_script_sweep,
     .columns = sweep_columns,
     .n_columns = N_SWEEP_COLUMNS,
     .max_rows = 1000,
@@ -347,7 +345,6 @@ static enum mist_status write_sensitivity(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_sensitivity = {
     .title = "What would help most",
-    .script = mist_script_sensitivity,
     .columns = lever_columns,
     .n_columns = N_LEVER_COLUMNS,
     .max_rows = MAX_LEVERS,

@@ -7,7 +7,6 @@
 #include "core/order.h"
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <float.h>
 #include <limits.h>
@@ -209,7 +208,6 @@ static enum mist_status write_compare(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_compare = {
     .title = "Iterations, predicted against measured",
-    .script = mist_script_compare,
     .columns = compare_columns,
     .n_columns = N_COMPARE_COLUMNS,
     .max_rows = MAX_ROWS,
@@ -360,7 +358,6 @@ static enum mist_status write_pareto(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_pareto = {
     .title = "Pareto frontiers of the stages",
-    .script = mist_script_pareto,
     .columns = pareto_columns,
     .n_columns = N_PARETO_COLUMNS,
     .max_rows = MAX_ROWS,
@@ -444,7 +441,6 @@ static enum mist_status write_links(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_links = {
     .title = "Links, measured and fitted",
-    .script = mist_script_links,
     .columns = link_columns,
     .n_columns = N_LINK_COLUMNS,
     .max_rows = MAX_ROWS,

@@ -1,7 +1,6 @@
 /* The pictures of timelines: streams over time, memory over time. */
 #include "core/parse.h"
 #include "plots/internal.h"
-#include "plots/scripts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -10,7 +9,7 @@
 
 #define WIDTH          1500 /* pixels */
 #define LEFT           150  /* of the axes, or more where names are long */
-#define RIGHT          22
+#define RIGHT          30
 #define PAGE_TOP       66 /* title and two rows of legend */
 #define PANEL_TITLE    34
 #define PAGE_BOTTOM    54
@@ -411,7 +410,6 @@ out:
 }
 
 const struct mist_plot_kind mist_plot_kind_timeline = {
-    .script = mist_script_timeline,
     .write_timelines = write_timeline,
 };
 
@@ -558,6 +556,5 @@ out:
 }
 
 const struct mist_plot_kind mist_plot_kind_memory = {
-    .script = mist_script_memory,
     .write_timelines = write_memory,
 };

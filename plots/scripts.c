@@ -1,22 +1,8 @@
-/*
- * Embeds plots/<name>.gp as mist_script_<name>. See scripts.h.
- */
-#include "plots/scripts.h"
-
+/* Embeds plots/NAME.gp as mist_script_NAME, a text with an end mark. See internal.h. */
 #include "core/embed.h"
+#include "plots/internal.h"
 
-#define EMBED(name) MIST_EMBED(mist_script_##name, "plots/" #name ".gp")
+#define EMBED(name) MIST_EMBED(mist_script_##name, "plots/" #name ".gp");
 
-EMBED(style);
-EMBED(timeline);
-EMBED(memory);
-EMBED(ablation);
-EMBED(rent);
-EMBED(breakdown);
-EMBED(compare);
-EMBED(differences);
-EMBED(errors);
-EMBED(pareto);
-EMBED(sensitivity);
-EMBED(sweep);
-EMBED(links);
+EMBED(style)
+MIST_PLOT_KINDS(EMBED)

@@ -398,7 +398,7 @@ static void test_many_ranks(void **state)
  * pixels, those of the kind that covers most or none, by an independent count. */
 static void test_pixels(void **state)
 {
-    enum { N_PIXELS = 1500 - 150 - 22, N_TASKS = 4000 };
+    enum { N_PIXELS = 1500 - 150 - 30, N_TASKS = 4000 };
     static char expected[N_PIXELS], drawn[N_PIXELS];
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
