@@ -253,7 +253,6 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
     }
 }
 
-/* Sets all offsets and the sizes of the arenas; false when out of memory. */
 double mist_memory_plan_bytes(const struct mist_schedule *schedule)
 {
     size_t buffer = 2 * sizeof(struct piece) /* sorting takes as much */ +
@@ -263,6 +262,7 @@ double mist_memory_plan_bytes(const struct mist_schedule *schedule)
            (double)sizeof(int64_t) * schedule->n_tasks;
 }
 
+/* Sets all offsets and the sizes of the arenas; false when out of memory. */
 static bool place_all(struct mist_schedule *schedule)
 {
     size_t n = (size_t)schedule->n_buffers + 1;
@@ -455,7 +455,7 @@ static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int
     return true;
 }
 
-/* Walks the tasks: who is born waits for who had its bytes. */
+/* Walks the tasks: a new buffer waits for the last users of the buffers that had its bytes. */
 static bool order_reuse(struct planner *at)
 {
     const struct mist_schedule *schedule = at->schedule;
