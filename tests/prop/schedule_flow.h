@@ -170,8 +170,9 @@ static inline struct value no_gradient(const struct flow *at,
                      flow_cuts(at, at->plan->reduces_each_micro_batch);
 
     *is_joined = is_alias && (at->plan->n_micro_batches == 1 || sums_each);
-    return *is_joined ? (struct value){.what = GRADIENT}
-                      : (struct value){.what = GRADIENT, .layer = task->layer, .id = s};
+    return (struct value){.what = GRADIENT,
+                          .layer = *is_joined ? 0 : task->layer,
+                          .id = *is_joined ? 0 : s};
 }
 
 /* A step adds a micro-batch to a parameter's gradient, or overwrites it. */
