@@ -395,7 +395,7 @@ static void write_size_tics(FILE *stream, const char *variable, double low, doub
 
 static void write_sizes(const struct mist_plot_picture *at)
 {
-    double low = DBL_MAX, high = 0, residual = 0;
+    double low = DBL_MAX, high = 1, residual = 0; /* a size is a byte at least */
 
     for (size_t i = 0; i < at->table->n; i++) {
         double measured = mist_plot_number(at->table, i, TIME);
