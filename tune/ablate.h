@@ -4,9 +4,10 @@
  * found with fewer counts where a search misses it.
  *
  * Beside another framework the way begins at the best plan that it can express, priced as it
- * runs plans (target.h). The same plan priced as we run it is next, then all our plans with
- * the groups of knobs that it has, then the others one by one: so what its way of running a
- * plan costs is apart from what plans gain.
+ * runs plans (target.h). The same plan priced as we run it is next, then the best that it can
+ * express, with our prices and our memory, then all our plans with the groups of knobs that
+ * it has, then the others one by one. So what its kernels cost, and then what its memory
+ * costs, is apart from what plans gain.
  */
 #ifndef MIST_TUNE_ABLATE_H
 #define MIST_TUNE_ABLATE_H
@@ -18,9 +19,11 @@
 
 struct mist_ablation_row {
     const char *added;  /* a group's name, or what else is new */
-    bool fits;          /* a plan does; else the next four say nothing */
+    bool fits;          /* a plan does; else what follows says nothing */
     double iteration_s; /* of the best, by replay */
     double error_s;
+    double taken_s; /* of the plan that such a search takes: simpler, if hardly slower
+                     * (alike.h); NAN: it found none */
     int64_t peak_bytes;
     char label[MIST_PLAN_LABEL_BYTES];
     double search_s; /* with replays */
@@ -28,19 +31,18 @@ struct mist_ablation_row {
 
 struct mist_ablation {
     int n_rows;
-    struct mist_ablation_row rows[MIST_N_SPACE_GROUPS + 2];
+    struct mist_ablation_row rows[MIST_N_SPACE_GROUPS + 3];
     bool was_stopped; /* by search->is_over: the last row is the best so far */
 };
 
 /* Searches with the first group of config->space, the first two, and so on, all within its
- * bounds. framework: beside it; ours: beside none. Arguments and errors as of
+ * bounds. traces: of config->cost_model. framework: beside it; ours: beside none. Arguments and errors as of
  * mist_validate_run(), but that it is no error when nothing fits, and that is_over is set. */
-MIST_MUST_CHECK enum mist_status mist_ablate(const struct mist_validate_config *config,
-                                             const struct mist_search_config *search,
-                                             enum mist_framework_name framework,
-                                             const struct mist_messages *messages,
-                                             struct mist_ablation *out,
-                                             struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_ablate(const struct mist_validate_config *config,
+            const struct mist_search_config *search, const struct mist_trace_set *traces,
+            enum mist_framework_name framework, const struct mist_messages *messages,
+            struct mist_ablation *out, struct mist_err *err);
 
 /* Adds a list of the rows. JSON has no times of searches: the same input is to give the
  * same document. */

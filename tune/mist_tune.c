@@ -138,9 +138,9 @@ static enum mist_status ablate(struct tuning *at, const struct mist_search_confi
 {
     struct mist_ablation ablation;
     struct mist_emit *emit = NULL;
-    enum mist_status status = mist_ablate(&at->session.config, search,
-                                          (enum mist_framework_name)at->options.target,
-                                          &at->messages, &ablation, err);
+    enum mist_status status = mist_ablate(
+        &at->session.config, search, &at->session.traces,
+        (enum mist_framework_name)at->options.target, &at->messages, &ablation, err);
 
     mist_progress_fini(search->progress);
     at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;

@@ -24,6 +24,9 @@ struct candidate {
 
 struct target {
     const struct mist_validate_config *config;
+    struct mist_model model; /* the framework's: what is expressed */
+    struct mist_job job;
+    bool is_foreign;                   /* plans are ours, of another job than that */
     struct mist_space selective_space; /* selective recomputation is of the whole job */
     struct mist_stage_price *selective_price;
     const atomic_int *is_over;
@@ -71,19 +74,37 @@ int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_byte
 
 /* ------------------------------------------------------------------------------- plans */
 
+static bool is_expressed(const struct target *at, const struct mist_plan *plan)
+{
+    struct mist_args_beside beside;
+    char *text = NULL;
+    size_t n = 0;
+    bool is = mist_args_express(plan, at->config->space->devices_per_node, &text, &n,
+                                &beside, NULL) == MIST_OK;
+
+    free(text);
+    return is;
+}
+
+/* A plan of the framework becomes one of ours where these are searched. */
+static void make_ours(const struct target *at, struct mist_plan *plan)
+{
+    if (!at->is_foreign)
+        return;
+    plan->model = at->config->space->model;
+    plan->job = at->config->space->job;
+}
+
 /* False: there is no such plan, or the framework can't express it. */
 static bool make_plan(const struct target *at, const struct candidate *of,
                       struct mist_plan *out)
 {
     const struct mist_space *space = at->config->space;
-    const struct mist_job *job = &space->job;
-    struct mist_args_beside beside;
+    const struct mist_job *job = &at->job;
     struct mist_args args;
-    char *text = NULL;
-    size_t n = 0;
 
     mist_args_init(&args, job->framework);
-    mist_args_set_model(&args, &space->model);
+    mist_args_set_model(&args, &at->model);
     args.node_devices = space->devices_per_node;
     mist_args_set(&args, MIST_ARG_TP, of->tp);
     mist_args_set(&args, MIST_ARG_PP, of->pp);
@@ -104,11 +125,9 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     if (mist_args_make_plan(&args, out, NULL) != MIST_OK)
         return false;
     mist_validate_set_allowed_pipeline(space, out);
-    if (!mist_bounds_allow(&space->bounds, out) ||
-        mist_args_express(out, space->devices_per_node, &text, &n, &beside, NULL) !=
-            MIST_OK)
+    if (!mist_bounds_allow(&space->bounds, out) || !is_expressed(at, out))
         return false;
-    free(text);
+    make_ours(at, out);
     out->job.threads = job->threads;
     out->job.computes_on_gpu = job->computes_on_gpu;
     out->device_memory_bytes = at->config->device_memory_bytes;
@@ -163,9 +182,10 @@ static enum mist_status list_recomputations(struct target *at, struct candidate 
                                             struct mist_err *err)
 {
     const struct mist_space *space = at->config->space;
-    bool has_parts = space->job.framework == MIST_FRAMEWORK_MEGATRON;
-    bool keeps_scores = space->job.attention != MIST_ATTENTION_FLASH ||
-                        space->job.framework == MIST_FRAMEWORK_TORCHTITAN;
+    bool has_parts = at->job.framework == MIST_FRAMEWORK_MEGATRON;
+    bool keeps_scores =
+        !at->is_foreign && (at->job.attention != MIST_ATTENTION_FLASH ||
+                            at->job.framework == MIST_FRAMEWORK_TORCHTITAN);
     enum mist_status status = MIST_OK;
 
     for (int r = 0; r <= MIST_RECOMPUTE_FULL && status == MIST_OK; r++) {
@@ -318,28 +338,28 @@ static enum mist_status look_at(struct target *at, const struct candidate *of,
 }
 
 /* The plan with another schedule, if it holds, is faster and can be expressed. */
-static enum mist_status try_pipeline(const struct mist_validate_config *config,
+static enum mist_status try_pipeline(const struct target *at,
                                      enum mist_pipeline_schedule pipeline, int32_t n,
                                      struct mist_validated *best, struct mist_err *err)
 {
+    const struct mist_validate_config *config = at->config;
     struct mist_validated other = *best;
-    struct mist_args_beside beside;
-    char *text = NULL;
-    size_t n_text = 0;
     enum mist_status status = MIST_OK;
 
     other.plan = malloc(sizeof *other.plan);
     if (!other.plan)
         return mist_err_memory(err, NULL);
     *other.plan = *best->plan;
-    if (mist_validate_set_pipeline(other.plan, pipeline, n) &&
-        mist_bounds_allow(&config->space->bounds, other.plan) &&
-        mist_args_express(other.plan, config->space->devices_per_node, &text, &n_text,
-                          &beside, NULL) == MIST_OK)
+    other.plan->model = at->model;
+    other.plan->job = at->job;
+    other.plan->job.recomputes_attention = best->plan->job.recomputes_attention;
+    other.holds = mist_validate_set_pipeline(other.plan, pipeline, n) &&
+                  mist_bounds_allow(&config->space->bounds, other.plan) &&
+                  is_expressed(at, other.plan);
+    other.plan->model = best->plan->model;
+    other.plan->job = best->plan->job;
+    if (other.holds)
         status = mist_validate_plan(config, NULL, &other, err);
-    else
-        other.holds = false;
-    free(text);
     if (status == MIST_OK && other.holds &&
         other.plan->predicted.iteration_s < best->plan->predicted.iteration_s) {
         struct mist_plan *slower = best->plan;
@@ -360,7 +380,7 @@ static enum mist_status try_pipelines(struct target *at, struct mist_validated *
         struct mist_knob_range chunks = mist_validate_chunks(at->config->space, pipeline);
         for (int32_t n = chunks.min;
              n <= chunks.max && pipeline != MIST_PIPELINE_1F1B && !status; n++)
-            status = try_pipeline(at->config, pipeline, n, plan, err);
+            status = try_pipeline(at, pipeline, n, plan, err);
     }
     /* what the report compares with closed_s */
     plan->pipelines[MIST_PIPELINE_1F1B].time_s = plan->plan->predicted.iteration_s;
@@ -407,7 +427,7 @@ static enum mist_status validate_all(struct target *at, struct mist_err *err)
 static enum mist_status fail_no_plan(const struct target *at, struct mist_err *err)
 {
     const struct mist_validate_result *result = at->result;
-    const char *name = mist_framework_words[at->config->space->job.framework];
+    const char *name = mist_framework_words[at->job.framework];
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
     int64_t closest = at->closest_bytes < 1e18 ? (int64_t)at->closest_bytes : INT64_MAX;
 
@@ -432,17 +452,23 @@ static enum mist_status fail_no_plan(const struct target *at, struct mist_err *e
 }
 
 enum mist_status mist_target_run(const struct mist_validate_config *config,
+                                 enum mist_framework_name framework,
                                  struct mist_thread_pool *pool, const atomic_int *is_over,
                                  struct mist_validate_result *result,
                                  struct mist_err *err)
 {
     struct target at = {.config = config,
+                        .model = config->space->model,
+                        .job = config->space->job,
+                        .is_foreign = config->space->job.framework != framework,
                         .selective_space = *config->space,
                         .is_over = is_over,
                         .closest_bytes = INFINITY,
                         .result = result};
 
     *result = (struct mist_validate_result){0};
+    if (at.is_foreign)
+        mist_target_set(framework, &(struct mist_messages){0}, &at.model, &at.job);
     at.selective_space.job.recomputes_attention = true;
     enum mist_status status =
         mist_stage_price_new(config->cost_model, &at.selective_space, config->threads,

@@ -37,12 +37,15 @@ int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_byte
 
 /*
  * Searches. config->space holds the model and the job as above, its cases are not looked at.
+ * With a job of ours in it, the plans that the framework can express are searched as ours:
+ * priced as we run them, within our memory.
  * is_over as in struct mist_search_config. result as of mist_validate_run(): plans by
  * replayed time, closed_s of their own schedule by its passes; its search counts plans.
  * MIST_ERR_NO_PLAN: none can be expressed and fits.
  */
 MIST_MUST_CHECK enum mist_status
-mist_target_run(const struct mist_validate_config *config, struct mist_thread_pool *pool,
+mist_target_run(const struct mist_validate_config *config,
+                enum mist_framework_name framework, struct mist_thread_pool *pool,
                 const atomic_int *is_over, struct mist_validate_result *result,
                 struct mist_err *err);
 

@@ -363,7 +363,8 @@ enum mist_status mist_tune_session_search(const struct mist_tune_session *at,
     enum mist_status status =
         at->options->target == MIST_FRAMEWORK_OURS
             ? mist_validate_run(&at->config, search, result, err)
-            : mist_target_run(&at->config, at->pool, search->is_over, result, err);
+            : mist_target_run(&at->config, (enum mist_framework_name)at->options->target,
+                              at->pool, search->is_over, result, err);
 
     if (status == MIST_ERR_NO_PLAN && at->constraints.n > 0 &&
         !(search->is_over && atomic_load(search->is_over)))

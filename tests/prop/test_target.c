@@ -14,12 +14,14 @@
 
 #include <math.h>
 
-enum { N_PROBLEMS = 500, N_BRUTE = 24 };
+enum { N_PROBLEMS = 750, N_BRUTE = 36 };
 
 struct problem {
     struct mist_trace_set traces;
     struct mist_cost_model *cost_model;
-    struct mist_space space;
+    struct mist_model model; /* the framework's, as it is expressed */
+    struct mist_job job;
+    struct mist_space space; /* of these, or of ours */
     struct mist_stage_price *price;
     struct mist_thread_pool *pool;
     struct mist_validate_config config;
@@ -119,20 +121,27 @@ static const char *find_broken_torchtitan(const struct mist_plan *plan)
     return NULL;
 }
 
-static const char *find_broken_of(const struct mist_plan *plan)
+/* What of the rules of a problem's framework a plan breaks, also one that we run; NULL:
+ * none. */
+static const char *find_broken_of(const struct problem *at, const struct mist_plan *plan)
 {
-    const char *broken = find_broken(plan);
+    struct mist_plan *theirs = malloc(sizeof *theirs);
+    const char *broken;
 
-    if (broken)
-        return broken;
-    switch (plan->job.framework) {
-    case MIST_FRAMEWORK_MEGATRON:
-        return find_broken_megatron(plan);
-    case MIST_FRAMEWORK_DEEPSPEED:
-        return find_broken_deepspeed(plan);
-    default:
-        return find_broken_torchtitan(plan);
+    *theirs = *plan;
+    if (plan->job.framework == MIST_FRAMEWORK_OURS) {
+        theirs->model = at->model;
+        theirs->job = at->job;
     }
+    broken = find_broken(theirs);
+    if (!broken)
+        broken = at->job.framework == MIST_FRAMEWORK_MEGATRON
+                     ? find_broken_megatron(theirs)
+                 : at->job.framework == MIST_FRAMEWORK_DEEPSPEED
+                     ? find_broken_deepspeed(theirs)
+                     : find_broken_torchtitan(theirs);
+    free(theirs);
+    return broken;
 }
 
 /* ---------------------------------------------------------------------------- problems */
@@ -164,6 +173,7 @@ static void draw_model(struct mist_random *random, struct mist_model *out)
     };
 }
 
+/* Every third problem is one of ours: the framework's plans, as we run them. */
 static void init(struct problem *at, struct mist_random *random, int i)
 {
     static const char *const clusters[] = {"a100-80:1x1", "a100-80:1x2", "a100-80:1x4",
@@ -178,8 +188,14 @@ static void init(struct problem *at, struct mist_random *random, int i)
     job.global_batch = pick(random, 1, 4) * pick(random, 1, 8);
     job.dtype = (enum mist_dtype)pick(random, 0, 1);
     job.gradient_dtype = pick(random, 0, 1) ? job.dtype : MIST_DTYPE_FP32;
+    at->model = model;
+    at->job = job;
     mist_target_set((enum mist_framework_name)(1 + i % 3), &(struct mist_messages){0},
-                    &model, &job);
+                    &at->model, &at->job);
+    if (i / 3 % 3 != 0) {
+        model = at->model;
+        job = at->job;
+    }
     must(mist_preset_parse(&at->traces, clusters[i_cluster], &err), &err);
     must(mist_cost_model_new(&at->traces, &at->cost_model, &err), &err);
     must(mist_space_init(&at->space, &model, &job, n_devices[i_cluster],
@@ -227,15 +243,16 @@ static void test_rules(void **state)
         }
         n_run++;
         enum mist_status status =
-            mist_target_run(&at.config, at.pool, &never, &result, &err);
+            mist_target_run(&at.config, at.job.framework, at.pool, &never, &result, &err);
         if (status != MIST_ERR_NO_PLAN)
             must(status, &err);
         for (size_t k = 0; status == MIST_OK && k < result.n_plans; k++) {
             const struct mist_plan *plan = result.plans[k].plan;
-            const char *broken = find_broken_of(plan);
+            const char *broken = find_broken_of(&at, plan);
             if (broken)
                 fail_msg("%s, problem %d, plan %zu: not %s",
-                         mist_framework_words[plan->job.framework], i, k, broken);
+                         mist_framework_words[at.job.framework], i, k, broken);
+            assert_int_equal(plan->job.framework, at.space.job.framework);
             assert_int_equal(mist_plan_n_ranks(plan), at.space.n_ranks);
             assert_true(result.plans[k].planned_bytes <= at.config.limit_bytes);
             n_plans++;
@@ -244,7 +261,7 @@ static void test_rules(void **state)
             n_parts += !is_all_or_none(&plan->stages[0]);
         }
         if (status == MIST_OK) {
-            n_solved[at.space.job.framework]++;
+            n_solved[at.job.framework]++;
             mist_validate_result_fini(&result);
         }
         fini(&at);
@@ -302,7 +319,7 @@ static double find_fastest(const struct problem *at)
             mist_stage_price_mesh(space, dp * tp, &s->n_nodes, &s->n_devices);
         }
         struct mist_validated of = {.plan = plan};
-        if (mist_plan_check(plan, NULL) != MIST_OK || find_broken_of(plan))
+        if (mist_plan_check(plan, NULL) != MIST_OK || find_broken_of(at, plan))
             continue;
         must(mist_validate_plan(&at->config, NULL, &of, &err), &err);
         if (of.holds)
@@ -328,7 +345,7 @@ static void test_best(void **state)
         }
         n_run++;
         enum mist_status status =
-            mist_target_run(&at.config, at.pool, &never, &result, &err);
+            mist_target_run(&at.config, at.job.framework, at.pool, &never, &result, &err);
         double best_s = find_fastest(&at);
         assert_int_equal(status, isinf(best_s) ? MIST_ERR_NO_PLAN : MIST_OK);
         if (status == MIST_OK) {
