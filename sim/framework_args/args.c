@@ -122,7 +122,7 @@ static enum mist_status refuse_value(const struct mist_args *args,
                        item->value ? item->value : "", expected);
 }
 
-/* The number that an item says; NAN: what its reader leaves open. */
+/* The number that an item says; NAN: what it leaves to the program. */
 static enum mist_status read_value(const struct mist_args *args,
                                    const struct mist_arg_row *row,
                                    const struct mist_arg_item *item, double *out,
@@ -139,7 +139,8 @@ static enum mist_status read_value(const struct mist_args *args,
     if (!value)
         return mist_err_at(err, MIST_ERR_INPUT, args->path, item->line, 0,
                            "%s: expected a value", item->name);
-    if (strcmp(value, "auto") == 0 && args->framework == MIST_FRAMEWORK_DEEPSPEED)
+    if (strcmp(value, "auto") == 0 && args->framework == MIST_FRAMEWORK_DEEPSPEED &&
+        isnan(row->absent))
         return MIST_OK;
     if (row->kind == MIST_ARG_WORD) {
         for (const struct mist_arg_word *w = row->words; w->word; w++)
@@ -199,8 +200,13 @@ static enum mist_status take_item(struct mist_args *args,
         return MIST_OK;
     }
     enum mist_status status = read_value(args, row, item, &number, err);
-    if (status != MIST_OK || isnan(number))
+    if (status != MIST_OK || isnan(number)) {
+        if (status == MIST_OK && mist_args_is_open(args, row->arg)) {
+            args->name[row->arg] = row->name;
+            args->line[row->arg] = item->line;
+        }
         return status;
+    }
     if (!mist_args_is_open(args, row->arg) && args->v[row->arg] != number)
         return mist_err_at(
             err, MIST_ERR_INPUT, args->path, item->line, 0, "%s%s%.60s contradicts %s",

@@ -43,9 +43,9 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("sequence_parallel_size", "1", "sequences that are cut over ranks are not priced"),
     MIST_ROW_REFUSED("tensor_parallel.*", NULL, "autotp_size alone is"),
     /* number formats */
-    MIST_ROW_WORD("bf16.enabled", IS_BF16, mist_arg_bools, 0),
+    MIST_ROW_WORD("bf16.enabled", IS_BF16, mist_arg_bools, NAN),
     MIST_ROW_ALIAS("bfloat16.enabled", MIST_ARG_WORD, IS_BF16, 0, mist_arg_bools),
-    MIST_ROW_WORD("fp16.enabled", IS_FP16, mist_arg_bools, 0),
+    MIST_ROW_WORD("fp16.enabled", IS_FP16, mist_arg_bools, NAN),
     MIST_ROW_LEFT("fp16.*"), MIST_ROW_REFUSED("bf16.immediate_grad_update", "true", "not in the profile"),
     MIST_ROW_LEFT("bfloat16.loss_scale"), MIST_ROW_LEFT("bf16.loss_scale"),
     MIST_ROW_WORD("data_types.grad_accum_dtype", MIST_ARG_GRADIENT_DTYPE, formats, NAN),
@@ -110,17 +110,38 @@ static const struct mist_arg_row rows[] = {
 
 /* ------------------------------------------------------------------------ from the file */
 
-static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
+/* That of weights. With "auto" the program chooses: the command line says it. */
+static enum mist_status find_dtype(struct mist_args *args, struct mist_err *err)
 {
-    enum mist_dtype dtype = args->v[IS_BF16] != 0   ? MIST_DTYPE_BF16
-                            : args->v[IS_FP16] != 0 ? MIST_DTYPE_FP16
-                                                    : MIST_DTYPE_FP32;
-    int from = args->line[IS_BF16] ? IS_BF16 : IS_FP16;
-    enum mist_status status = mist_args_derive(args, MIST_ARG_DTYPE, dtype, from, err);
+    bool is_bf16 = args->v[IS_BF16] == 1, is_fp16 = args->v[IS_FP16] == 1;
+    enum mist_dtype dtype = is_bf16   ? MIST_DTYPE_BF16
+                            : is_fp16 ? MIST_DTYPE_FP16
+                                      : MIST_DTYPE_FP32;
+    int from = is_bf16 ? IS_BF16 : IS_FP16;
 
-    if (args->v[IS_BF16] != 0 && args->v[IS_FP16] != 0)
+    if (is_bf16 && is_fp16)
         return mist_args_fail(args, IS_FP16, err,
                               "fp16.enabled contradicts bf16.enabled");
+    for (int arg = IS_BF16; arg <= IS_FP16 && !is_bf16 && !is_fp16; arg++)
+        if (args->line[arg] && mist_args_is_open(args, arg))
+            return !mist_args_is_open(args, MIST_ARG_DTYPE)
+                       ? MIST_OK
+                       : mist_args_fail(args, arg, err,
+                                        "%s is auto: the program chooses, expected "
+                                        "--dtype",
+                                        args->name[arg]);
+    if (mist_args_or(args, MIST_ARG_DTYPE, dtype) != dtype)
+        return mist_args_fail(
+            args, from, err, "--dtype %s contradicts the file, by which weights are %s",
+            mist_dtype_words[(int)args->v[MIST_ARG_DTYPE]], mist_dtype_words[dtype]);
+    args->v[MIST_ARG_DTYPE] = dtype;
+    return MIST_OK;
+}
+
+static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
+{
+    enum mist_status status = find_dtype(args, err);
+
     if (status != MIST_OK)
         return status;
     if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))
@@ -207,8 +228,10 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
     (void)plan;
     *beside =
         (struct mist_args_beside){.model = true, .seq_len = true, .attention = true};
-    args->v[IS_BF16] = args->v[MIST_ARG_DTYPE] == MIST_DTYPE_BF16;
-    args->v[IS_FP16] = args->v[MIST_ARG_DTYPE] == MIST_DTYPE_FP16;
+    if (args->v[MIST_ARG_DTYPE] == MIST_DTYPE_BF16)
+        args->v[IS_BF16] = 1;
+    if (args->v[MIST_ARG_DTYPE] == MIST_DTYPE_FP16)
+        args->v[IS_FP16] = 1;
     args->v[INTERVAL] = args->v[MIST_ARG_RECOMPUTE] == MIST_RECOMPUTE_FULL;
     args->v[OPTIMIZER_ON_HOST] = args->v[MIST_ARG_OFFLOAD_OPTIMIZER] > 0;
     args->v[OPTIMIZER_FRAC] =

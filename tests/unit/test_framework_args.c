@@ -193,6 +193,10 @@ static void test_refusals(void **state)
            "{\"stages\": 2}}",
            1, "a pipeline goes with");
     refuse(DEEPSPEED, "{\"train_batch_size\": 8", 1, "");
+    refuse(DEEPSPEED, "{\n\"fp16\": {\"enabled\": \"auto\"}}", 2,
+           "fp16.enabled is auto: the program chooses, expected --dtype");
+    refuse(DEEPSPEED, "{\"zero_optimization\": {\"stage\": \"auto\"}}", 1,
+           "zero_optimization.stage: 'auto' can't be expressed");
     refuse(TORCHTITAN, "[training]\nseq_len = 1\n[training2]\nx = 1", 4,
            "training2.x is not known");
     refuse(TORCHTITAN,
@@ -287,6 +291,40 @@ static void test_options_first(void **state)
     mist_args_set(&args, MIST_ARG_MICRO_BATCH, 2);
     assert_int_equal(mist_args_load(&args, path, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "contradicts the command line"));
+}
+
+/* What the file leaves to the program, the tool's options say; nothing else does. */
+static void test_auto(void **state)
+{
+    static const struct {
+        const char *text;
+        int said, dtype; /* -1: refused */
+    } cases[] = {
+        {"{\"fp16\": {\"enabled\": \"auto\"}}", MIST_DTYPE_FP16, MIST_DTYPE_FP16},
+        {"{\"fp16\": {\"enabled\": \"auto\"}}", MIST_DTYPE_FP32, MIST_DTYPE_FP32},
+        {"{\"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": \"auto\"}}",
+         MIST_DTYPE_BF16, MIST_DTYPE_BF16},
+        {"{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": \"auto\"}}", -1,
+         MIST_DTYPE_BF16},
+        {"{\"bf16\": {\"enabled\": true}}", MIST_DTYPE_FP16, -1},
+        {"{\"fp16\": {\"enabled\": false}}", MIST_DTYPE_BF16, -1},
+        {"{}", -1, MIST_DTYPE_FP32},
+    };
+    const char *path = scratch_path(&scratch, "args");
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_args args;
+        scratch_write(path, cases[i].text);
+        mist_args_init(&args, DEEPSPEED);
+        if (cases[i].said >= 0)
+            mist_args_set(&args, MIST_ARG_DTYPE, cases[i].said);
+        enum mist_status status = mist_args_load(&args, path, &err);
+        assert_int_equal(status, cases[i].dtype < 0 ? MIST_ERR_INPUT : MIST_OK);
+        if (status == MIST_OK)
+            assert_int_equal((int)args.v[MIST_ARG_DTYPE], cases[i].dtype);
+        else
+            assert_non_null(strstr(err.message, " contradicts the file, by which"));
+    }
 }
 
 /* ------------------------------------------------------------------------- round trips */
@@ -651,6 +689,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_current_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_options_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_auto, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_round_trips, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inexpressible, set_up, tear_down),
         cmocka_unit_test(test_tables),
