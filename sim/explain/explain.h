@@ -162,6 +162,7 @@ void mist_explanation_groups(const struct mist_explanation *explanation,
 /* ------------------------------------------------------------------------------ speed */
 
 struct mist_speed {
+    int64_t n_parameters; /* of the model */
     double tokens_per_s, tokens_per_s_per_device;
     double flop_per_s_per_device; /* of the model */
     double model_frac;            /* of the devices' peak; 0: the peak is not known */

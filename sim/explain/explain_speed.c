@@ -87,17 +87,21 @@ enum mist_status mist_speed_find(const struct mist_plan *plan,
     double tokens = loads ? loads->packed.tokens / loads->n_iterations
                           : (double)job->global_batch * (double)job->seq_len;
     double n = mist_plan_n_ranks(plan), flop, again;
+    int64_t n_parameters;
     double peak = cluster->peak_flop_per_s[mist_cost_trace_dtype(job->dtype)];
     enum mist_status status = find_model_flop(plan, loads, &flop, err);
 
     if (status == MIST_OK)
         status = mist_recomputed_flop(plan, &again, err);
+    if (status == MIST_OK)
+        status = mist_model_count_parameters(&plan->model, &n_parameters, err);
     if (status != MIST_OK)
         return status;
     if (loads)
         again *= loads->mean.tokens;
     double model_s = flop / n / iteration_s;
     *out = (struct mist_speed){
+        .n_parameters = n_parameters,
         .tokens_per_s = tokens / iteration_s,
         .tokens_per_s_per_device = tokens / iteration_s / n,
         .flop_per_s_per_device = model_s,

@@ -390,6 +390,11 @@ double mist_layer_layout_flop(const struct mist_layer_layout *layout);
 /* FLOP of a step's products, all pairs of tokens for attention; of other steps 0. */
 double mist_step_product_flop(const struct mist_step *step);
 
+/* Parameters of a whole model; a tied table counts once. MIST_OK or MIST_ERR_RANGE. */
+MIST_MUST_CHECK enum mist_status
+mist_model_count_parameters(const struct mist_model *model, int64_t *out,
+                            struct mist_err *err);
+
 /*
  * FLOP that a model needs per token of sequences of this length, as PaLM, Megatron-LM and
  * torchtitan count them: 6 for every weight that a token is multiplied with (tables that

@@ -267,6 +267,27 @@ double mist_step_product_flop(const struct mist_step *step)
     }
 }
 
+enum mist_status mist_model_count_parameters(const struct mist_model *model, int64_t *out,
+                                             struct mist_err *err)
+{
+    const struct mist_layer_shape shape = {.micro_batch = 1, .seq = 1, .tp = 1};
+    struct mist_layer_layout layout;
+    int64_t all = 0;
+
+    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
+        enum mist_status status = mist_layer_layout_make(
+            model, (enum mist_layer_kind)kind, shape, &layout, err);
+        if (status != MIST_OK)
+            return status;
+        for (int32_t i = 0; i < layout.n_params; i++)
+            if (!layout.params[i].is_tied)
+                all += (kind == MIST_LAYER_BLOCK ? model->n_layers : 1) *
+                       layout.params[i].n_elements;
+    }
+    *out = all;
+    return MIST_OK;
+}
+
 enum mist_status mist_model_flop_per_token(const struct mist_model *model, int32_t seq,
                                            double *out, struct mist_err *err)
 {

@@ -11,6 +11,7 @@
 #include <math.h>   /* isfinite */
 #include <stdio.h>  /* snprintf */
 #include <string.h> /* strcmp, strchr, strlen */
+#include <sys/stat.h>
 
 const char *const mist_family_words[MIST_N_FAMILIES + 1] = {
     "gpt", "llama", "falcon", "mistral", "qwen2", "qwen3", "gemma", "gpt_neox", NULL};
@@ -73,9 +74,13 @@ enum mist_status mist_model_load(const char *spec, struct mist_model *out,
     size_t length = strlen(spec);
     bool is_path =
         strchr(spec, '/') || (length >= 5 && !strcmp(spec + length - 5, ".json"));
+    struct stat info;
 
-    return is_path ? mist_model_load_config(spec, out, err)
-                   : mist_model_load_preset(spec, out, err);
+    if (!is_path && mist_model_load_preset(spec, out, err) == MIST_OK)
+        return MIST_OK;
+    return is_path || (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
+               ? mist_model_load_config(spec, out, err)
+               : MIST_ERR_INPUT;
 }
 
 /* ------------------------------------------------------------------------------ check */

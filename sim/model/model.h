@@ -192,8 +192,8 @@ mist_model_load_preset(const char *name, struct mist_model *out, struct mist_err
 MIST_MUST_CHECK enum mist_status
 mist_model_load_config(const char *path, struct mist_model *out, struct mist_err *err);
 
-/* spec is a preset's name or the path of a config.json or of a folder with one (contains
- * '/' or ends in .json). */
+/* spec is a preset's name or the path of a config.json (ends in .json) or of a folder with
+ * one. A name without '/' is that of a preset first. */
 MIST_MUST_CHECK enum mist_status mist_model_load(const char *spec, struct mist_model *out,
                                                  struct mist_err *err);
 

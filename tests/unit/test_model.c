@@ -4,7 +4,7 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/model/model.h"
+#include "sim/model/catalog.h"
 #include "tests/unit/parameter_counts.h"
 #include "tests/unit/scratch.h"
 
@@ -75,6 +75,10 @@ static void test_published_totals(void **state)
 
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
         struct mist_model model = load(totals[i].spec);
+        struct mist_err err = {0};
+        int64_t n = 0;
+        must(mist_model_count_parameters(&model, &n, &err), &err);
+        assert_int_equal(n, totals[i].n);
         assert_int_equal(count_parameters(&model), totals[i].n);
     }
 }
@@ -138,12 +142,31 @@ static void test_totals_of_families(void **state)
         {"{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"intermediate_size\":24576,"
          "\"num_hidden_layers\":44,\"num_attention_heads\":64,\"vocab_size\":50432}",
          20554567680}, /* gpt-neox-20b */
+        {"{\"model_type\":\"llama\",\"hidden_size\":2048,\"intermediate_size\":8192,"
+         "\"num_hidden_layers\":16,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+         "\"vocab_size\":128256,\"tie_word_embeddings\":true,\"hidden_act\":\"silu\"}",
+         1235814400}, /* Llama-3.2-1B */
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
+         "\"num_hidden_layers\":28,\"num_attention_heads\":28,\"num_key_value_heads\":4,"
+         "\"vocab_size\":152064,\"tie_word_embeddings\":false}",
+         7615616512}, /* Qwen2-7B */
+        {"{\"model_type\":\"qwen3\",\"hidden_size\":4096,\"intermediate_size\":12288,"
+         "\"num_hidden_layers\":36,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+         "\"head_dim\":128,\"vocab_size\":151936,\"tie_word_embeddings\":false}",
+         8190735360}, /* Qwen3-8B */
+        {"{\"model_type\":\"gemma\",\"hidden_size\":3072,\"intermediate_size\":24576,"
+         "\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
+         "\"head_dim\":256,\"vocab_size\":256000,\"hidden_act\":\"gelu\"}",
+         8537680896}, /* gemma-7b */
     };
 
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
         struct mist_model model;
         struct mist_err err = {0};
+        int64_t n = 0;
         must(load_text(totals[i].text, &model, &err), &err);
+        must(mist_model_count_parameters(&model, &n, &err), &err);
+        assert_int_equal(n, totals[i].n);
         assert_int_equal(count_parameters(&model), totals[i].n);
         assert_int_equal(count_naively(&model), totals[i].n);
     }
