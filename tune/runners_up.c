@@ -9,11 +9,30 @@
 
 enum { TEXT_BYTES = 160 };
 
+/* A plan's label, of ratios without their size: "dp4 z1 oo oa". */
+static const char *name_kind(const struct mist_plan *plan, char *kind)
+{
+    char label[MIST_PLAN_LABEL_BYTES];
+    const char *from = mist_plan_label(plan, label);
+    char *to = kind;
+
+    for (; *from != '\0'; from++) {
+        bool is_ratio = *from == 'o' && (from == label || from[-1] == ' ');
+        *to++ = *from;
+        if (is_ratio && from[1] != '\0') {
+            *to++ = *++from;
+            from += strspn(from + 1, ".0123456789");
+        }
+    }
+    *to = '\0';
+    return kind;
+}
+
 static bool is_same_kind(const struct mist_plan *a, const struct mist_plan *b)
 {
-    char label_a[MIST_PLAN_LABEL_BYTES], label_b[MIST_PLAN_LABEL_BYTES];
+    char kind_a[MIST_PLAN_LABEL_BYTES], kind_b[MIST_PLAN_LABEL_BYTES];
 
-    return strcmp(mist_plan_label(a, label_a), mist_plan_label(b, label_b)) == 0;
+    return strcmp(name_kind(a, kind_a), name_kind(b, kind_b)) == 0;
 }
 
 /* Whether plan i is none of these n; of_kind: of no kind of theirs and the best one's. */
@@ -171,8 +190,11 @@ void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *t
                  best_s, explain_loss(traces, best, of->plan, runners_up, k + 1, text));
     }
     if (dropped) {
-        mist_format_bytes(bytes, sizeof bytes, dropped->planned_bytes - limit_bytes);
-        snprintf(text, sizeof text, "%s over the memory; time by the closed form", bytes);
+        int64_t over_bytes = dropped->planned_bytes - limit_bytes;
+        mist_format_bytes(bytes, sizeof bytes, over_bytes);
+        snprintf(text, sizeof text, "%s over the memory%s; time by the closed form",
+                 over_bytes > 0 ? bytes : "it is",
+                 over_bytes > 0 ? "" : " that a constraint allows");
         emit_row(emit, 0, dropped, dropped->closed_s, result->plans[0].closed_s, text);
     }
     mist_emit_list_end(emit);

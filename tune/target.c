@@ -33,6 +33,8 @@ struct target {
     struct candidate *candidates; /* [n], sorted once they are priced */
     size_t n, capacity;
     double closest_bytes;      /* least of what was left out for its weights and so on */
+    struct mist_plan *scratch; /* for looks at what can be expressed */
+    struct mist_err why;       /* the first of what can't */
     struct candidate *misfits; /* did not fit */
     size_t n_misfits, misfits_capacity;
     struct mist_validate_result *result;
@@ -74,13 +76,14 @@ int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_byte
 
 /* ------------------------------------------------------------------------------- plans */
 
-static bool is_expressed(const struct target *at, const struct mist_plan *plan)
+static bool is_expressed(const struct target *at, const struct mist_plan *plan,
+                         struct mist_err *why)
 {
     struct mist_args_beside beside;
     char *text = NULL;
     size_t n = 0;
     bool is = mist_args_express(plan, at->config->space->devices_per_node, &text, &n,
-                                &beside, NULL) == MIST_OK;
+                                &beside, why) == MIST_OK;
 
     free(text);
     return is;
@@ -95,9 +98,10 @@ static void make_ours(const struct target *at, struct mist_plan *plan)
     plan->job = at->config->space->job;
 }
 
-/* False: there is no such plan, or the framework can't express it. */
+/* False: there is no such plan, or the framework can't express it; why: the reason, where
+ * that is no bound. */
 static bool make_plan(const struct target *at, const struct candidate *of,
-                      struct mist_plan *out)
+                      struct mist_plan *out, struct mist_err *why)
 {
     const struct mist_space *space = at->config->space;
     const struct mist_job *job = &at->job;
@@ -122,10 +126,10 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     mist_args_set(&args, MIST_ARG_ATTENTION, job->attention);
     mist_args_set(&args, MIST_ARG_NO_DROPOUT, job->has_no_dropout);
     mist_args_set(&args, MIST_ARG_OVERLAPS, job->overlaps);
-    if (mist_args_make_plan(&args, out, NULL) != MIST_OK)
+    if (mist_args_make_plan(&args, out, why) != MIST_OK)
         return false;
     mist_validate_set_allowed_pipeline(space, out);
-    if (!mist_bounds_allow(&space->bounds, out) || !is_expressed(at, out))
+    if (!mist_bounds_allow(&space->bounds, out) || !is_expressed(at, out, why))
         return false;
     make_ours(at, out);
     out->job.threads = job->threads;
@@ -137,6 +141,11 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     if (strlen(trace_set) < sizeof out->trace_set)
         memcpy(out->trace_set, trace_set, strlen(trace_set));
     return true;
+}
+
+static bool can_be_made(struct target *at, const struct candidate *of)
+{
+    return make_plan(at, of, at->scratch, at->why.message[0] == '\0' ? &at->why : NULL);
 }
 
 /* ----------------------------------------------------------------------------- listing */
@@ -165,7 +174,8 @@ static enum mist_status add_candidate(struct target *at, const struct candidate 
     double bytes = least_bytes(at->config->space, of);
 
     if (bytes > (double)at->config->limit_bytes) {
-        at->closest_bytes = fmin(at->closest_bytes, bytes);
+        if (bytes < at->closest_bytes && can_be_made(at, of))
+            at->closest_bytes = bytes;
         return MIST_OK;
     }
     struct candidate *grown =
@@ -246,7 +256,7 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
     for (int64_t i = begin; i < end && status == MIST_OK && !atomic_load(at->is_over);
          i++) {
         struct candidate *of = &at->candidates[i];
-        if (make_plan(at, of, plan))
+        if (make_plan(at, of, plan, NULL))
             status = mist_stage_price_plan(
                 plan->job.recomputes_attention ? at->selective_price : at->config->price,
                 plan, &of->time_s, err);
@@ -321,7 +331,7 @@ static enum mist_status look_at(struct target *at, const struct candidate *of,
 
     if (!plan.plan)
         return mist_err_memory(err, NULL);
-    if (make_plan(at, of, plan.plan))
+    if (make_plan(at, of, plan.plan, NULL))
         status = mist_validate_plan(at->config, NULL, &plan, err);
     if (status == MIST_OK && !plan.holds) {
         struct candidate *grown = mist_grow(at->misfits, &at->misfits_capacity,
@@ -355,7 +365,7 @@ static enum mist_status try_pipeline(const struct target *at,
     other.plan->job.recomputes_attention = best->plan->job.recomputes_attention;
     other.holds = mist_validate_set_pipeline(other.plan, pipeline, n) &&
                   mist_bounds_allow(&config->space->bounds, other.plan) &&
-                  is_expressed(at, other.plan);
+                  is_expressed(at, other.plan, NULL);
     other.plan->model = best->plan->model;
     other.plan->job = best->plan->job;
     if (other.holds)
@@ -424,7 +434,7 @@ static enum mist_status validate_all(struct target *at, struct mist_err *err)
     return status;
 }
 
-static enum mist_status fail_no_plan(const struct target *at, struct mist_err *err)
+static enum mist_status fail_no_plan(struct target *at, struct mist_err *err)
 {
     const struct mist_validate_result *result = at->result;
     const char *name = mist_framework_words[at->job.framework];
@@ -437,13 +447,16 @@ static enum mist_status fail_no_plan(const struct target *at, struct mist_err *e
         closest = result->dropped[i].planned_bytes < closest
                       ? result->dropped[i].planned_bytes
                       : closest;
+    if (closest == INT64_MAX && at->n > 0)
+        can_be_made(at, &at->candidates[0]); /* or why not */
     if (closest == INT64_MAX)
-        return mist_err_set(err, MIST_ERR_NO_PLAN,
-                            "%s can express no plan of %lld samples and %d layers on %d "
-                            "devices that fits, within the bounds that are set",
-                            name, (long long)at->config->space->job.global_batch,
-                            (int)at->config->space->model.n_layers,
-                            (int)at->config->space->n_ranks);
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN,
+            "%s can express no plan of %lld samples and %d layers on %d "
+            "devices that fits, within the bounds that are set%s%.400s",
+            name, (long long)at->config->space->job.global_batch,
+            (int)at->config->space->model.n_layers, (int)at->config->space->n_ranks,
+            at->why.message[0] == '\0' ? "" : "; the reason for one: ", at->why.message);
     return mist_err_set(err, MIST_ERR_NO_PLAN,
                         "no plan that %s can express fits the device memory: the closest "
                         "needs at least %s, limit %s",
@@ -473,6 +486,9 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
     enum mist_status status =
         mist_stage_price_new(config->cost_model, &at.selective_space, config->threads,
                              &at.selective_price, err);
+    at.scratch = malloc(sizeof *at.scratch);
+    if (status == MIST_OK && !at.scratch)
+        status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = list_all(&at, err);
     if (status == MIST_OK)
@@ -488,6 +504,7 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
     if (status == MIST_OK && result->n_plans == 0)
         status = fail_no_plan(&at, err);
     mist_stage_price_free(at.selective_price);
+    free(at.scratch);
     free(at.candidates);
     free(at.misfits);
     if (status != MIST_OK)

@@ -260,14 +260,16 @@ static void emit_doubt(struct mist_emit *emit, const struct mist_tune_report *re
                      best->closed_s / get_1f1b_s(best) - 1);
 }
 
-static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *report)
+static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *report,
+                        bool has_all)
 {
     const struct mist_validated *best = &report->result->plans[0];
 
     mist_emit_integer(emit, "peak_bytes", "largest arena", best->planned_bytes);
     if (report->limit_bytes < INT64_MAX)
         mist_emit_integer(emit, "limit_bytes", "its limit", report->limit_bytes);
-    mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);
+    if (has_all || best->host_bytes > 0)
+        mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);
 }
 
 static const char *list_edits(const struct mist_option_list *edits, char text[TEXT_BYTES])
@@ -295,9 +297,11 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
     mist_emit_integer(emit, "ranks", "ranks", mist_plan_n_ranks(plan));
     mist_emit_integer(emit, "n_micro_batches", "micro-batches (G)",
                       plan->n_micro_batches);
-    mist_emit_text(emit, "pipeline", "pipeline schedule",
-                   mist_pipeline_name(plan->pipeline));
-    mist_emit_integer(emit, "chunks", "its chunks", mist_plan_n_chunks(plan));
+    if (has_all || plan->n_stages > 1)
+        mist_emit_text(emit, "pipeline", "pipeline schedule",
+                       mist_pipeline_name(plan->pipeline));
+    if (has_all || mist_plan_n_chunks(plan) > 1)
+        mist_emit_integer(emit, "chunks", "its chunks", mist_plan_n_chunks(plan));
     mist_emit_number(emit, "iteration_s", "iteration, by replay", predicted->iteration_s);
     mist_emit_number(emit, "error_s", "its error bar, +-", predicted->error_s);
     if (report->lengths) {
@@ -325,7 +329,7 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
                          report->bill->n_tokens, MIST_HUMAN_COUNT);
         mist_bill_emit(emit, report->bill, true);
     }
-    emit_memory(emit, report);
+    emit_memory(emit, report, has_all);
     if (has_all)
         emit_doubt(emit, report);
 }

@@ -111,6 +111,9 @@ static void test_what_does_not_fit(void **state)
     static struct fixture at;
     static const char *const texts[] = {
         "-40.0 %", "1.00 KiB over the memory; time by the closed form\n"};
+    static const char *const constrained[] = {
+        "-40.0 %",
+        "it is over the memory that a constraint allows; time by the closed form\n"};
 
     start(&at);
     at.dropped = at.validated[1];
@@ -119,6 +122,8 @@ static void test_what_does_not_fit(void **state)
     at.result.dropped = &at.dropped;
     at.result.n_dropped = 1;
     expect_texts(&at, texts, sizeof texts / sizeof *texts);
+    at.dropped.planned_bytes = 900;
+    expect_texts(&at, constrained, sizeof constrained / sizeof *constrained);
 }
 
 /* Plans 2 and 3 are of one kind, 4 of another one: it comes before the second of a kind. */
@@ -131,6 +136,8 @@ static void test_kinds_come_first(void **state)
     start(&at);
     at.plans[3].stages[0].n_checkpointed = 4;
     at.plans[1].stages[0].n_lean = at.plans[2].stages[0].n_lean = 4;
+    at.plans[1].stages[0].offload_activations = 0.5; /* how much makes no other kind */
+    at.plans[2].stages[0].offload_activations = 0.625;
     expect_texts(&at, texts, 3);
     at.plans[4] = at.plans[3];
     at.plans[4].stages[0].n_checkpointed = 0;
