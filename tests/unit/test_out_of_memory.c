@@ -195,44 +195,40 @@ static enum mist_status save_chrome(struct mist_err *err)
 
 /* -------------------------------------------------------------------------- pictures */
 
-typedef enum mist_status table_function(FILE *stream, const char *path,
-                                        const struct mist_plot_options *options,
-                                        enum mist_plot_format format,
-                                        struct mist_err *err);
-
-static enum mist_status draw_table(table_function *draw, const char *path,
+static enum mist_status draw_table(const char *kind, const char *path,
                                    struct mist_err *err)
 {
     struct mist_plot_options options = {0};
 
-    return draw(world.nowhere, path, &options, MIST_PLOT_SVG, err);
+    return mist_plot_write_table(world.nowhere, mist_plot_find_kind(kind), path, &options,
+                                 MIST_PLOT_SVG, err);
 }
 
 static enum mist_status draw_compare(struct mist_err *err)
 {
-    return draw_table(mist_plot_write_compare, DATA "compare.csv", err);
+    return draw_table("compare", DATA "compare.csv", err);
 }
 
 static enum mist_status draw_pareto(struct mist_err *err)
 {
-    return draw_table(mist_plot_write_pareto, DATA "pareto.csv", err);
+    return draw_table("pareto", DATA "pareto.csv", err);
 }
 
 static enum mist_status draw_links(struct mist_err *err)
 {
-    return draw_table(mist_plot_write_links, DATA "links_fit.csv", err);
+    return draw_table("links", DATA "links_fit.csv", err);
 }
 
 static enum mist_status draw_timeline(struct mist_err *err)
 {
+    static const char *const kinds[] = {"timeline", "memory"};
     struct mist_plot_input input = {&world.timeline, "run"};
     struct mist_plot_options options = {.n_text_columns = 80};
-    enum mist_status status =
-        mist_plot_write_timeline(world.nowhere, &input, 1, &options, MIST_PLOT_SVG, err);
+    enum mist_status status = MIST_OK;
 
-    if (status == MIST_OK)
-        status = mist_plot_write_memory(world.nowhere, &input, 1, &options, MIST_PLOT_SVG,
-                                        err);
+    for (int i = 0; i < 2 && status == MIST_OK; i++)
+        status = mist_plot_write_timelines(world.nowhere, mist_plot_find_kind(kinds[i]),
+                                           &input, 1, &options, MIST_PLOT_SVG, err);
     return status == MIST_OK
                ? mist_plot_print_gantt(world.nowhere, &input, 1, &options, err)
                : status;

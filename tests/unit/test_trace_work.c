@@ -144,7 +144,9 @@ static int64_t count_picture(int n)
     stream = fopen("/dev/null", "w");
     assert_non_null(stream);
     n_branches = 0;
-    must(mist_plot_write_links(stream, path, &options, MIST_PLOT_SVG, &err), &err);
+    must(mist_plot_write_table(stream, mist_plot_find_kind("links"), path, &options,
+                               MIST_PLOT_SVG, &err),
+         &err);
     int64_t work = n_branches;
     fclose(stream);
     scratch_fini(&scratch);
