@@ -36,7 +36,7 @@ static void add_row(struct ablating *at, const char *added, struct mist_validate
     row->peak_bytes = best->planned_bytes;
     mist_plan_label(best->plan, row->label);
     mist_alike_prefer(at->traces, at->config->slower_frac, plans, n);
-    row->taken_s = plans[0].plan->predicted.iteration_s;
+    row->taken_s = best->plan->predicted.iteration_s; /* the plan that is first now */
 }
 
 /* What was found in a space is in those that it is a part of, too: where the search of the

@@ -130,7 +130,7 @@ static enum mist_status find_dtype(struct mist_args *args, struct mist_err *err)
                                         "%s is auto: the program chooses, expected "
                                         "--dtype",
                                         args->name[arg]);
-    if (mist_args_or(args, MIST_ARG_DTYPE, dtype) != dtype)
+    if ((enum mist_dtype)mist_args_or(args, MIST_ARG_DTYPE, dtype) != dtype)
         return mist_args_fail(
             args, from, err, "--dtype %s contradicts the file, by which weights are %s",
             mist_dtype_words[(int)args->v[MIST_ARG_DTYPE]], mist_dtype_words[dtype]);

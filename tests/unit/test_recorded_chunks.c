@@ -266,7 +266,7 @@ static void write_chunks(FILE *file, const struct naive *job, int s)
 static void write_transfers(FILE *file, struct naive *job, int s, int way)
 {
     const struct op *computations = job->computations[s][way];
-    int n_sends = job->first_seq, n_receives = job->first_seq, n = n_of(job);
+    int n_sends = job->first_seq, n_receives = n_sends, n = n_of(job);
 
     if (job->has_others)
         write_row(file, job, s, names[way][1], n_sends++, -1, 0, 0);
