@@ -453,6 +453,9 @@ static const struct {
     {"\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"sliding_window\":8,"
      "\"use_sliding_window\":true",
      "sliding_window", true},
+    {"\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"dual_chunk_attention_config\":"
+     "{\"chunk_size\":262144,\"local_size\":8192}",
+     "dual_chunk_attention_config", false},
 };
 
 static void test_refusals(void **state)
