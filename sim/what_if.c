@@ -158,9 +158,11 @@ static enum mist_status edit_size(const struct edit *at, int64_t *bytes)
     double edited = (double)*bytes * factor;
     if (!(edited < 0x1p62) || (edited < 1 << 20 && strchr(at->value, 'x')))
         return bad(at, "1 MiB to 4 EiB");
-    *bytes = llround(edited);
     snprintf(what, sizeof what, "what-if %s=%.60s", at->name, at->value);
-    return mist_check_memory_bytes(what, *bytes, MIST_ERR_USAGE, at->err);
+    status = mist_check_memory_bytes(what, llround(edited), MIST_ERR_USAGE, at->err);
+    if (status == MIST_OK)
+        *bytes = llround(edited);
+    return status;
 }
 
 /* A cost, in us or in bytes that are moved: what makes it faster makes it less. */
