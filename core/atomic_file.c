@@ -201,6 +201,7 @@ enum mist_status mist_file_open_nameless(const char *path, FILE **out,
     else if (fd >= 0)
         close(fd);
     *out = NULL;
+    errno = code;
     return mist_err_io(err, path, "create", code);
 }
 

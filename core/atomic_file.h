@@ -43,7 +43,7 @@ void mist_atomic_file_abort(struct mist_atomic_file *file);
 /*
  * Opens a file without a name to write and to read, on the disk of path (which may be
  * there or not): what it holds is gone when it is closed. *out is the caller's to close.
- * MIST_ERR_IO, MIST_ERR_MEMORY.
+ * MIST_ERR_IO with errno, MIST_ERR_MEMORY.
  */
 enum mist_status mist_file_open_nameless(const char *path, FILE **out,
                                          struct mist_err *err) MIST_MUST_CHECK;

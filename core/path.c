@@ -44,3 +44,10 @@ char *mist_path_beside_in(struct mist_arena *arena, const char *path, const char
     size_t n = (size_t)(slash - path);
     return write_path(mist_arena_alloc(arena, size_of(n, name)), path, n, name);
 }
+
+const char *mist_path_temporary(void)
+{
+    const char *variable = getenv("TMPDIR");
+
+    return variable && variable[0] ? variable : "/tmp";
+}

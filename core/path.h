@@ -15,4 +15,7 @@ char *mist_path_join_in(struct mist_arena *arena, const char *folder, const char
  * memory. */
 char *mist_path_beside_in(struct mist_arena *arena, const char *path, const char *name);
 
+/* The folder of temporary files: $TMPDIR, or /tmp. */
+const char *mist_path_temporary(void);
+
 #endif

@@ -1,13 +1,14 @@
 /* Sorting of more than memory holds. See sorter.h. */
 #include "core/sorter.h"
 
+#include "core/atomic_file.h"
 #include "core/memory.h"
+#include "core/path.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A sorted part of the records. What is in memory of it is records first .. behind - 1. */
 struct mist_sorter_run {
@@ -17,31 +18,21 @@ struct mist_sorter_run {
     size_t place, n_most; /* where they lie, and how many there is room for */
 };
 
-static const char *folder(void)
-{
-    const char *variable = getenv("TMPDIR");
-
-    return variable && variable[0] ? variable : "/tmp";
-}
-
 static enum mist_status fail_file(const char *verb, struct mist_err *err)
 {
-    return mist_err_io(err, folder(), verb, errno ? errno : EIO);
+    return mist_err_io(err, mist_path_temporary(), verb, errno ? errno : EIO);
 }
 
-/* A file that has no name any more; NULL with errno. */
-static FILE *open_nameless(void)
+static enum mist_status open_file(struct mist_sorter *sorter, struct mist_err *err)
 {
     char path[PATH_MAX];
-    int fd = -1;
 
     errno = ENAMETOOLONG;
-    if (snprintf(path, sizeof path, "%s/mist-sort-XXXXXX", folder()) < PATH_MAX)
-        fd = mkstemp(path);
-    FILE *file = fd >= 0 && unlink(path) == 0 ? fdopen(fd, "w+") : NULL;
-    if (!file && fd >= 0)
-        close(fd);
-    return file;
+    enum mist_status status =
+        snprintf(path, sizeof path, "%s/mist-sort", mist_path_temporary()) < PATH_MAX
+            ? mist_file_open_nameless(path, &sorter->file, err)
+            : MIST_ERR_IO;
+    return status == MIST_ERR_IO ? fail_file("make a temporary file", err) : status;
 }
 
 void mist_sorter_init(struct mist_sorter *sorter, size_t record_bytes, size_t most_bytes,
@@ -88,10 +79,10 @@ static enum mist_status write_run(struct mist_sorter *sorter, struct mist_err *e
 {
     enum mist_status status = end_run(sorter, err);
 
+    if (status == MIST_OK && !sorter->file)
+        status = open_file(sorter, err);
     if (status != MIST_OK)
         return status;
-    if (!sorter->file && !(sorter->file = open_nameless()))
-        return fail_file("make a temporary file", err);
     size_t n = fwrite(sorter->records, sorter->record_bytes, sorter->n, sorter->file);
     if (n < sorter->n || fflush(sorter->file) != 0)
         return fail_file("write a temporary file", err);

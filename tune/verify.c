@@ -26,8 +26,7 @@ static enum mist_status make_folder(const struct mist_verify_config *config, cha
                                     struct mist_err *err)
 {
     char here[PATH_MAX];
-    const char *variable = getenv("TMPDIR");
-    const char *parent = variable && variable[0] ? variable : "/tmp";
+    const char *parent = mist_path_temporary();
 
     if (config->launch)
         parent = getcwd(here, sizeof here) ? here : ".";
