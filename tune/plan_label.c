@@ -24,18 +24,19 @@ static void add(char *text, const char *format, ...)
     va_end(args);
 }
 
-/* "ow.5" for half of the weights. */
-static void add_ratio(char *text, const char *name, double frac)
+/* "ow.5" for half of the weights, or without the size "ow". */
+static void add_ratio(char *text, const char *name, double frac, bool has_size)
 {
     char number[24];
 
     if (!(frac > 0))
         return;
     snprintf(number, sizeof number, "%.3g", frac);
-    add(text, "o%c%s", name[0], number[0] == '0' ? number + 1 : number);
+    add(text, "o%c%s", name[0], !has_size ? "" : number[0] == '0' ? number + 1 : number);
 }
 
-char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES])
+static char *write_label(const struct mist_plan *plan, bool has_sizes,
+                         char text[MIST_PLAN_LABEL_BYTES])
 {
     struct mist_stage_plan most = {0};
     struct mist_offloads offloads = {0};
@@ -65,7 +66,7 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
     if (zero > 0)
         add(text, "z%d", zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        add_ratio(text, mist_offload_names[k], offloads.frac[k]);
+        add_ratio(text, mist_offload_names[k], offloads.frac[k], has_sizes);
     if (most.updates_on_host)
         add(text, "uh");
     if (most.n_checkpointed > 0)
@@ -79,4 +80,14 @@ char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BY
     if (text[0] == '\0')
         add(text, "S1");
     return text;
+}
+
+char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES])
+{
+    return write_label(plan, true, text);
+}
+
+char *mist_plan_kind(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES])
+{
+    return write_label(plan, false, text);
 }

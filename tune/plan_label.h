@@ -20,4 +20,7 @@ enum { MIST_PLAN_LABEL_BYTES = 96 };
  */
 char *mist_plan_label(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES]);
 
+/* The same without the sizes of ratios: "dp4 z1 oo oa". */
+char *mist_plan_kind(const struct mist_plan *plan, char text[MIST_PLAN_LABEL_BYTES]);
+
 #endif

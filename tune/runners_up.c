@@ -9,30 +9,11 @@
 
 enum { TEXT_BYTES = 160 };
 
-/* A plan's label, of ratios without their size: "dp4 z1 oo oa". */
-static const char *name_kind(const struct mist_plan *plan, char *kind)
-{
-    char label[MIST_PLAN_LABEL_BYTES];
-    const char *from = mist_plan_label(plan, label);
-    char *to = kind;
-
-    for (; *from != '\0'; from++) {
-        bool is_ratio = *from == 'o' && (from == label || from[-1] == ' ');
-        *to++ = *from;
-        if (is_ratio && from[1] != '\0') {
-            *to++ = *++from;
-            from += strspn(from + 1, ".0123456789");
-        }
-    }
-    *to = '\0';
-    return kind;
-}
-
 static bool is_same_kind(const struct mist_plan *a, const struct mist_plan *b)
 {
     char kind_a[MIST_PLAN_LABEL_BYTES], kind_b[MIST_PLAN_LABEL_BYTES];
 
-    return strcmp(name_kind(a, kind_a), name_kind(b, kind_b)) == 0;
+    return strcmp(mist_plan_kind(a, kind_a), mist_plan_kind(b, kind_b)) == 0;
 }
 
 /* Whether plan i is none of these n; of_kind: of no kind of theirs and the best one's. */
