@@ -24,6 +24,18 @@ static void check_text(const char *text, size_t n)
                    "control character %d at %zu", text[i], i);
 }
 
+/* Closes the stream of *text [*n], which then is a program, or was refused. */
+static void end_program(FILE *stream, enum mist_status status, const struct mist_err *err,
+                        char **text, const size_t *n)
+{
+    fclose(stream);
+    if (status == MIST_OK)
+        check_text(*text, *n);
+    else
+        fuzz_check_refusal(status, err, false);
+    free(*text);
+}
+
 /* A table by its path, or a timeline; in each format. */
 static void draw(const char *kind, const char *table, const struct mist_plot_input *input,
                  const struct mist_plot_options *options)
@@ -40,12 +52,7 @@ static void draw(const char *kind, const char *table, const struct mist_plot_inp
                                             options, (enum mist_plot_format)format, &err)
                 : mist_plot_write_table(stream, mist_plot_find_kind(kind), table, options,
                                         (enum mist_plot_format)format, &err);
-        fclose(stream);
-        if (status == MIST_OK)
-            check_text(text, n);
-        else
-            fuzz_check_refusal(status, &err, false);
-        free(text);
+        end_program(stream, status, &err, &text, &n);
     }
 }
 
@@ -59,12 +66,7 @@ static void print(const struct mist_plot_input *input,
 
     FUZZ_CHECK(stream, "out of memory");
     enum mist_status status = mist_plot_print_gantt(stream, input, 1, options, &err);
-    fclose(stream);
-    if (status == MIST_OK)
-        check_text(text, n);
-    else
-        fuzz_check_refusal(status, &err, false);
-    free(text);
+    end_program(stream, status, &err, &text, &n);
 }
 
 /* Valid JSON, whatever the timeline. */
