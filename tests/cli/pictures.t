@@ -39,16 +39,23 @@ my @texts;
 my $place = qr/translate\((.*?),(.*?)\)( rotate\((.*?)\))?"/;
 while ($svg =~ /<g transform="$place[^>]*font-size="(.*?)"\s+text-anchor="(\w+)">\s*<text.*?>(.*?)</g) {
     my ($x, $y, $turn, $size, $anchor, $text) = ($1, $2, $4 // 0, $5, $6, $7 =~ s/&\w+;/x/gr =~ s/^\s+|\s+$//gr);
-    next if $text eq '' || abs($turn) > 20;
+    next if $text eq '' || abs($turn) > 80;
     my $length = 0.58 * $size * length $text;
-    my $left = $x - ($anchor eq 'end' ? $length : $anchor eq 'middle' ? $length / 2 : 0);
-    push @texts, [$left, $left + $length, $y - 0.7 * $size, $y, $text];
+    my ($cos, $sin) = (cos($turn * 0.0174533), sin($turn * 0.0174533));
+    my ($u, $v) = ($x * $cos + $y * $sin, $y * $cos - $x * $sin); # along the text, and across
+    my $left = $u - ($anchor eq 'end' ? $length : $anchor eq 'middle' ? $length / 2 : 0);
+    push @texts, [$left, $left + $length, $v - 0.7 * $size, $v, $text, $turn];
+    for ([$left, $v], [$left + $length, $v], [$left, $v - 0.7 * $size], [$left + $length, $v - 0.7 * $size]) {
+        my ($at_x, $at_y) = ($_->[0] * $cos - $_->[1] * $sin, $_->[0] * $sin + $_->[1] * $cos);
+        next if $at_x >= -1 && $at_x <= $width + 1 && $at_y >= -1 && $at_y <= $height + 1;
+        print "$text leaves the page\n";
+        last;
+    }
 }
 print "no text\n" unless @texts > 5;
 for my $i (0 .. $#texts) {
     my @a = @{$texts[$i]};
-    print "$a[4] leaves the page\n" if $a[0] < -1 || $a[1] > $width + 1 || $a[2] < -1 || $a[3] > $height + 1;
-    for (@texts[0 .. $i - 1]) {
+    for (grep { $_->[5] == $a[5] } @texts[0 .. $i - 1]) { # turned alike
         my @b = @$_;
         my $is_beside = $a[0] >= $b[1] - 1 || $b[0] >= $a[1] - 1 || $a[2] >= $b[3] - 1 || $b[2] >= $a[3] - 1;
         print "$a[4] covers $b[4]\n" unless $is_beside;
