@@ -52,10 +52,7 @@ static int compare_places(const void *a_, const void *b_)
                                {a->tag, b->tag},
                                {a->op, b->op}};
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return MIST_COMPARE(keys[i][0], keys[i][1]);
-    return 0;
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 static bool are_together(const struct place *a, const struct place *b)
