@@ -72,8 +72,8 @@ static void add_part(const struct output *to, const char *key, const char *name,
     mist_emit_object_end(emit);
 }
 
-/* The parts of one sort, numbered from first on, the slowest first. n_of_kind: NULL, or of kinds of operations
- * how many there are; those of which there are none are left out. */
+/* The parts of one sort, numbered from first on, the slowest first. n_of_kind: NULL, or of
+ * kinds of operations how many there are; those of which there are none are left out. */
 static enum mist_status add_parts(const struct output *to, const char *list,
                                   const char *title, const char *key,
                                   const struct mist_recorded_part *parts, int32_t first,

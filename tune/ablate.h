@@ -36,8 +36,8 @@ struct mist_ablation {
 };
 
 /* Searches with the first group of config->space, the first two, and so on, all within its
- * bounds. traces: of config->cost_model. framework: beside it; ours: beside none. Arguments and errors as of
- * mist_validate_run(), but that it is no error when nothing fits, and that is_over is set. */
+ * bounds. traces: of config->cost_model. framework: beside it; ours: beside none. Arguments
+ * and errors as of mist_validate_run(), but that it is no error when nothing fits, and that is_over is set. */
 MIST_MUST_CHECK enum mist_status
 mist_ablate(const struct mist_validate_config *config,
             const struct mist_search_config *search, const struct mist_trace_set *traces,

@@ -12,9 +12,9 @@
  *
  * Seconds: of a program with the communication inside it, and of what it computes before
  * the first such communication (all of it under tp 1); of zeroing new gradients, but for
- * what TIE has; of the sum over tensor-parallel ranks. Bytes: of parameters, gradients and state (_1: of a
- * shard), of what a block keeps and what programs need inside; elements of the
- * parameters, of the matrices that can be offloaded (the embedding has two, decided one
+ * what TIE has; of the sum over tensor-parallel ranks. Bytes: of parameters, gradients and
+ * state (_1: of a shard), of what a block keeps and what programs need inside; elements of
+ * the parameters, of the matrices that can be offloaded (the embedding has two, decided one
  * after the other), and of the largest of them.
  */
 #define MIST_STAGE_BY_KIND(X)                                                            \

@@ -1,5 +1,6 @@
 /*
- * A job that ran elsewhere, or a step of it: the operations that its workers recorded, as a graph.
+ * A job that ran elsewhere, or a step of it: the operations that its workers recorded, as
+ * a graph.
  *
  * A worker is one stage of one replica (data-parallel rank); of what profilers record, a
  * rank is a replica of one stage. Every operation took some time at some time; what it

@@ -10,7 +10,8 @@
  * torch.profiler (torch_job.h): files, patterns such as rank*.json, folders (their *.json
  * and *.json.gz). What a single file begins with says which it is. Of a table, table is
  * opened (else its path is NULL, and there is nothing to close); of traces job is filled
- * and lies in the arena, as names do. progress may be NULL. MIST_ERR_INPUT, MIST_ERR_IO, MIST_ERR_MEMORY.
+ * and lies in the arena, as names do. progress may be NULL. MIST_ERR_INPUT, MIST_ERR_IO,
+ * MIST_ERR_MEMORY.
  */
 enum mist_status
 mist_recorded_read(const char *const *names, int n_names, struct mist_operations *table,

@@ -455,7 +455,7 @@ static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int
     return true;
 }
 
-/* Walks the tasks: a new buffer waits for the last users of the buffers that had its bytes. */
+/* Walks the tasks: a new buffer waits for the last users of those that had its bytes. */
 static bool order_reuse(struct planner *at)
 {
     const struct mist_schedule *schedule = at->schedule;
