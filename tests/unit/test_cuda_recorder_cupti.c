@@ -203,14 +203,15 @@ static struct {
     int64_t offset_ns;  /* of the time of day, changed when it is set */
 } fake;
 
-static uint64_t fake_now_ns(void)
+/* The time of day at a time of mist_clock_now_s(). */
+static uint64_t fake_ns_at(double time_s)
 {
-    return NS0 + (uint64_t)(int64_t)(1e9 * mist_clock_now_s()) + (uint64_t)fake.offset_ns;
+    return NS0 + (uint64_t)(int64_t)(1e9 * time_s) + (uint64_t)fake.offset_ns;
 }
 
 CUptiResult cuptiGetTimestamp(uint64_t *timestamp)
 {
-    *timestamp = fake_now_ns();
+    *timestamp = fake_ns_at(mist_clock_now_s());
     return CUPTI_SUCCESS;
 }
 
@@ -344,8 +345,6 @@ static void fake_append(const struct bytes *record)
 static void fake_launch(double start_s, double end_s)
 {
     static struct bytes record;
-    double now_s = mist_clock_now_s();
-    uint64_t now_ns = fake_now_ns();
 
     fake.call++;
     if (!fake.is_enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL])
@@ -359,9 +358,8 @@ static void fake_launch(double start_s, double end_s)
     append_call(&record, CUPTI_ACTIVITY_KIND_RUNTIME, fake.call);
     fake_append(&record);
     record.n = 0;
-    append_work(&record, work_kinds[fake.call % 4], fake.call,
-                now_ns + (uint64_t)(int64_t)(1e9 * (start_s - now_s)),
-                now_ns + (uint64_t)(int64_t)(1e9 * (end_s - now_s)));
+    append_work(&record, work_kinds[fake.call % 4], fake.call, fake_ns_at(start_s),
+                fake_ns_at(end_s));
     fake_append(&record);
 }
 
