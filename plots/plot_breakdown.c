@@ -197,7 +197,7 @@ static void write_parts(FILE *stream, const char *name, const char *number,
 static void write_picture(const struct mist_plot_picture *at, struct parts *time,
                           struct parts *memory, int n_stages)
 {
-    int axis_pixels = n_stages < 12 ? 40 * n_stages + 160 : 640, gap = 5;
+    int axis_pixels = n_stages < 12 ? 40 * n_stages + 260 : 740, gap = 5;
     struct mist_plot_axis axis = mist_plot_time_axis(highest(time, n_stages));
     bool is_small = highest(memory, n_stages) < 0x1p30;
     struct mist_plot_page page = {90 + axis_pixels + 230, 700, 90, 230, 56, 62};
