@@ -3,7 +3,7 @@
 set title title_text
 unset key
 eval name_y(sprintf('iteration of the best plan (%s)', time_unit))
-set xlabel "groups of knobs, added one by one\nabove them: times faster than the first".(is_text ? '' : ', time of the search')
+set xlabel "groups of knobs, added one by one\nabove them: times faster than the first".(is_text ? '' : ', time of the search') offset 0, -is_staggered
 set xrange [0.4 : n_rows + 0.6]
 set yrange [0 : high]
 set grid noxtics

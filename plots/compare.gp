@@ -9,7 +9,7 @@ set xrange [low : high]
 set yrange [low : high]
 set samples 200
 set errorbars small
-plot for [k = 1 : !is_text] '+' using 1:($1 * 0.9):($1 * 1.1) with filledcurves linecolor rgb band_color title 'within 10 %', \
+plot for [k = 1 : !is_text] '+' using 1:($1 * 0.9):($1 * 1.1) with filledcurves linecolor rgb band_color title (is_text ? '' : 'within 10 %'), \
      x with lines linecolor rgb '#777777' linewidth 1 title 'equal', \
      $points using ($1 > 0 ? $1 : NaN):2:3 with yerrorbars linetype 1 pointsize point_size linewidth point_size * 1.6 title summary, \
      for [k = 1 : has_names] $points using ($5 > 0 ? $1 : NaN):2:4 with labels left offset 0.9, -0.5 font ',8' textcolor rgb '#444444' notitle, \

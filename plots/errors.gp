@@ -12,5 +12,5 @@ if (!is_text) {
     set ytics font ',8'
     set object 1 rectangle from -15, graph 0 to 15, graph 1 behind fillcolor rgb band_color fillstyle solid noborder
 }
-plot for [k = 1 : has_inside] $points using ($4 > 0 ? $2 : NaN):1:3 with xerrorbars linetype 1 pointsize 0.9 title 'within 15 %', \
-     for [k = 1 : has_outside] $points using ($4 > 0 ? NaN : $2):1:3 with xerrorbars linetype 2 pointsize 0.9 title 'further off'
+plot for [k = 1 : has_inside] $points using ($4 > 0 ? $2 : NaN):1:3 with xerrorbars linetype 1 pointsize 0.9 title (has_inside ? 'within 15 %' : ''), \
+     for [k = 1 : has_outside] $points using ($4 > 0 ? NaN : $2):1:3 with xerrorbars linetype 2 pointsize 0.9 title (has_outside ? 'further off' : '')

@@ -13,6 +13,6 @@ do for [p = 1 : n_panels] {
     if (p == n_panels) { set xlabel x_label; set format x '%g' } else { set xlabel ''; set format x '' }
     if (p == 1) { set key at screen 0.5, screen keys_top center top horizontal } else { unset key }
     plot for [r = 1 : n_ranks] $memory using ($1 == p && $2 == r ? $3 : NaN):($4 * per_gib) with steps linetype ((r - 1) % 8 + 1) dashtype dash(r) title rank_names[r], \
-         for [k = 1 : has_limit] limit_gib * per_gib with lines linecolor rgb '#B00000' linewidth 2 dashtype 2 title limit_name
+         for [k = 1 : has_limit] limit_gib * per_gib with lines linecolor rgb '#B00000' linewidth 2 dashtype 2 title (has_limit ? limit_name : '')
 }
 unset multiplot

@@ -20,4 +20,4 @@ plot $points using ($2 / 2):($1 - up):(abs($2) / 2):(half) with boxxyerror linec
      $points using ($3 / 2):($1 - up):(abs($3) / 2):(half) with boxxyerror linecolor rgb worse_color \
          title '10 % slower, or less', \
      for [k = 1 : has_best] $points using ($4 / 2):($1 + up):(abs($4) / 2):(half) with boxxyerror linecolor rgb best_color \
-         title 'faster, with the best plan for it'
+         title (has_best ? 'faster, with the best plan for it' : '')

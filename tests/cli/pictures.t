@@ -141,6 +141,10 @@ else
     cp "$out" table.csv
     legible sensitivity table.csv
     n=$(($(wc -l < table.csv) - 1))
+    run mist-plot sensitivity table.csv -o key.svg -f
+    keys=$(grep -B 3 '>10 % [fs]' key.svg | grep -o 'translate([^)]*)' | cut -d, -f2 | sort -u)
+    [ "$(echo "$keys" | wc -l)" -eq 1 ] || fail "the key is not one line: $keys"
+    rm -f key.svg
     run mist-plot sensitivity table.csv
     [ "$(grep -c ' % |' "$out")" -eq $n ] || fail "a line for each of $n: $(cat "$out")"
     run mist-sim job.json --cluster h100-sxm:1x4 --sweep kernel.attention=0.5x:1x:2x --sweep launch=1x:2x:4x \
@@ -151,6 +155,13 @@ else
     [ "$(grep -c ' launch=[124]x,link.all=[12]x *$' "$out")" -eq 6 ] || fail "a line for each curve: $(cat "$out")"
     printf 'added,iteration_s,error_s,speedup,search_s\n3d,,,,0.5\nzero,2,0.5,1.5,3\nckpt,1,0,3,30\n' > table.csv
     legible ablation table.csv
+    printf 'added,iteration_s,error_s,speedup,search_s\n' > table.csv
+    for row in megatron 'our executor' 'its best plan there' 'all its knobs' offload imbalance mesh lean; do
+        echo "$row,0.7,0.05,1.07,0.124"
+    done >> table.csv
+    legible ablation table.csv
+    run mist-plot ablation table.csv
+    grep -q '^ *megatron  *its best plan there  *offload  *mesh *$' "$out" || fail "names cover each other: $(tail -n 8 "$out")"
     { echo nodes,batch,is_best,iteration_s,error_s,tokens_per_s_per_device,device_hours
       for i in 1 2 4 8 16 32; do for b in 128 1024; do echo "$i,$b,false,$b.5,1,1000$i,123$b"; done; done; } > table.csv
     legible rent table.csv
