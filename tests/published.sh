@@ -24,9 +24,10 @@ mkdir "$folder/plans"
 : > "$folder/layers"
 
 # Lines "set|run|measured_s|cluster|family layers hidden heads kv_heads ffn vocab seq bias tied|
-#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype|of"
-# become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. of: what
-# was measured; nothing: an iteration, else see predicted().
+#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype ends|of"
+# become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. ends:
+# blocks that the first and the last stage have less than the others (0). of: what was measured; nothing: an iteration,
+# else see predicted().
 plans() {
     awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
         function stage(layers) {
@@ -38,7 +39,7 @@ plans() {
         {
             split($5, m, " "); split($6, f, " "); split($7, p, " ")
             if (p[10] == "") p[10] = "bf16"
-            if (m[2] % (p[4] * p[6]) || p[1] % (p[2] * p[5])) {
+            if ((m[2] + 2 * p[11]) % (p[4] * p[6]) || p[1] % (p[2] * p[5])) {
                 print "published: " $1 ", " $2 ": not a plan: left out" | "cat >&2"
                 next
             }
@@ -55,7 +56,8 @@ plans() {
             printf "\"pipeline\": \"%s\", \"chunks\": %d, \"n_micro_batches\": %d, \"stages\": [",
                 (p[6] > 1 ? "interleaved" : "1f1b"), p[6], p[1] / (p[2] * p[5]) > file
             for (i = 0; i < p[4]; i++)
-                printf "%s%s", (i ? ",\n" : ""), stage(m[2] / p[4]) > file
+                printf "%s%s", (i ? ",\n" : ""),
+                    stage((m[2] + 2 * p[11]) / p[4] - p[11] * ((i == 0) + (i == p[4] - 1))) > file
             print "]}" > file
             close(file)
             print file "|" $1 "|" $2 "|" $3 "|" f[3] "|" $8 >> (folder "/runs")
@@ -176,6 +178,67 @@ if has end_to_end/bigscience_v100_megatron_tables.csv; then
     bloom "BLOOM, V100, table" "$folder/table"
     bloom "BLOOM, V100, table without two days" "$folder/other_days"
 fi
+# BigScience, train/tr11-176B-ml/chronicles-prequel.md: how BLOOM's plan was chosen, its second iteration each, from
+# 2022-02-25 on (the hosts had become faster) what cuts blocks evenly: fp16, and from 02-28 on bf16 with embedding and loss
+# as a block each. Megatron-DeepSpeed, ZeRO-1, full recomputation; 48 nodes on Jean Zay with four Omni-Path of 100 Gb/s;
+# ALiBi as learned positions. CUDA_LAUNCH_BLOCKING was set, without which so many hung. Memory is nvidia-smi's, in GB
+# taken as GiB, of the nodes with the embedding.
+awk '{
+    n = $6 * $7 * $8; is_cut = $2 == "bf16"
+    run = sprintf("%d x %d, %d heads, dp %d tp %d pp %d, %d of %d, %s", $3, $4, $5, $6, $7, $8, $10, $9, $2)
+    rest = sprintf("a100-80:%dx8,nic=4x100Gb/s|gpt %d %d %d %d %d 250880 2048 1 1|deepspeed fused full|" \
+        "%d %d %d %d %d 1 %d 0 %s %s %d", n / 8, $3, $4, $5, $5, 4 * $4, $10, $9, $7, $8, $6, $6 > 1,
+        (is_cut ? "fp32" : "fp16"), $2, is_cut)
+    print "BLOOM, A100|" run "|" $1 "|" rest
+    if ($11 > 0) print "BLOOM, A100, nvidia-smi|" run "|" $11 "|" rest "|device" }' <<'END' | plans
+114.11 fp16 72 14336 64 8 8 6 4 2048 55
+113.01 fp16 72 14336 64 8 8 6 4 1568 56
+123.57 fp16 72 14336 64 8 8 6 6 2016 66
+92.75 fp16 72 14336 64 4 8 12 4 1568 0
+117.07 fp16 72 14336 64 4 8 12 4 2048 49
+99.93 fp16 72 14336 64 4 8 12 2 1568 0
+128.82 fp16 72 14336 64 4 8 12 2 2048 0
+113.16 fp16 72 14336 64 6 8 8 4 2016 52
+125.52 fp16 72 14336 64 12 8 4 2 2016 53
+114.81 fp16 72 14336 64 12 8 4 4 2016 59
+145.45 fp16 72 14336 64 24 8 2 1 2016 65
+136.13 fp16 72 14336 64 24 8 2 2 2016 76
+111.89 fp16 72 14336 64 8 4 12 4 2048 60
+110.48 fp16 72 14336 64 8 4 12 2 2048 44
+117.11 fp16 72 14336 64 16 4 6 4 2048 75
+111.71 fp16 72 14336 64 16 4 6 2 2048 57
+112.50 fp16 72 14336 64 16 2 12 2 2048 63
+119.53 fp16 72 14336 64 8 2 24 1 2048 44
+122.75 fp16 72 14336 64 8 2 24 2 2048 53
+130.60 fp16 72 14336 64 4 4 24 1 2048 0
+142.17 fp16 96 12288 64 8 1 48 1 2048 58
+114.02 fp16 72 14336 128 8 4 12 2 2048 0
+137.53 fp16 72 14336 128 8 4 12 4 2048 0
+116.06 fp16 72 14336 128 8 8 6 4 2048 0
+103.82 fp16 84 13312 64 8 4 12 2 2048 0
+113.21 fp16 84 13312 64 8 4 12 4 2048 0
+129.61 fp16 84 13312 64 8 8 6 2 2048 0
+133.57 fp16 78 13824 96 8 8 6 2 2048 0
+118.24 fp16 78 13824 96 8 8 6 4 2048 59
+115.55 fp16 78 13824 96 16 4 6 4 2048 75
+116.54 bf16 106 12288 64 8 4 12 2 2048 67
+118.79 bf16 106 12288 96 8 4 12 2 2048 65
+121.42 bf16 106 12288 128 8 4 12 2 2048 67
+120.34 bf16 106 12288 96 8 4 12 4 2048 79
+139.72 bf16 100 12288 64 8 8 6 2 2048 61
+120.96 bf16 100 12288 64 8 8 6 4 2048 72
+111.79 bf16 82 13312 64 4 8 12 4 2048 52
+104.45 bf16 82 13312 64 8 4 12 2 2048 63
+123.71 bf16 82 13312 104 8 4 12 2 2048 62
+108.78 bf16 82 13312 128 8 4 12 2 2048 60
+104.82 bf16 82 13312 64 8 4 12 4 2048 74
+124.10 bf16 94 13312 128 8 4 12 2 2048 67
+121.63 bf16 70 14336 64 4 8 12 2 2048 40
+102.03 bf16 70 14336 64 8 4 12 2 2048 59
+104.50 bf16 70 14336 112 8 4 12 2 2048 59
+105.89 bf16 70 14336 128 8 4 12 2 2048 60
+102.27 bf16 70 14336 64 8 4 12 4 2048 73
+END
 # Aceso (Liu et al., EuroSys 2024): what its profiler measured of each operator of Megatron-LM v2, fp16, summed up to the
 # forward of a micro-batch of 24 layers, its all-reduces included. Their backward lacks a product on all but A10G; the
 # smallest model's first batch was profiled cold. Of L4, A10G and V100 the share of the peak that products reach, and of
@@ -246,8 +309,10 @@ well_known() {
 well_known <<'END'
 Llama 3 8B, 8 H100, FSDP|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|16 2 1 1 8 1 3 0 fp32|5762|torchtitan, docs/performance.md
 Llama 3 8B, 128 H100, FSDP|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|256 2 1 1 128 1 3 0 fp32|5605|torchtitan, docs/performance.md
-Llama 3 8B, 64 H100, TP 8, FSDP|h100-sxm:8x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|96 12 8 1 8 1 3 1 fp32|4378|torchtitan, asynchronous TP, June 2025
-Llama 3 70B, 256 H100, TP 8, FSDP|h100-sxm:32x8,memory-rate=2.4TB/s,power=500W|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan flash full|512 16 8 1 32 1 3 1 fp32|597.3|torchtitan, asynchronous TP, June 2025
+Llama 3 8B, 8 H100, FSDP, compiled|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|16 2 1 1 8 1 3 0 fp32|6667|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 128 H100, FSDP, compiled|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|256 2 1 1 128 1 3 0 fp32|6514|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 64 H100, TP 8, FSDP|h100-sxm:8x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|96 12 8 1 8 1 3 1 fp32|4378|torchtitan, asynchronous TP, June 2025
+Llama 3 70B, 256 H100, TP 8, FSDP|h100-sxm:32x8,memory-rate=2.4TB/s,power=500W|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled flash full|512 16 8 1 32 1 3 1 fp32|597.3|torchtitan, asynchronous TP, June 2025
 Llama 3 405B, 128 H100, TP 8, FSDP|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 126 16384 128 8 53248 128256 8192 0 0|torchtitan flash full|32 2 8 1 16 1 3 1 fp32|109|torchtitan, docs/performance.md of 2024
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
 Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
@@ -257,6 +322,16 @@ GPT-3 175B, 768 A100, TP 8, PP 12|a100-80:96x8|gpt 96 12288 96 96 49152 51200 20
 GPT-3 175B, 1,536 A100, TP 8, PP 12|a100-80:192x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron-2021 fused full|1536 1 8 12 16 1 0 0 bf16|141T|Narayanan et al. 2021, table 2
 GPT-3 175B, 64 A100, interleaved, full|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused full|64 1 8 8 1 3 0 0 fp32|18.13s|Korthikanti et al. 2022, table 5
 GPT-3 175B, 64 A100, interleaved, selective|a100-80:8x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron fused selective|64 1 8 8 1 3 0 1 fp32|13.75s|Korthikanti et al. 2022, table 5
+Llama 2 7B, 128 A100, FSDP|a100-80:16x8,nic=4x100Gb/s|llama 32 4096 32 32 11008 32000 4096 0 0|torchtitan flash none|256 2 1 1 128 1 3 0 bf16|3760|fms-fsdp, README.md (replicas of nodes)
+Llama 2 13B, 128 A100, FSDP|a100-80:16x8,nic=4x100Gb/s|llama 40 5120 40 40 13824 32000 4096 0 0|torchtitan flash none|128 1 1 1 128 1 3 0 bf16|1700|fms-fsdp, README.md (replicas of nodes)
+Llama 2 34B, 128 A100, FSDP|a100-80:16x8,nic=4x100Gb/s|llama 48 8192 64 8 22016 32000 4096 0 0|torchtitan flash full|1024 8 1 1 128 1 3 0 bf16|772|fms-fsdp, README.md
+Llama 2 70B, 128 A100, FSDP|a100-80:16x8,nic=4x100Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|torchtitan flash full|768 6 1 1 128 1 3 0 bf16|380|fms-fsdp, README.md
+Llama 2 7B, 96 H100, FSDP|h100-sxm:12x8,nic=8x100Gb/s|llama 32 4096 32 32 11008 32000 4096 0 0|torchtitan flash none|192 2 1 1 96 1 3 0 bf16|7500|fms-fsdp, README.md of 2024 (replicas of nodes)
+Llama 2 34B, 96 H100, FSDP|h100-sxm:12x8,nic=8x100Gb/s|llama 48 8192 64 8 22016 32000 4096 0 0|torchtitan flash full|192 2 1 1 96 1 3 0 bf16|1550|fms-fsdp, README.md of 2024
+BLOOM 176B, 384 A100, TP 4, PP 12|a100-80:48x8,nic=4x100Gb/s|gpt 70 14336 112 112 57344 250880 2048 1 1|deepspeed fused full|2048 2 4 12 8 1 1 0 fp32 bf16 1|104.5s|BigScience, tr11-176B-ml/chronicles-prequel.md
+MT-NLG 530B, 2,240 A100, TP 8, PP 35|a100-80:280x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed fused full|1920 1 8 35 8 1 0 0 fp32|60.1s|Smith et al. 2022, section 2.4
+MT-NLG 530B, 3,360 A100, TP 8, PP 35|a100-80:420x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed fused full|1920 1 8 35 12 1 0 0 fp32|44.4s|Smith et al. 2022, section 2.4
+GPT-NeoX-20B, 96 A100 of 40 GB, TP 2, PP 4|a100-40:12x8,nic=4x200Gb/s|gpt_neox 44 6144 64 64 24576 50432 2048 1 0|deepspeed fused full|1536 4 2 4 12 1 1 0 fp16 fp16|117T|Black et al. 2022, section 2.3
 MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
 MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
 MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md
@@ -288,6 +363,7 @@ predicted() {
     case $1 in
     peak) awk '/"what": "(arena|kept beside it)"/ { is_there = 1 } /"bytes":/ && is_there { b += $2; is_there = 0 }
             END { printf "%.9g,0", b / 2 ^ 30 }' "$folder/result" ;;
+    device) awk '/"device_bytes":/ { printf "%.9g,0", $2 / 2 ^ 30; exit }' "$folder/result" ;;
     forward) # sums over tensor-parallel ranks are one half each of forward and backward
         awk '/"task":/ { part = $2 ~ /"forward"/ ? 1 : $2 ~ /"tp_/ ? 0.5 : 0 } /"time_s":/ { s += part * $2; part = 0 }
             /"iteration_s":/ { i = $2 + 0 } /"error_s":/ { e = $2 + 0 } END { printf "%.9g,%.9g", s, s * e / i }' "$folder/result"

@@ -34,6 +34,7 @@ struct pricing {
     const struct mist_cost_model *model;
     const struct mist_job *job;
     const struct mist_framework *framework;
+    const struct mist_layer_layout *layout; /* whose steps they are */
     struct mist_err *err;
     /* results so far */
     struct mist_cost cost;
@@ -188,6 +189,41 @@ static void add_ours(struct pricing *at, const struct mist_step *step)
     add(at, &cost, status);
 }
 
+/* Whether the module is a block with a gate, of Llama's family. */
+static bool has_gate(const struct mist_layer_layout *layout)
+{
+    bool is_there = false;
+
+    for (int32_t i = 0; i < layout->n_params; i++)
+        is_there |= layout->params[i].shape.n_sections == 2;
+    return is_there;
+}
+
+/* The products of a step: one for each section of its weight where the framework has them
+ * apart; their inputs' gradients are summed up. */
+static void add_products(struct pricing *at, const struct mist_step *step)
+{
+    const struct mist_param_shape *shape =
+        step->params[0] < 0 ? NULL : &at->layout->params[step->params[0]].shape;
+
+    if (at->framework->sum_bytes == 0 || !shape || shape->n_sections < 2 ||
+        !has_gate(at->layout)) {
+        add_product(at, step->phase, step->dims);
+        return;
+    }
+    for (int32_t i = 0; i < shape->n_sections; i++) {
+        const int64_t dims[] = {step->dims[0], step->dims[1],
+                                step->dims[2] * shape->section_rows[i] / shape->rows};
+        add_product(at, step->phase, dims);
+    }
+    int32_t n_more = shape->n_sections - 1;
+    at->launches += n_more;
+    if (step->phase == MIST_PHASE_BACKWARD_INPUT)
+        add_passes(at, n_more,
+                   (double)n_more * at->framework->sum_bytes * (double)step->dims[0] *
+                       (double)step->dims[1]);
+}
+
 /* Steps of programs that are no communication and no attention of several kernels. */
 static void add_operator(struct pricing *at, const struct mist_step *step,
                          const struct mist_framework_op *op)
@@ -204,8 +240,10 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
 
     if (step->op == MIST_OP_ATTENTION)
         add_ours(at, step);
-    for (int i = 0; i < n_products; i++)
-        add_product(at, is_loss ? (enum mist_phase)i : step->phase, step->dims);
+    for (int i = 0; i < n_products && is_loss; i++)
+        add_product(at, (enum mist_phase)i, step->dims);
+    if (n_products == 1)
+        add_products(at, step);
     at->launches += n_products;
     add_passes(at, op->launches - n_products - is_fused,
                bytes * result_elements(step) +
@@ -257,8 +295,11 @@ static void add_steps(struct pricing *at, const struct mist_step *steps, int32_t
 static double repeated_s(struct pricing *at, const struct mist_layer_layout *layout,
                          enum mist_program_kind program)
 {
-    struct pricing again = {
-        .model = at->model, .job = at->job, .framework = at->framework, .err = at->err};
+    struct pricing again = {.model = at->model,
+                            .job = at->job,
+                            .framework = at->framework,
+                            .layout = layout,
+                            .err = at->err};
 
     if (!at->job->recomputes_attention || layout->kind != MIST_LAYER_BLOCK ||
         (program != MIST_PROGRAM_BACKWARD && program != MIST_PROGRAM_BACKWARD_INPUT))
@@ -277,8 +318,11 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
 {
     const struct mist_program *parts = &layout->programs[program];
     const struct mist_step *steps = mist_layer_layout_steps(layout, program);
-    struct pricing at = {
-        .model = model, .job = job, .framework = framework_of(model, job), .err = err};
+    struct pricing at = {.model = model,
+                         .job = job,
+                         .framework = framework_of(model, job),
+                         .layout = layout,
+                         .err = err};
     struct mist_cost part = {0};
     double device_s = 0;
 
@@ -319,8 +363,11 @@ enum mist_status mist_cost_framework_split(const struct mist_cost_model *model,
     const struct mist_step *steps = mist_layer_layout_steps(layout, program);
     const struct mist_framework *framework = framework_of(model, job);
     struct mist_job once = *job;
-    struct pricing at = {
-        .model = model, .job = &once, .framework = framework, .err = err};
+    struct pricing at = {.model = model,
+                         .job = &once,
+                         .framework = framework,
+                         .layout = layout,
+                         .err = err};
     struct pricing twice = at;
     double device_s = 0, part_s = 0;
 

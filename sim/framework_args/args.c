@@ -21,6 +21,7 @@ static const struct mist_args_framework *find_framework(enum mist_framework_name
         [MIST_FRAMEWORK_DEEPSPEED] = &mist_args_deepspeed,
         [MIST_FRAMEWORK_TORCHTITAN] = &mist_args_torchtitan,
         [MIST_FRAMEWORK_MEGATRON_2021] = &mist_args_megatron,
+        [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = &mist_args_torchtitan,
     };
 
     return frameworks[name];

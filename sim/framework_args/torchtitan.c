@@ -18,6 +18,7 @@ enum own {
     SCHEDULE,    /* enum mist_pipeline_schedule */
     CHUNK_LAYERS,
     ALL_ON_HOST,
+    COMPILES,
 };
 
 /* clang-format off */
@@ -45,7 +46,7 @@ static const struct mist_arg_word
         {NULL, 0}},
     formats[] = {{"float32", MIST_DTYPE_FP32}, {"bfloat16", MIST_DTYPE_BF16}, {NULL, 0}};
 
-#define EAGER "every operator is a kernel"
+#define AUTOGRAD "the graph of the backward is made as eager PyTorch does"
 #define STAGES "stages are cut evenly, but for layers that the ends have less"
 #define EIGHT_BITS "eight bits are not priced"
 #define CUT "sequences that are cut over ranks are not priced"
@@ -68,7 +69,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_WORD("training.mixed_precision_reduce", MIST_ARG_GRADIENT_DTYPE, formats, MIST_DTYPE_FP32),
     MIST_ROW_REFUSED("training.dtype", "float32", "weights are kept in float32"),
     MIST_ROW_WORD("training.enable_cpu_offload", ALL_ON_HOST, mist_arg_bools, 0),
-    MIST_ROW_REFUSED("training.compile", "false", EAGER),
+    MIST_ROW_WORD("training.compile", COMPILES, mist_arg_bools, NAN),
     MIST_ROW_REFUSED("training.enable_float8_linear", "false", EIGHT_BITS),
     /* ranks, and their names of before */
     MIST_ROW_COUNT("parallelism.data_parallel_replicate_degree", REPLICATES, 1, 1),
@@ -92,8 +93,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("parallelism.enable_async_tensor_parallel", "false", "products are not cut up to send parts of them"),
     MIST_ROW_REFUSED("experimental.enable_async_tensor_parallel", "false", "products are not cut up to send parts of them"),
     MIST_ROW_REFUSED("parallelism.disable_loss_parallel", "false", "the vocabulary is cut over tensor-parallel ranks"),
-    MIST_ROW_REFUSED("parallelism.enable_compiled_autograd", "false", EAGER),
-    MIST_ROW_REFUSED("experimental.enable_compiled_autograd", "false", EAGER),
+    MIST_ROW_REFUSED("parallelism.enable_compiled_autograd", "false", AUTOGRAD),
+    MIST_ROW_REFUSED("experimental.enable_compiled_autograd", "false", AUTOGRAD),
     MIST_ROW_REFUSED("parallelism.context_parallel_degree", "1", CUT), MIST_ROW_REFUSED("experimental.context_parallel_degree", "1", CUT),
     MIST_ROW_REFUSED("parallelism.expert_parallel_degree", "1", EXPERTS), MIST_ROW_REFUSED("parallelism.expert_tensor_parallel_degree", "1", EXPERTS),
     MIST_ROW_REFUSED("parallelism.pipeline_parallel_split_points", "", STAGES), MIST_ROW_REFUSED("experimental.pipeline_parallel_split_points", "", STAGES),
@@ -105,7 +106,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("activation_checkpoint.selective_ac_option", "op", "every second product is kept"),
     MIST_ROW_LEFT("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"), MIST_ROW_LEFT("activation_checkpoint.early_stop"),
     /* kernels, the optimizer */
-    MIST_ROW_REFUSED("compile.enable", "false", EAGER), MIST_ROW_LEFT("compile.components"),
+    MIST_ROW_ALIAS("compile.enable", MIST_ARG_WORD, COMPILES, 0, mist_arg_bools), MIST_ROW_LEFT_AS("compile.components", "blocks and the loss"),
+    MIST_ROW_REFUSED("compile.backend", "inductor", "the profile has the kernels of Inductor"),
     MIST_ROW_REFUSED("float8.enable_float8_linear", "false", EIGHT_BITS), MIST_ROW_LEFT_AS("float8.*", "no converter asks for it"),
     MIST_ROW_LEFT_AS("quantize.*", "no converter asks for it"),
     MIST_ROW_REFUSED("optimizer.name", "AdamW|Adam", "the optimizer is AdamW"),
@@ -248,10 +250,28 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
                              : status;
 }
 
+/* A file that compiles makes a job of torchtitan one of the other profile. */
+static enum mist_status find_profile(struct mist_args *args, struct mist_err *err)
+{
+    bool compiles = mist_args_or(args, COMPILES, 0) != 0;
+
+    if (mist_args_is_open(args, COMPILES))
+        return MIST_OK;
+    if (!compiles && args->framework == MIST_FRAMEWORK_TORCHTITAN_COMPILED)
+        return mist_args_fail(args, COMPILES, err,
+                              "%s is false, but the framework is torchtitan-compiled",
+                              args->name[COMPILES]);
+    args->framework =
+        compiles ? MIST_FRAMEWORK_TORCHTITAN_COMPILED : MIST_FRAMEWORK_TORCHTITAN;
+    return MIST_OK;
+}
+
 static enum mist_status finish(struct mist_args *args, struct mist_err *err)
 {
-    enum mist_status status = find_model(args, err);
+    enum mist_status status = find_profile(args, err);
 
+    if (status == MIST_OK)
+        status = find_model(args, err);
     if (status == MIST_OK)
         status = find_data_parallel(args, err);
     if (status == MIST_OK)
@@ -321,6 +341,8 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
     if (args->v[MIST_ARG_PP] == 1)
         args->v[MIST_ARG_EMBEDDING_LAYERS] = args->v[MIST_ARG_HEAD_LAYERS] = NAN;
     args->v[ALL_ON_HOST] = args->v[MIST_ARG_OFFLOAD_WEIGHTS] > 0;
+    if (plan->job.framework == MIST_FRAMEWORK_TORCHTITAN_COMPILED)
+        args->v[COMPILES] = 1;
     begin_batches(args);
 }
 

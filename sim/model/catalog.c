@@ -86,6 +86,9 @@ static void whole_loss(struct mist_declaration *at, const struct loss *loss)
         mist_declare_step(at, "loss", MIST_OP_LINEAR_CROSS_ENTROPY, MIST_PHASE_FORWARD,
                           at->rows, at->hidden, at->vocab);
 
+    if (at->layout->shape.logit_bytes > 0)
+        new->workspace_bytes =
+            product(at, at->layout->shape.logit_bytes, at->rows, at->vocab);
     new->params[0] = loss->head.weight;
     new->operands[MIST_ARG_OUT] = loss->d_n;
     new->operands[MIST_ARG_LOSS_LOSSES] = loss->losses;
@@ -112,6 +115,9 @@ static void sliced_loss(struct mist_declaration *at, const struct loss *loss,
     struct mist_step *new =
         mist_declare_step(at, "loss", MIST_OP_CROSS_ENTROPY_PARALLEL, MIST_PHASE_FORWARD,
                           at->rows, at->vocab, at->tp);
+    if (at->layout->shape.logit_bytes > at->element_bytes) /* beside the logits */
+        new->workspace_bytes = product(
+            at, at->layout->shape.logit_bytes - at->element_bytes, at->rows, at->vocab);
     new->operands[MIST_ARG_OUT] = logits;
     new->operands[MIST_ARG_LOSS_LOSSES] = loss->losses;
     new->operands[MIST_ARG_LOSS_TARGETS] = loss->targets;

@@ -285,6 +285,9 @@ struct mist_layer_shape {
      * recomputes attention makes again; masks of dropout; recomputation of all steps. */
     enum mist_attention attention;
     bool recomputes_attention, has_dropout, repeats_all;
+    bool keeps_products; /* what recomputes_attention means: every second product and
+                            attention are kept, the rest is made again */
+    int32_t logit_bytes; /* that the loss holds per logit; 0: ours */
 };
 
 /* The programs of a module that a task can run. */

@@ -329,12 +329,38 @@ static int8_t shard(struct mist_declaration *at, const char *name,
                                product(at, at->shard_rows, at->hidden));
 }
 
+/* Of what a backward that recomputes all but products and attention makes again: it is
+ * there while that runs. */
+static enum mist_tensor_class made_again(const struct mist_declaration *at)
+{
+    return at->layout->shape.keeps_products ? MIST_TENSOR_SCRATCH : MIST_TENSOR_SAVED;
+}
+
+/* Of seven products, queries, keys, values, proj, gate, up and down, the results of the
+ * first, third, fifth and last stay whole, and what is summed over ranks; of four, qkv and
+ * up. */
+static void keep_products(struct mist_declaration *at, const struct block *block)
+{
+    if (!at->layout->shape.keeps_products)
+        return;
+    if (has_swiglu(at)) {
+        int64_t n_heads = sum(at, block->heads, block->kv_heads);
+        tensor(at, "q, v", MIST_TENSOR_SAVED, product(at, n_heads, at->model->head_dim));
+        tensor(at, "gate", MIST_TENSOR_SAVED, block->ffn);
+        tensor(at, "down", MIST_TENSOR_SAVED, at->hidden);
+    }
+    if (at->tp > 1) {
+        shard(at, "proj, summed", MIST_TENSOR_SAVED);
+        shard(at, "down, summed", MIST_TENSOR_SAVED);
+    }
+}
+
 static void norm_tensors(struct mist_declaration *at, struct mist_norm *norm,
                          const char *out, const char *stats)
 {
-    norm->out = shard(at, out, MIST_TENSOR_SAVED);
-    norm->stats = mist_declare_tensor_4(at, stats, MIST_TENSOR_SAVED,
-                                        product(at, 2, at->shard_rows));
+    norm->out = shard(at, out, made_again(at));
+    norm->stats =
+        mist_declare_tensor_4(at, stats, made_again(at), product(at, 2, at->shard_rows));
 }
 
 static void forward_tensors(struct mist_declaration *at, struct block *block,
@@ -344,21 +370,24 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
     block->out = shard(at, "out", MIST_TENSOR_OUTPUT);
     block->norm1.x = block->x;
     norm_tensors(at, &block->norm1, "n1", "stats1");
-    block->qkv = tensor(at, "qkv", MIST_TENSOR_SAVED, block->to_qkv.n_out);
+    enum mist_tensor_class of_product =
+        has_swiglu(at) ? made_again(at) : MIST_TENSOR_SAVED;
+    block->qkv = tensor(at, "qkv", of_product, block->to_qkv.n_out);
     block->lse = mist_declare_tensor_4(at, "lse", MIST_TENSOR_SAVED,
                                        product(at, at->rows, block->heads));
     block->att = tensor(at, "att", MIST_TENSOR_SAVED, block->proj.n_in);
     if (block->q_norm >= 0)
         block->qk = tensor(
-            at, "qk", MIST_TENSOR_SAVED,
+            at, "qk", made_again(at),
             product(at, sum(at, block->heads, block->kv_heads), at->model->head_dim));
-    block->norm2.x = is_parallel ? block->x : shard(at, "r", MIST_TENSOR_SAVED);
+    block->norm2.x = is_parallel ? block->x : shard(at, "r", made_again(at));
     if (has_two_norms(at))
         norm_tensors(at, &block->norm2, "n2", "stats2");
     else
         block->norm2.out = block->norm1.out;
-    block->f1 = tensor(at, "f1", MIST_TENSOR_SAVED, block->up.n_out);
-    block->act = tensor(at, "act", MIST_TENSOR_SAVED, block->ffn);
+    block->f1 = tensor(at, "f1", of_product, block->up.n_out);
+    block->act = tensor(at, "act", made_again(at), block->ffn);
+    keep_products(at, block);
     if (keeps_scores(at, block))
         mist_declare_tensor_4(at, "scores", MIST_TENSOR_SAVED,
                               mist_divide_up(scores_bytes(at, block), 4));

@@ -20,6 +20,13 @@
  *              (selective_ac_option "op"); checkpoints are not re-entrant and stop when
  *              all that the backward reads is there (torch.utils.checkpoint, early stop,
  *              since PyTorch 2.1)
+ *   torchtitan-compiled the same with each block and the loss compiled by Inductor
+ *              (training.compile): one kernel for a norm, forward and of its input's
+ *              gradient, which adds that of the residual (reads 6 bytes, writes 2) beside
+ *              one of its weights' gradients (reads 4); one for SwiGLU and each way back
+ *              (6; 6 + 4). RoPE stays as it is: its complex numbers are not compiled.
+ *              Losses read logits twice (2 + 2 bytes), and their gradient reads and writes
+ *              them. What is kept for the backward is as without
  * A pass that reads an array of two bytes per element and writes one counts 4.
  */
 #include "sim/model/framework.h"
@@ -70,6 +77,26 @@ static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] 
     [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(5, 18)},
 };
 
+static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = {
+    [MIST_OP_EMBEDDING]              = {FORWARD(2, 4), WEIGHT(3, 2)},
+    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(2, 12)},
+    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(2, 12)},
+    [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(1, 8)},
+    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(1, 8)},
+    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
+    [MIST_OP_LINEAR_BIAS]            = {FORWARD(1, 0), BACKWARD(2, 2), WEIGHT(2, 0)},
+    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(2, 6)},
+    [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 6), BACKWARD(1, 0)},
+    [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
+    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 4), BACKWARD(4, 10)},
+    [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
+    [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},
+    [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(6, 0)}, /* logit_bytes */
+    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(5, 18)},
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(5, 18)},
+};
+
 /* Of PyTorch's allocator. GMLake (ASPLOS 2024) measured 15 % in the mean where blocks are
  * recomputed and offloaded; little is moved in these plans. */
 #define FRAGMENTATION        0.08
@@ -79,13 +106,24 @@ static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] 
     .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
     .scatters_transfers = true, .blocks_transfers = true, .dispatch_us = 10,             \
     .optimizer_bytes = 46, .scaling_bytes = 8, .accumulate_bytes = 6,                    \
-    .logit_bytes = 60, .copy_bytes = 4,                                                  \
+    .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,                                                  \
     .ops = megatron_ops, .source = "kernels counted in Megatron-LM v3.0",                \
     .dispatch_source = "an eager operator of PyTorch, estimate",                         \
     .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4, clipping 8",            \
     .scaling_source = "unscale_and_check_inf, in place in fp32",                         \
     .logit_source = "a copy, fp32, softmax in single kernels, and back",                 \
     .residual_frac = 0.11, .residual_source = "estimate: the curve's"
+
+#define TORCHTITAN                                                                       \
+    .attention = MIST_ATTENTION_FLASH, .selective_frac = 0.5, .separates_groups = true,  \
+    .dispatch_us = 10, .optimizer_bytes = 28, .scaling_bytes = 8,                        \
+    .accumulate_bytes = 4, .logit_held_bytes = 12,                                       \
+    .fragmentation_frac = FRAGMENTATION,                                                 \
+    .dispatch_source = "an eager operator of PyTorch, estimate",                         \
+    .optimizer_source = "fused AdamW",                                                   \
+    .scaling_source = "GradScaler, in place in fp32",                                    \
+    .fragmentation_source = FRAGMENTATION_SOURCE, .residual_frac = 0.13,                 \
+    .residual_source = "llm-foundry's runs of MPT on A100, H100"
 
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.name = "ours", .source = "the catalogue"},
@@ -103,7 +141,8 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,
         .repeats_all = true,
         .dispatch_us = 50, .optimizer_bytes = 34, .scaling_bytes = 10,
-        .accumulate_bytes = 6, .logit_bytes = 188, .copy_bytes = 4,
+        .accumulate_bytes = 6, .logit_bytes = 188, .logit_held_bytes = 10,
+        .copy_bytes = 4,
         .fragmentation_frac = FRAGMENTATION,
         .ops = megatron_ops,
         .source = "kernels counted in Megatron-DeepSpeed of 2022",
@@ -115,19 +154,13 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .logit_source = "vTrain's runs of hidden size 2048",
         .residual_frac = 0.14, .residual_source = "vTrain's runs of hidden size 2048"},
     [MIST_FRAMEWORK_TORCHTITAN] = {
-        .name = "torchtitan",
-        .attention = MIST_ATTENTION_FLASH, .selective_frac = 0.5,
-        .separates_groups = true,
-        .dispatch_us = 10, .optimizer_bytes = 28, .scaling_bytes = 8,
-        .accumulate_bytes = 4, .logit_bytes = 36, .fragmentation_frac = FRAGMENTATION,
-        .ops = torchtitan_ops,
+        TORCHTITAN, .name = "torchtitan", .sum_bytes = 6, .logit_bytes = 36, .ops = torchtitan_ops,
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
-        .dispatch_source = "an eager operator of PyTorch, estimate",
-        .optimizer_source = "fused AdamW",
-        .scaling_source = "GradScaler, in place in fp32",
-        .fragmentation_source = FRAGMENTATION_SOURCE,
-        .logit_source = "fp32, log-softmax, and back",
-        .residual_frac = 0.13, .residual_source = "llm-foundry's runs of MPT on A100, H100"},
+        .logit_source = "fp32, log-softmax, and back"},
+    [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = {
+        TORCHTITAN, .name = "torchtitan-compiled", .sum_bytes = 4, .logit_bytes = 8, .ops = compiled_ops,
+        .source = "kernels of torchtitan v0.1 as Inductor fuses them, PyTorch 2.6",
+        .logit_source = "two passes of reductions; the gradient"},
 };
 
 /* One kernel for scale, mask and softmax, in two bytes (scaled_upper_triang_masked_softmax.h:
@@ -208,6 +241,8 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
          framework->scaling_source},
         {"copy of two-byte gradients, a parameter", framework->copy_bytes, MIST_IN_BYTES,
          framework->copy_source},
+        {"memory of the loss, a logit", framework->logit_held_bytes, MIST_IN_BYTES,
+         framework->logit_source},
         {"gradient of a micro-batch, a parameter", framework->accumulate_bytes,
          MIST_IN_BYTES, framework->source},
         {"loss, a logit", framework->logit_bytes, MIST_IN_BYTES, framework->logit_source},

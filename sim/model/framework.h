@@ -36,6 +36,9 @@ struct mist_framework {
                                  included, not up to what its backward reads */
     double selective_frac; /* of a block's forward but for attention that selective
                                  recomputation repeats; 0: it repeats attention instead */
+    int8_t sum_bytes; /* > 0: queries, keys, values, gate and up are products of their own
+                         (of Llama's family); moved per element by each sum of two of
+                         their inputs' gradients */
     bool
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
@@ -49,7 +52,8 @@ struct mist_framework {
         accumulate_bytes; /* per element of a weight, to add a micro-batch's gradient */
     double logit_bytes;   /* moved per logit by losses of a whole vocabulary, products
                                  apart */
-    int32_t copy_bytes;   /* per parameter, of an fp32 copy that it makes of gradients
+    int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
+    int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients
                                   of two bytes for its optimizer step */
     double fragmentation_frac; /* what the allocator of device memory holds beyond what
                                   is allocated, relative */

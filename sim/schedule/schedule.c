@@ -127,6 +127,8 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .recomputes_attention = plan->job.recomputes_attention,
         .has_dropout = framework->has_dropout && !plan->job.has_no_dropout,
         .repeats_all = framework->repeats_all,
+        .keeps_products = plan->job.recomputes_attention && framework->selective_frac > 0,
+        .logit_bytes = framework->logit_held_bytes,
     };
 }
 

@@ -36,6 +36,21 @@ static struct mist_model gpt(int32_t hidden, int32_t n_heads)
     };
 }
 
+static struct mist_model llama(void)
+{
+    struct mist_model model;
+    struct mist_err err = {0};
+
+    must(mist_model_load_preset("llama3-8b", &model, &err), &err);
+    return model;
+}
+
+static bool is_torchtitan(int framework)
+{
+    return framework == MIST_FRAMEWORK_TORCHTITAN ||
+           framework == MIST_FRAMEWORK_TORCHTITAN_COMPILED;
+}
+
 /* One stage of one micro-batch of a framework. */
 struct job {
     struct mist_plan plan;
@@ -121,6 +136,83 @@ static void test_no_dropout(void **state)
          &err);
     near_to((double)(kept - block->saved_bytes), 2 * s * b * h / t, 1e-6);
     free(job);
+}
+
+/* Bytes per token that torchtitan keeps of a block of Llama 3 8B where it recomputes
+ * selectively (selective_ac_option "op"): of products the first, third, fifth and seventh,
+ * attention with a logarithm in fp32 for each head, and the input. With two
+ * tensor-parallel ranks half of each, but all of what the seventh gives, and what is summed
+ * and cut. */
+static void test_kept_products(void **state)
+{
+    const double rows = 2 * 1024, q = 4096, v = 1024, gate = 14336, hidden = 4096;
+
+    for (int32_t tp = 1; tp <= 2; tp++) {
+        struct job *job = make_job(MIST_FRAMEWORK_TORCHTITAN, MIST_ATTENTION_FLASH,
+                                   llama(), 2, 1024, tp, tp > 1, true);
+        const struct mist_layer_layout *block = &job->layouts[MIST_LAYER_BLOCK];
+        double cut = 2 * (q + v + gate + q) + 4 * 32 + (tp > 1 ? 2 * 2 * hidden : 0);
+        near_to((double)block->saved_bytes, rows * (cut / tp + 2 * hidden), 1e-3);
+        near_to((double)block->input_bytes, rows * 2 * hidden / tp, 0);
+        free(job);
+    }
+}
+
+/* Losses of others have the logits of a whole micro-batch in memory: of PyTorch gradient,
+ * result and what it gives back, each in fp32; of Megatron-LM those of two bytes, in fp32,
+ * and what is left of these when the maximum is gone. */
+static void test_held_logits(void **state)
+{
+    const double rows = 2 * 1024, vocab = 128256;
+    const struct {
+        enum mist_framework_name framework;
+        int32_t tp;
+        double bytes;
+    } cases[] = {
+        {MIST_FRAMEWORK_TORCHTITAN, 1, 3 * 4},
+        {MIST_FRAMEWORK_TORCHTITAN, 2, 3 * 4},
+        {MIST_FRAMEWORK_MEGATRON, 1, 2 + 4 + 4},
+        {MIST_FRAMEWORK_MEGATRON, 8, 2 + 4 + 4},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job *job = make_job(cases[i].framework, MIST_ATTENTION_FLASH, llama(), 2,
+                                   1024, cases[i].tp, false, false);
+        near_to((double)job->layouts[MIST_LAYER_HEAD].scratch_forward_bytes,
+                rows * (vocab / cases[i].tp * cases[i].bytes + 2 * 4096), 0.01);
+        free(job);
+    }
+}
+
+/* torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: GiB that PyTorch
+ * reserved for Llama 3.1 8B with FSDP on 8 and 128 GPUs, 2 samples of 8,192 tokens each. */
+static void test_measured_memory(void **state)
+{
+    static const struct {
+        int32_t dp;
+        double gib;
+    } rows[] = {{8, 82.4}, {128, 67.0}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct job *job = make_job(MIST_FRAMEWORK_TORCHTITAN, MIST_ATTENTION_FLASH,
+                                   llama(), 2, 8192, 1, false, true);
+        struct mist_stage_plan *stage = &job->plan.stages[0];
+        struct mist_schedule *schedule;
+        struct mist_err err = {0};
+        stage->dp = stage->n_devices = rows[i].dp;
+        stage->shards_weights = stage->shards_gradients = stage->shards_optimizer = true;
+        job->plan.job.global_batch *= rows[i].dp;
+        must(mist_plan_check(&job->plan, &err), &err);
+        must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
+        double gib =
+            (double)schedule->arena_bytes[MIST_ARENA_DEVICE] / (1 << 30) *
+            (1 + mist_framework_get(MIST_FRAMEWORK_TORCHTITAN)->fragmentation_frac);
+        print_message("# Llama 3.1 8B, %d GPUs: %.1f GiB, %.1f were reserved\n",
+                      (int)rows[i].dp, gib, rows[i].gib);
+        near_to(gib, rows[i].gib, 0.08);
+        mist_schedule_free(schedule);
+        free(job);
+    }
 }
 
 /* ------------------------------------------------------------------------------ time */
@@ -311,7 +403,7 @@ static void test_loss_scaling(void **state)
                 of->optimizer_bytes + of->scaling_bytes, 0);
         /* the copy reads two bytes and writes four */
         near_to(mist_framework_optimizer_bytes(of, MIST_DTYPE_BF16, MIST_DTYPE_BF16),
-                of->optimizer_bytes + (f == MIST_FRAMEWORK_TORCHTITAN ? 0 : 6), 0);
+                of->optimizer_bytes + (is_torchtitan(f) ? 0 : 6), 0);
         assert_true(of->scaling_bytes >= 8); /* fp32, read and written */
     }
     /* its README: 20 bytes a parameter with fp16 gradients, 18 with fp32 ones */
@@ -366,7 +458,8 @@ static void test_gradient_copy(void **state)
     for (int32_t dp = 1; dp <= 4; dp *= 4) {
         near_to(find_arena(MIST_FRAMEWORK_MEGATRON, 1, dp), (4 + 16.0 / dp) * n, 0.03);
         near_to(find_arena(MIST_FRAMEWORK_DEEPSPEED, 1, dp), (4 + 16.0 / dp) * n, 0.03);
-        assert_true(find_arena(MIST_FRAMEWORK_TORCHTITAN, 1, dp) < (4 + 14.0 / dp) * n);
+        assert_true(find_arena(MIST_FRAMEWORK_TORCHTITAN, 1, dp) <
+                    (4 + 14.0 / dp) * n + 12.0 * 128 * 51200);
         near_to(find_arena(MIST_FRAMEWORK_MEGATRON, 64, dp),
                 find_arena(MIST_FRAMEWORK_DEEPSPEED, 64, dp), 0);
     }
@@ -441,6 +534,64 @@ static void test_eager(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* Queries, keys, values, gate and up are products of their own in torchtitan's Llama; the
+ * gradients of their inputs are summed up in pairs, by reads of 4 bytes and writes of 2. */
+static void test_products_apart(void **state)
+{
+    const int64_t rows = 2048, hidden = 4096;
+    const int64_t parts[] = {4096, 1024, 1024, 14336, 14336}, fused[] = {6144, 28672};
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    double apart_s = 0, more_s;
+
+    open_a100(&set, &model);
+    for (size_t i = 0; i < 5; i++)
+        apart_s +=
+            product_s(model, rows, hidden, parts[i],
+                      2.0 * (double)(rows * (hidden + parts[i]) + hidden * parts[i]));
+    for (size_t i = 0; i < 2; i++)
+        apart_s -=
+            product_s(model, rows, hidden, fused[i],
+                      2.0 * (double)(rows * (hidden + fused[i]) + hidden * fused[i]));
+    struct job *job = make_job(MIST_FRAMEWORK_TORCHTITAN, MIST_ATTENTION_FLASH, llama(),
+                               1, 2048, 1, false, false);
+    double time_s = program_s(model, job, MIST_PROGRAM_FORWARD, false);
+    more_s = program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+    for (int k = 0; k < job->layouts[MIST_LAYER_BLOCK].n_params; k++)
+        job->layouts[MIST_LAYER_BLOCK].params[k].shape.n_sections = 0;
+    near_to(time_s - program_s(model, job, MIST_PROGRAM_FORWARD, false), apart_s, 1e-6);
+    more_s -= program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+    assert_true(more_s > pass_s(&set.cluster, 3, 3 * 6.0 * (double)(rows * hidden)));
+    free(job);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
+/* Inductor makes one kernel of a norm's eight and of SwiGLU's two, that read and write
+ * their ends alone: 36 - 4 and 10 - 6 bytes of an element less. */
+static void test_compiled(void **state)
+{
+    const double rows = 2048, hidden = 4096, ffn = 14336;
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    double time_s[2];
+
+    open_a100(&set, &model);
+    for (int i = 0; i < 2; i++) {
+        struct job *job =
+            make_job(i ? MIST_FRAMEWORK_TORCHTITAN_COMPILED : MIST_FRAMEWORK_TORCHTITAN,
+                     MIST_ATTENTION_FLASH, llama(), 1, 2048, 1, false, false);
+        time_s[i] = program_s(model, job, MIST_PROGRAM_FORWARD, false);
+        free(job);
+    }
+    near_to(time_s[0] - time_s[1],
+            pass_s(&set.cluster, 2 * 7 + 1,
+                   2 * (36 - 4) * rows * hidden + (10 - 6) * rows * ffn),
+            1e-6);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* Collectives of data-parallel ranks have a stream of their own in torchtitan, where there
  * are tensor-parallel ones, and nowhere else. */
 static void test_separate_groups(void **state)
@@ -452,7 +603,7 @@ static void test_separate_groups(void **state)
             struct mist_stage_plan *stage = &job->plan.stages[0];
             struct mist_schedule *schedule;
             struct mist_err err = {0};
-            bool is_apart = f == MIST_FRAMEWORK_TORCHTITAN && tp > 1;
+            bool is_apart = is_torchtitan(f) && tp > 1;
             int n = 0;
             stage->dp = 2;
             stage->n_devices = 2 * tp;
@@ -644,6 +795,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept_activations),
         cmocka_unit_test(test_no_dropout),
+        cmocka_unit_test(test_kept_products),
+        cmocka_unit_test(test_held_logits),
+        cmocka_unit_test(test_measured_memory),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_fall_back),
         cmocka_unit_test(test_launches),
@@ -654,6 +808,8 @@ int main(void)
         cmocka_unit_test(test_gradient_copy),
         cmocka_unit_test(test_loss_scaling),
         cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_products_apart),
+        cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_separate_groups),
         cmocka_unit_test(test_softmax_of_slow_memory),
         cmocka_unit_test(test_gradients_added),

@@ -293,6 +293,45 @@ static void test_options_first(void **state)
     assert_non_null(strstr(err.message, "contradicts the command line"));
 }
 
+/* A file that compiles is priced by the profile of Inductor's kernels, whatever it is called
+ * with; one that says it does not contradicts that profile. */
+static void test_compile(void **state)
+{
+    static const struct {
+        const char *text;
+        enum mist_framework_name called, is; /* OURS: refused */
+    } cases[] = {
+        {"", TORCHTITAN, TORCHTITAN},
+        {"", MIST_FRAMEWORK_TORCHTITAN_COMPILED, MIST_FRAMEWORK_TORCHTITAN_COMPILED},
+        {"compile = true\n", TORCHTITAN, MIST_FRAMEWORK_TORCHTITAN_COMPILED},
+        {"compile = false\n", TORCHTITAN, TORCHTITAN},
+        {"compile = false\n", MIST_FRAMEWORK_TORCHTITAN_COMPILED, MIST_FRAMEWORK_OURS},
+        {"[compile]\nenable = true\n", TORCHTITAN, MIST_FRAMEWORK_TORCHTITAN_COMPILED},
+        {"[compile]\nenable = true\nbackend = \"aot_eager\"\n", TORCHTITAN,
+         MIST_FRAMEWORK_OURS},
+    };
+    const char *path = scratch_path(&scratch, "args");
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct mist_plan plan;
+        struct mist_args args;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\n"
+                 "seq_len = 2048\nlocal_batch_size = 1\n%s",
+                 cases[i].text);
+        scratch_write(path, text);
+        mist_args_init(&args, cases[i].called);
+        args.n_devices = args.node_devices = 8;
+        enum mist_status status = mist_args_load(&args, path, &err);
+        assert_int_equal(status, cases[i].is ? MIST_OK : MIST_ERR_INPUT);
+        if (status != MIST_OK)
+            continue;
+        must(mist_args_make_plan(&args, &plan, &err), &err);
+        assert_int_equal(plan.job.framework, cases[i].is);
+    }
+}
+
 /* What the file leaves to the program, the tool's options say; nothing else does. */
 static void test_auto(void **state)
 {
@@ -516,7 +555,10 @@ static void test_round_trips(void **state)
         enum mist_framework_name of =
             (enum mist_framework_name)(1 + i % (MIST_N_FRAMEWORKS - 1));
         int64_t bytes, bytes_again;
-        if (!draw_plan(&random, of == MIST_FRAMEWORK_MEGATRON_2021 ? MEGATRON : of,
+        if (!draw_plan(&random,
+                       of == MIST_FRAMEWORK_MEGATRON_2021         ? MEGATRON
+                       : of == MIST_FRAMEWORK_TORCHTITAN_COMPILED ? TORCHTITAN
+                                                                  : of,
                        &plan))
             continue;
         plan.job.framework = of;
@@ -689,6 +731,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_current_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_options_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_compile, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_auto, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_round_trips, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inexpressible, set_up, tear_down),
