@@ -30,7 +30,7 @@ static const struct {
     int model, flavor;
 } presets[] = {
     {"llama3-8b", 3, 8}, {"llama3-70b", 3, 70}, {"llama3-405b", 3, 405},
-    {"llama-7b", 2, 7}, {"llama-13b", 2, 13}, {"llama2-70b", 2, 70},
+    {"llama2-7b", 2, 7}, {"llama2-13b", 2, 13}, {"llama2-70b", 2, 70},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

@@ -156,8 +156,8 @@ int32_t mist_dtype_state_bytes(enum mist_dtype dtype);
 
 /*
  * Presets, in the order of the table in model_presets.c, where every row says its source:
- * gpt3-demo, gpt3-125m .. gpt3-175b, llama-1.3b .. llama3-405b, falcon-1.3b ..
- * falcon-40b.
+ * gpt3-demo, gpt3-125m .. gpt3-175b, gpt2 .. gpt2-xl, llama-1.3b .. llama3-405b,
+ * falcon-1.3b .. falcon-40b.
  *
  * Names: a size that the Mist paper and a published model share belongs to the published
  * one (llama-7b, llama-13b, falcon-7b: published vocabulary). The paper's rows,

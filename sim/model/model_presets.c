@@ -5,6 +5,8 @@
  *           tokenizer and 2,048 positions of its section 2.1. The table contradicts
  *           itself for XL and 13B (24 heads of 128 are not 2048 wide; 5140 is not 40
  *           times 128): those sizes are taken from MIST.
+ *   GPT2    Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
+ *           table 2; the released config.json (12 heads for 768, 25 for 1600); tied.
  *   MIST    the models of the Mist paper's artifact (EuroSys'25): h, layers, heads; F is
  *           4h for GPT and Falcon, given for Llama; vocabulary 50304; no biases; untied
  *           head. It trains at 2,048 and 4,096 tokens: 4,096 positions here.
@@ -28,6 +30,13 @@
         .n_heads = (heads), .n_kv_heads = (heads), .head_dim = (h) / (heads),            \
         .ffn = 4 * (h), .vocab = (vocab_), .max_seq = (positions), .has_bias = (bias),   \
         .norm_epsilon = 1e-5                                                             \
+    }
+#define GPT2(name_, layers, h, heads)                                                    \
+    {                                                                                    \
+        .name = name_, .family = MIST_FAMILY_GPT, .n_layers = (layers), .hidden = (h),   \
+        .n_heads = (heads), .n_kv_heads = (heads), .head_dim = (h) / (heads),            \
+        .ffn = 4 * (h), .vocab = 50257, .max_seq = 1024, .has_bias = true,               \
+        .ties_embeddings = true, .norm_epsilon = 1e-5                                    \
     }
 #define LLAMA(name_, layers, h, heads, kv_heads, ffn_, vocab_, epsilon, theta)           \
     {                                                                                    \
@@ -59,6 +68,12 @@ static const struct mist_model presets[] = {
     GPT("gpt3-22b",      48,   6144,    64, 50304,      4096, false), /* MIST gpt2/22b */
     GPT("gpt3-175b",     96,  12288,    96, 50257,      2048, true),  /* GPT3 "175B" */
 
+    /*    name      layers     h  heads */
+    GPT2("gpt2",        12,  768,    12), /* GPT2 */
+    GPT2("gpt2-medium", 24, 1024,    16), /* GPT2 */
+    GPT2("gpt2-large",  36, 1280,    20), /* GPT2 */
+    GPT2("gpt2-xl",     48, 1600,    25), /* GPT2 */
+
     /*     name              layers      h  heads   kv    ffn   vocab  epsilon  theta */
     LLAMA("llama-1.3b",         24,   2048,    16,  16,  5632,  50304, 1e-6,   1e4), /* MIST */
     LLAMA("llama-2.7b",         32,   2560,    32,  32,  6912,  50304, 1e-6,   1e4), /* MIST */
@@ -69,6 +84,8 @@ static const struct mist_model presets[] = {
     LLAMA("llama-13b",          40,   5120,    40,  40, 13824,  32000, 1e-6,   1e4), /* LLAMA1 */
     LLAMA("llama-33b",          60,   6656,    52,  52, 17920,  32000, 1e-6,   1e4), /* LLAMA1 */
     LLAMA("llama-65b",          80,   8192,    64,  64, 22016,  32000, 1e-5,   1e4), /* LLAMA1 */
+    LLAMA("llama2-7b",          32,   4096,    32,  32, 11008,  32000, 1e-5,   1e4), /* LLAMA2 */
+    LLAMA("llama2-13b",         40,   5120,    40,  40, 13824,  32000, 1e-5,   1e4), /* LLAMA2 */
     LLAMA("llama2-70b",         80,   8192,    64,   8, 28672,  32000, 1e-5,   1e4), /* LLAMA2 */
     LLAMA("llama3-8b",          32,   4096,    32,   8, 14336, 128256, 1e-5,   5e5), /* LLAMA3 */
     LLAMA("llama3-70b",         80,   8192,    64,   8, 28672, 128256, 1e-5,   5e5), /* LLAMA3 */

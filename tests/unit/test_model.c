@@ -60,10 +60,16 @@ static void test_published_totals(void **state)
         {CONFIGS "llama3-8b.json", 8030261248},
         {CONFIGS "falcon-7b.json", 6921720704},
         {CONFIGS "falcon-40b.json", 41303293952},
+        {"gpt2", 124439808},
+        {"gpt2-medium", 354823168},
+        {"gpt2-large", 774030080},
+        {"gpt2-xl", 1557611200},
         {"llama-7b", 6738415616},
         {"llama-13b", 13015864320},
         {"llama-33b", 32528943616},
         {"llama-65b", 65285660672},
+        {"llama2-7b", 6738415616},
+        {"llama2-13b", 13015864320},
         {"llama2-70b", 68976648192},
         {"llama3-8b", 8030261248},
         {"llama3-70b", 70553706496},
@@ -89,7 +95,7 @@ static void test_presets(void **state)
 
     assert_true(mist_model_n_presets() >= 30);
     for (int32_t i = 0; i < mist_model_n_presets(); i++) {
-        const char *name = mist_model_preset_name(i);
+        const char *name = mist_model_preset_name(i), *dash = strchr(name, '-');
         double nominal = 0;
         model = load(name);
         assert_int_equal(mist_model_check(&model, NULL), MIST_OK);
@@ -98,7 +104,7 @@ static void test_presets(void **state)
         for (int32_t j = 0; j < i; j++)
             assert_string_not_equal(name, mist_model_preset_name(j));
         /* The size in the name is the size, give or take the embeddings. */
-        if (sscanf(strchr(name, '-') + 1, "%lf", &nominal) == 1) {
+        if (dash && sscanf(dash + 1, "%lf", &nominal) == 1) {
             const char *last = name + strlen(name) - 1;
             double unit = *last == 'm' ? 1e6 : 1e9;
             double n = (double)count_parameters(&model);
