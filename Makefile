@@ -60,7 +60,7 @@ all: $(TOOLS) ## build every tool, and the CUDA plugin where CUDA is
 $(BUILD)/exec/%.o $(BUILD)/profile/%.o: ALL_CFLAGS += $(MPI_CFLAGS) -fopenmp
 # sqrt() that may set errno keeps loops scalar
 $(BUILD)/exec/operators/cpu_%.o: ALL_CFLAGS += -fno-math-errno
-$(BUILD)/sim/symbolic/tape_eval.o: CFLAGS += -O3
+$(BUILD)/sim/symbolic/tape_eval.o $(BUILD)/sim/closed_form/stage_model.o: CFLAGS += -O3
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

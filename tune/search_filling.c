@@ -24,25 +24,12 @@ struct mist_search_block mist_search_make_block(const struct mist_search_columns
     return block;
 }
 
-/* What is 0 everywhere is priced faster if that is known. */
-static const double *unless_zero(const double *column, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (column[i] != 0)
-            return column;
-    return NULL;
-}
-
 enum mist_status mist_search_price_columns(struct mist_search_filling *at,
                                            struct mist_search_columns *columns,
                                            size_t first)
 {
     struct mist_search_block block = mist_search_make_block(columns, first);
 
-    block.n_lean = unless_zero(block.n_lean, block.n);
-    block.on_host = unless_zero(block.on_host, block.n);
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        block.offload[k] = unless_zero(block.offload[k], block.n);
     at->work->n_priced += (int64_t)block.n;
     if (block.n == 0)
         return MIST_OK;

@@ -135,33 +135,6 @@ static struct mist_stage_shape shape_of_kind(const struct mist_stage_price *pric
     return shape;
 }
 
-/* scratch: as the model wants it. */
-static void eval(const struct mist_stage_price *price,
-                 const struct mist_stage_values *values,
-                 const struct mist_search_kind *kind,
-                 const struct mist_search_block *block, void *scratch)
-{
-    struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS] = {
-        [MIST_STAGE_LAYERS] = {.column = block->n_layers},
-        [MIST_STAGE_CHECKPOINTED] = {.column = block->n_checkpointed},
-        [MIST_STAGE_ZERO] = {.column = block->zero},
-        [MIST_STAGE_IN_FLIGHT] = {.value = kind->in_flight},
-        [MIST_STAGE_MICRO_BATCHES] = {.value = kind->n_micro_batches},
-    };
-
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        inputs[MIST_STAGE_OFFLOAD_WEIGHTS + k].column = block->offload[k];
-    inputs[MIST_STAGE_LEAN].column = block->n_lean;
-    inputs[MIST_STAGE_UPDATE_ON_HOST].column = block->on_host;
-    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
-        [MIST_STAGE_STABLE] = block->t_s,
-        [MIST_STAGE_EXTRA] = block->d_s,
-        [MIST_STAGE_PEAK] = block->peak_bytes,
-        [MIST_STAGE_HOST] = block->host_bytes,
-    };
-    mist_stage_model_eval(price->model, values, inputs, block->n, outputs, scratch);
-}
-
 enum mist_status mist_stage_price_block(void *context,
                                         const struct mist_search_kind *kind,
                                         const struct mist_search_block *block,
@@ -170,28 +143,37 @@ enum mist_status mist_stage_price_block(void *context,
     struct mist_stage_price *price = context;
     struct mist_stage_shape shape = shape_of_kind(price, kind);
     const struct mist_stage_values *values;
-    size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
-    enum mist_status status = price_shape(price, &shape, &values, err);
+    struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS] = {
+        [MIST_STAGE_LAYERS] = {.column = block->n_layers},
+        [MIST_STAGE_CHECKPOINTED] = {.column = block->n_checkpointed},
+        [MIST_STAGE_LEAN] = {.column = block->n_lean},
+        [MIST_STAGE_ZERO] = {.column = block->zero},
+        [MIST_STAGE_UPDATE_ON_HOST] = {.column = block->on_host},
+        [MIST_STAGE_IN_FLIGHT] = {.value = kind->in_flight},
+        [MIST_STAGE_MICRO_BATCHES] = {.value = kind->n_micro_batches},
+    };
+    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
+        [MIST_STAGE_STABLE] = block->t_s,
+        [MIST_STAGE_EXTRA] = block->d_s,
+        [MIST_STAGE_PEAK] = block->peak_bytes,
+        [MIST_STAGE_HOST] = block->host_bytes,
+    };
 
-    if (status != MIST_OK)
-        return status;
-    void *scratch = aligned_alloc(64, size / 64 * 64);
-    if (scratch)
-        eval(price, values, kind, block, scratch);
-    else
-        status = mist_err_memory(err, NULL);
-    free(scratch);
-    return status;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        inputs[MIST_STAGE_OFFLOAD_WEIGHTS + k].column = block->offload[k];
+    enum mist_status status = price_shape(price, &shape, &values, err);
+    return status == MIST_OK ? mist_stage_model_eval(price->model, values, inputs,
+                                                     block->n, outputs, err)
+                             : status;
 }
 
 /* ----------------------------------------------------------------------- whole plans */
 
-/* A chunk of a stage as if it were a stage. in_flight: activations of it; scratch: as the
- * model wants it. */
+/* A chunk of a stage as if it were a stage. in_flight: activations of it. */
 static enum mist_status price_chunk(struct mist_stage_price *price,
                                     const struct mist_plan *plan, int32_t i_virtual,
-                                    int32_t in_flight, void *scratch,
-                                    struct mist_pass_times *out, struct mist_err *err)
+                                    int32_t in_flight, struct mist_pass_times *out,
+                                    struct mist_err *err)
 {
     int32_t i_stage = mist_plan_stage_of_virtual(plan, i_virtual);
     int32_t n_chunks = mist_plan_n_chunks(plan);
@@ -237,10 +219,9 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         return status;
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
-    mist_stage_model_eval(price->model, values, columns, 1, outputs, scratch);
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
     out->is_ahead = mist_schedule_pauses(i_stage);
-    return MIST_OK;
+    return mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
 }
 
 static int32_t to_us(double seconds)
@@ -257,13 +238,11 @@ enum mist_status mist_stage_price_passes(struct mist_stage_price *price,
 {
     int32_t p = plan->n_stages, g = plan->n_micro_batches;
     int32_t kept = p * mist_pipeline_kinds[plan->pipeline].n_kept_per_stage;
-    size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
-    void *scratch = aligned_alloc(64, size / 64 * 64);
-    enum mist_status status = scratch ? MIST_OK : mist_err_memory(err, NULL);
+    enum mist_status status = MIST_OK;
 
     for (int32_t i = 0; i < p && status == MIST_OK; i++) {
         struct mist_pass_times times;
-        status = price_chunk(price, plan, i, kept < g ? kept : g, scratch, &times, err);
+        status = price_chunk(price, plan, i, kept < g ? kept : g, &times, err);
         if (status == MIST_OK)
             passes[i] = (struct mist_pipeline_pass){
                 .forward_us = to_us(times.forward_s),
@@ -272,7 +251,6 @@ enum mist_status mist_stage_price_passes(struct mist_stage_price *price,
                 .transfer_us = to_us(fmax(times.send_forward_s, times.send_backward_s)),
             };
     }
-    free(scratch);
     return status;
 }
 
@@ -281,25 +259,21 @@ enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
                                        struct mist_err *err)
 {
     int32_t n_chunks = mist_plan_n_chunks(plan), n = n_chunks * plan->n_stages;
-    size_t size = mist_stage_model_scratch_bytes(price->model) + 64;
     struct mist_pass_times *times = calloc((size_t)n, sizeof *times);
-    void *scratch = aligned_alloc(64, size / 64 * 64);
     struct mist_pipeline_order order = {0};
     enum mist_status status =
-        times && scratch
-            ? mist_pipeline_order_init(&order, plan->pipeline, plan->n_stages, n_chunks,
-                                       plan->n_micro_batches, plan->passes, err)
-            : mist_err_memory(err, NULL);
+        times ? mist_pipeline_order_init(&order, plan->pipeline, plan->n_stages, n_chunks,
+                                         plan->n_micro_batches, plan->passes, err)
+              : mist_err_memory(err, NULL);
 
     for (int32_t i = 0; i < n && status == MIST_OK; i++)
         status = price_chunk(
             price, plan, i,
-            mist_pipeline_in_flight(&order, mist_plan_stage_of_virtual(plan, i)), scratch,
+            mist_pipeline_in_flight(&order, mist_plan_stage_of_virtual(plan, i)),
             &times[i], err);
     if (status == MIST_OK)
         status = mist_pass_replay(&order, price->interference, times, iteration_s, err);
     mist_pipeline_order_fini(&order);
     free(times);
-    free(scratch);
     return status;
 }

@@ -4,20 +4,27 @@
 #include "sim/closed_form/stage_model_internal.h"
 #include "sim/model/framework.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Variants of the expressions: bits. Where a batch offloads nothing, has no lean block, or
- * programs do not communicate inside, the terms of that are not there at all. */
+/* Variants of the expressions: bits, and the level of ZeRO behind them. What a configuration
+ * does not offload, update on the host, make lean or cut over ranks has no terms at all. */
 enum {
-    IS_FIRST = 1,
+    IS_FIRST = 1, /* of the shape */
     IS_LAST = 2,
-    OFFLOADS = 4,
-    IS_CUT = 8,
-    HOSTS = 16, /* updates on the host; with OFFLOADS */
+    IS_CUT = 4,
+    OFFLOADS = 8, /* of the configuration */
+    HOSTS = 16,   /* updates on the host; with OFFLOADS */
     HAS_LEAN = 32,
-    N_VARIANTS = 64,
-    ALIGNMENT = 64
+    ZERO_1 = 64,
+    N_VARIANTS = 4 * ZERO_1
+};
+
+enum {
+    N_SYMBOLS = MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED,
+    N_AT_ONCE = 4096 /* configurations that are sorted by their variants */
 };
 
 struct mist_stage_model {
@@ -25,11 +32,9 @@ struct mist_stage_model {
     const struct mist_cost_model *cost_model; /* borrowed */
     struct mist_job job;
     int32_t threads;
-    struct mist_expr_pool pool;
-    int32_t symbol_of_column[MIST_STAGE_N_COLUMNS]; /* symbol indices */
-    int32_t symbol_of_value[MIST_STAGE_VALUES_USED];
-    struct mist_tape *tapes[N_VARIANTS][2]; /* of what is searched by, of the passes */
-    size_t scratch_bytes;                   /* of the largest tape */
+    pthread_mutex_t lock; /* of what follows */
+    /* Of what is searched by, of the passes; NULL: not asked for yet. */
+    struct mist_tape *tapes[N_VARIANTS][2];
 };
 
 /* ---------------------------------------------------------------------- construction */
@@ -53,31 +58,24 @@ static mist_expr make_value(struct mist_expr_pool *pool, int i)
     return mist_expr_symbol(pool, name);
 }
 
-/* Symbols of columns and values. */
-static void make_symbols(struct mist_stage_model *model, mist_expr *columns,
-                         mist_expr *values, bool *is_uniform)
+/* Symbols of the columns, and behind them of the values, in this order. */
+static void make_symbols(struct mist_expr_pool *pool, mist_expr symbols[N_SYMBOLS],
+                         bool is_uniform[N_SYMBOLS])
 {
-    struct mist_expr_pool *pool = &model->pool;
-
-    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++) {
-        columns[i] = mist_expr_symbol(pool, column_names[i]);
-        if (columns[i] != MIST_EXPR_ERROR)
-            model->symbol_of_column[i] = mist_expr_symbol_index(pool, columns[i]);
-    }
-    for (int i = 0; i < MIST_STAGE_VALUES_USED; i++) {
-        values[i] = make_value(pool, i);
-        if (values[i] == MIST_EXPR_ERROR)
-            continue;
-        model->symbol_of_value[i] = mist_expr_symbol_index(pool, values[i]);
-        is_uniform[model->symbol_of_value[i]] = true;
+    for (int i = 0; i < N_SYMBOLS; i++) {
+        symbols[i] = i < MIST_STAGE_N_COLUMNS
+                         ? mist_expr_symbol(pool, column_names[i])
+                         : make_value(pool, i - MIST_STAGE_N_COLUMNS);
+        is_uniform[i] = i >= MIST_STAGE_IN_FLIGHT;
     }
 }
 
-static void write_variant(struct mist_stage_model *model, int variant,
+static void write_variant(const struct mist_stage_model *model,
+                          struct mist_expr_pool *pool, int variant,
                           const mist_expr *columns, const mist_expr *values,
                           mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
-    struct mist_expr_pool *pool = &model->pool;
+    mist_expr none = mist_expr_const(pool, 0);
     struct mist_stage_writer at = {
         .pool = pool,
         .interference = mist_cost_model_interference(model->cost_model),
@@ -87,23 +85,21 @@ static void write_variant(struct mist_stage_model *model, int variant,
         .offloads = variant & OFFLOADS,
         .is_cut = variant & IS_CUT,
         .has_lean = variant & HAS_LEAN,
+        .on_host = variant & HOSTS,
+        .zero = variant / ZERO_1,
         .copy_frac =
             mist_framework_copy_bytes(model->job.framework, model->job.gradient_dtype) /
             (double)mist_dtype_state_bytes(model->job.dtype),
         .n_layers = columns[MIST_STAGE_LAYERS],
         .n_checkpointed = columns[MIST_STAGE_CHECKPOINTED],
-        .zero = mist_expr_mul(pool, columns[MIST_STAGE_ZERO], values[MIST_STAGE_IS_DP]),
         .in_flight = columns[MIST_STAGE_IN_FLIGHT],
         .n_micro_batches = columns[MIST_STAGE_MICRO_BATCHES],
         .value = values,
     };
 
-    at.n_lean = at.has_lean ? columns[MIST_STAGE_LEAN] : mist_expr_const(pool, 0);
-    at.on_host =
-        variant & HOSTS ? columns[MIST_STAGE_UPDATE_ON_HOST] : mist_expr_const(pool, 0);
+    at.n_lean = at.has_lean ? columns[MIST_STAGE_LEAN] : none;
     for (int r = 0; r < 4; r++)
-        at.ratio[r] = at.offloads ? columns[MIST_STAGE_OFFLOAD_WEIGHTS + r]
-                                  : mist_expr_const(pool, 0);
+        at.ratio[r] = at.offloads ? columns[MIST_STAGE_OFFLOAD_WEIGHTS + r] : none;
     mist_stage_model_write_time(&at, outputs);
     mist_stage_model_write_memory(&at, outputs);
 }
@@ -111,36 +107,27 @@ static void write_variant(struct mist_stage_model *model, int variant,
 /* Outputs of the two tapes of a variant. */
 static const int first_output[] = {0, MIST_STAGE_N_SEARCHED, MIST_STAGE_N_OUTPUTS};
 
-static enum mist_status compile_tape(struct mist_stage_model *model,
-                                     const mist_expr *outputs, int n_outputs,
-                                     const bool *is_uniform, struct mist_tape **out,
-                                     struct mist_err *err)
+static enum mist_status compile(struct mist_stage_model *model, int variant,
+                                struct mist_err *err)
 {
-    enum mist_status status =
-        mist_tape_compile(&model->pool, outputs, n_outputs, is_uniform, out, err);
-    size_t size = status == MIST_OK ? mist_tape_scratch_bytes(*out) : 0;
+    mist_expr symbols[N_SYMBOLS], outputs[MIST_STAGE_N_OUTPUTS];
+    bool is_uniform[N_SYMBOLS];
+    struct mist_tape **tapes = model->tapes[variant];
+    struct mist_expr_pool pool;
 
-    model->scratch_bytes = size > model->scratch_bytes ? size : model->scratch_bytes;
-    return status;
-}
-
-static enum mist_status compile(struct mist_stage_model *model, struct mist_err *err)
-{
-    mist_expr columns[MIST_STAGE_N_COLUMNS], values[MIST_STAGE_VALUES_USED];
-    mist_expr outputs[MIST_STAGE_N_OUTPUTS];
-    bool is_uniform[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED] = {false};
-    enum mist_status status = MIST_OK;
-
-    make_symbols(model, columns, values, is_uniform);
-    for (int i = 0; i < N_VARIANTS && status == MIST_OK; i++) {
-        if ((i & HOSTS) && !(i & OFFLOADS))
-            continue;
-        write_variant(model, i, columns, values, outputs);
-        status = mist_expr_pool_check(&model->pool, err);
-        for (int k = 0; k < 2 && status == MIST_OK; k++)
-            status = compile_tape(model, outputs + first_output[k],
-                                  first_output[k + 1] - first_output[k], is_uniform,
-                                  &model->tapes[i][k], err);
+    mist_expr_pool_init(&pool);
+    make_symbols(&pool, symbols, is_uniform);
+    write_variant(model, &pool, variant, symbols, symbols + MIST_STAGE_N_COLUMNS,
+                  outputs);
+    enum mist_status status = mist_expr_pool_check(&pool, err);
+    for (int k = 0; k < 2 && status == MIST_OK; k++)
+        status = mist_tape_compile(&pool, outputs + first_output[k],
+                                   first_output[k + 1] - first_output[k], is_uniform,
+                                   &tapes[k], err);
+    mist_expr_pool_fini(&pool);
+    if (status != MIST_OK) {
+        mist_tape_free(tapes[0]);
+        tapes[0] = NULL;
     }
     return status;
 }
@@ -158,11 +145,9 @@ enum mist_status mist_stage_model_new(const struct mist_model *trained,
     model->cost_model = cost_model;
     model->job = *job;
     model->threads = threads;
-    mist_expr_pool_init(&model->pool);
-    enum mist_status status = compile(model, err);
-    if (status != MIST_OK) {
-        mist_stage_model_free(model);
-        return status;
+    if (pthread_mutex_init(&model->lock, NULL) != 0) {
+        free(model);
+        return mist_err_set(err, MIST_ERR_RUN, "a mutex could not be made");
     }
     *out = model;
     return MIST_OK;
@@ -175,7 +160,7 @@ void mist_stage_model_free(struct mist_stage_model *model)
     for (int i = 0; i < N_VARIANTS; i++)
         for (int k = 0; k < 2; k++)
             mist_tape_free(model->tapes[i][k]);
-    mist_expr_pool_fini(&model->pool);
+    pthread_mutex_destroy(&model->lock);
     free(model);
 }
 
@@ -217,31 +202,62 @@ void mist_stage_model_sends(const struct mist_stage_values *values, double *forw
 
 /* ------------------------------------------------------------------------ evaluation */
 
-size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model)
+/* Configurations of one call, by their variants. */
+struct sorting {
+    int32_t rows[N_AT_ONCE]; /* variant by variant */
+    uint8_t variant[N_AT_ONCE];
+    int32_t end[N_VARIANTS]; /* in rows */
+};
+
+/* Sets a bit in the variants of those where a column is above 0. */
+static void mark(const struct mist_tape_input *column, int bit, size_t first, size_t n,
+                 uint8_t *variants)
 {
-    return model->scratch_bytes;
+    const double *values = column->column ? column->column + first : NULL;
+
+    if (!values && column->value <= 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        variants[i] = (uint8_t)(variants[i] | (!values || values[i] > 0 ? bit : 0));
 }
 
-/* Whether a column is 0 throughout, as far as that is seen at a glance. */
-static bool is_zero(const struct mist_tape_input *column)
+static void find_variants(const struct mist_stage_shape *shape,
+                          const struct mist_tape_input *columns, size_t first, size_t n,
+                          uint8_t *variants)
 {
-    return !column->column && column->value == 0;
+    const double *levels =
+        columns[MIST_STAGE_ZERO].column ? columns[MIST_STAGE_ZERO].column + first : NULL;
+    int of_shape = (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
+                   (shape->tp > 1 ? IS_CUT : 0);
+
+    for (size_t i = 0; i < n; i++) {
+        int level = (int)(levels ? levels[i] : columns[MIST_STAGE_ZERO].value);
+        variants[i] = (uint8_t)(of_shape | (shape->dp > 1 ? level * ZERO_1 : 0));
+    }
+    for (int k = MIST_STAGE_OFFLOAD_WEIGHTS; k <= MIST_STAGE_OFFLOAD_ACTIVATIONS; k++)
+        mark(&columns[k], OFFLOADS, first, n, variants);
+    mark(&columns[MIST_STAGE_LEAN], HAS_LEAN, first, n, variants);
+    mark(&columns[MIST_STAGE_UPDATE_ON_HOST], HOSTS, first, n, variants);
 }
 
-static int choose_variant(const struct mist_stage_shape *shape,
-                          const struct mist_tape_input *columns)
+/* Sorts configurations first .. first + n - 1. */
+static void sort(const struct mist_stage_shape *shape,
+                 const struct mist_tape_input *columns, size_t first, size_t n,
+                 struct sorting *out)
 {
-    int variant = (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
-                  (shape->tp > 1 ? IS_CUT : 0);
+    int32_t sum = 0;
 
-    for (int i = MIST_STAGE_OFFLOAD_WEIGHTS; i <= MIST_STAGE_OFFLOAD_ACTIVATIONS; i++)
-        if (!is_zero(&columns[i]))
-            variant |= OFFLOADS;
-    if (!is_zero(&columns[MIST_STAGE_LEAN]))
-        variant |= HAS_LEAN;
-    if ((variant & OFFLOADS) && !is_zero(&columns[MIST_STAGE_UPDATE_ON_HOST]))
-        variant |= HOSTS;
-    return variant;
+    find_variants(shape, columns, first, n, out->variant);
+    memset(out->end, 0, sizeof out->end);
+    for (size_t i = 0; i < n; i++)
+        out->end[out->variant[i]]++;
+    for (int v = 0; v < N_VARIANTS; v++) {
+        int32_t begin = sum;
+        sum += out->end[v];
+        out->end[v] = begin;
+    }
+    for (size_t i = 0; i < n; i++)
+        out->rows[out->end[out->variant[i]]++] = (int32_t)(first + i);
 }
 
 static bool is_any(double *const *outputs, int n)
@@ -252,21 +268,68 @@ static bool is_any(double *const *outputs, int n)
     return false;
 }
 
-void mist_stage_model_eval(const struct mist_stage_model *model,
-                           const struct mist_stage_values *values,
-                           const struct mist_tape_input *columns, size_t n,
-                           double *const outputs[MIST_STAGE_N_OUTPUTS], void *scratch)
+/* The tape of outputs k of a variant. */
+static enum mist_status find_tape(struct mist_stage_model *model, int variant, int k,
+                                  const struct mist_tape **out, struct mist_err *err)
 {
-    struct mist_tape_input inputs[MIST_STAGE_N_COLUMNS + MIST_STAGE_VALUES_USED];
+    enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < MIST_STAGE_VALUES_USED; i++)
-        inputs[model->symbol_of_value[i]] =
-            (struct mist_tape_input){NULL, values->values[i]};
-    for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
-        inputs[model->symbol_of_column[i]] = columns[i];
-    struct mist_tape *const *tapes =
-        model->tapes[choose_variant(&values->shape, columns)];
-    for (int k = 0; k < 2; k++)
-        if (is_any(outputs + first_output[k], first_output[k + 1] - first_output[k]))
-            mist_tape_eval(tapes[k], inputs, n, outputs + first_output[k], scratch);
+    pthread_mutex_lock(&model->lock);
+    if (!model->tapes[variant][k])
+        status = compile(model, variant, err);
+    *out = model->tapes[variant][k];
+    pthread_mutex_unlock(&model->lock);
+    return status;
+}
+
+static enum mist_status eval_variant(struct mist_stage_model *model, int variant,
+                                     const struct mist_stage_values *values,
+                                     const struct mist_tape_input *columns,
+                                     const int32_t *rows, size_t n,
+                                     double *const *outputs, struct mist_err *err)
+{
+    struct mist_tape_input inputs[N_SYMBOLS];
+    enum mist_status status = MIST_OK;
+
+    for (int i = 0; i < N_SYMBOLS; i++)
+        inputs[i] = i < MIST_STAGE_N_COLUMNS
+                        ? columns[i]
+                        : (struct mist_tape_input){
+                              NULL, values->values[i - MIST_STAGE_N_COLUMNS]};
+    for (int k = 0; k < 2 && status == MIST_OK; k++) {
+        const struct mist_tape *tape;
+        if (!is_any(outputs + first_output[k], first_output[k + 1] - first_output[k]))
+            continue;
+        status = find_tape(model, variant, k, &tape, err);
+        if (status != MIST_OK)
+            break;
+        void *scratch = aligned_alloc(64, (mist_tape_scratch_bytes(tape) + 63) / 64 * 64);
+        if (scratch)
+            mist_tape_eval(tape, inputs, rows, n, outputs + first_output[k], scratch);
+        else
+            status = mist_err_memory(err, NULL);
+        free(scratch);
+    }
+    return status;
+}
+
+enum mist_status mist_stage_model_eval(struct mist_stage_model *model,
+                                       const struct mist_stage_values *values,
+                                       const struct mist_tape_input *columns, size_t n,
+                                       double *const outputs[MIST_STAGE_N_OUTPUTS],
+                                       struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    struct sorting sorted;
+
+    for (size_t first = 0; first < n && status == MIST_OK; first += N_AT_ONCE) {
+        int32_t begin = 0;
+        sort(&values->shape, columns, first,
+             n - first < N_AT_ONCE ? n - first : N_AT_ONCE, &sorted);
+        for (int v = 0; v < N_VARIANTS && status == MIST_OK; begin = sorted.end[v++])
+            if (sorted.end[v] > begin)
+                status = eval_variant(model, v, values, columns, sorted.rows + begin,
+                                      (size_t)(sorted.end[v] - begin), outputs, err);
+    }
+    return status;
 }

@@ -110,13 +110,14 @@ struct mist_stage_values {
 struct mist_stage_model;
 
 /*
- * Builds and compiles the expressions.
+ * Makes a model.
  *
  * trained     the transformer; copied.
  * cost_model  borrowed for the model's life.
  * job         sequence length and dtype are used; copied.
  * threads     host threads per device, >= 1.
- * MIST_OK (out owned by the caller: mist_stage_model_free) or MIST_ERR_MEMORY.
+ * MIST_OK (out owned by the caller: mist_stage_model_free), MIST_ERR_MEMORY or
+ * MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status
 mist_stage_model_new(const struct mist_model *trained,
@@ -136,9 +137,6 @@ mist_stage_model_prepare(const struct mist_stage_model *model,
  * before; 0 where there is none. */
 void mist_stage_model_sends(const struct mist_stage_values *values, double *forward_s,
                             double *backward_s);
-
-/* Scratch bytes of one call of eval; one piece per thread, aligned to 64. */
-size_t mist_stage_model_scratch_bytes(const struct mist_stage_model *model);
 
 /* What an evaluation gives. t is FORWARDS and BACKWARDS and its transfers; d is FIRST, LAST
  * and BEHIND, without what the first micro-batch takes less: so d never falls by that as
@@ -164,15 +162,18 @@ enum mist_stage_output {
  * Evaluates n configurations of one shape.
  *
  * columns  [MIST_STAGE_N_COLUMNS]; ratios and whole numbers, each a column of n or one
- * value for all. Where the four ratios are one value, 0, the terms of offloading are left
- * out, which is several times as fast; likewise those of updates on the host, and of lean
- * blocks. outputs
- * [MIST_STAGE_N_OUTPUTS], [n] each; NULL: not wanted. Cannot fail, does not allocate;
- * threads may share the model, not the scratch.
+ * value for all; of what is in flight and of micro-batches one value. Every configuration
+ * is evaluated by expressions that have what it does alone: its level of ZeRO, offloading,
+ * updates on the host, lean blocks. They are written and compiled when they are first
+ * asked for.
+ * outputs  [MIST_STAGE_N_OUTPUTS], [n] each; NULL: not wanted.
+ *
+ * Thread-safe. MIST_OK or MIST_ERR_MEMORY.
  */
-void mist_stage_model_eval(const struct mist_stage_model *model,
-                           const struct mist_stage_values *values,
-                           const struct mist_tape_input *columns, size_t n,
-                           double *const outputs[MIST_STAGE_N_OUTPUTS], void *scratch);
+MIST_MUST_CHECK enum mist_status
+mist_stage_model_eval(struct mist_stage_model *model,
+                      const struct mist_stage_values *values,
+                      const struct mist_tape_input *columns, size_t n,
+                      double *const outputs[MIST_STAGE_N_OUTPUTS], struct mist_err *err);
 
 #endif

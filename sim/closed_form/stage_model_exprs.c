@@ -319,13 +319,6 @@ static mist_expr one_way(writer *at)
 
 /* -------------------------------------------------------------- extra: first forward */
 
-static bool updates_on_host(const writer *at)
-{
-    double none;
-
-    return !mist_expr_is_const(at->pool, at->on_host, &none);
-}
-
 /* The optimizer step of a module. brings: with its weights for the forward (MIST_IF_BRINGS).
  * only: what the host's updates ask for (MIST_IF_HOST_UPDATES). */
 static work step_of(writer *at, enum mist_layer_kind kind, uint32_t brings, uint32_t only)
@@ -462,7 +455,7 @@ static mist_expr beside_host(writer *at, mist_expr span, mist_expr gathered,
     enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
     mist_expr steps, tail;
 
-    if (!updates_on_host(at))
+    if (!at->on_host)
         return span;
     steps = all(at, in_front, MIST_STREAM_HOST);
     if (at->interference->shares_processors)

@@ -50,7 +50,7 @@
  * and what it makes again; what blocks may keep beyond a ratio; gradients of a tied weight
  * on one rank, which the head's do not count; boundary activation, constants, token ids of
  * a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
- * offloaded. IS_DP: 1, or 0 under dp 1, where there is nothing to shard. */
+ * offloaded. */
 #define MIST_STAGE_ONCE(X)                                                               \
     X(RECV_ACTIVATION)                                                                   \
     X(SEND_ACTIVATION)                                                                   \
@@ -65,7 +65,6 @@
     X(TIE)                                                                               \
     X(EXCHANGE)                                                                          \
     X(IS_UNTIED)                                                                         \
-    X(IS_DP)                                                                             \
     X(SAVED_LEAN)                                                                        \
     X(REMADE)                                                                            \
     X(KEPT_OFF)                                                                          \
@@ -104,14 +103,15 @@ struct mist_stage_writer {
     const struct mist_interference *interference;
     bool is_first, is_last;
     bool pauses;      /* mist_schedule_pauses() */
-    bool offloads;    /* whether any of the four ratios may be above 0 */
+    bool offloads;    /* whether any of the four ratios is above 0 */
     bool is_cut;      /* programs communicate inside (tp > 1) */
-    bool has_lean;    /* whether any block may be */
+    bool has_lean;    /* whether any block is */
+    bool on_host;     /* updates of offloaded state; with offloads */
+    int zero;         /* level of ZeRO; 0 under dp 1, where there is nothing to shard */
     double copy_frac; /* of the state, another framework's copy of the gradients */
-    mist_expr n_layers, n_checkpointed, zero, in_flight, n_micro_batches;
+    mist_expr n_layers, n_checkpointed, in_flight, n_micro_batches;
     mist_expr n_lean;   /* 0 unless has_lean */
     mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
-    mist_expr on_host;  /* 1: updates of offloaded state; 0 unless offloads */
     int n_in_row;       /* blocks in a row the most of which is meant; 0: all of them */
     const mist_expr *value;
 };

@@ -14,7 +14,7 @@
 mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr yes,
                              mist_expr no)
 {
-    return mist_expr_select_le(at->pool, num(at, level), at->zero, yes, no);
+    return level <= at->zero ? yes : no;
 }
 
 mist_expr mist_stage_if_apart(struct mist_stage_writer *at, mist_expr yes, mist_expr no)
@@ -137,7 +137,7 @@ static mist_expr share_of(struct mist_stage_writer *at, enum mist_layer_kind kin
     case MIST_IF_STATE_AWAY:
         return mist_stage_share(at, kind, MIST_RATIO_STATE);
     default:
-        return mul(at, at->on_host, mist_stage_share(at, kind, MIST_RATIO_STATE));
+        return at->on_host ? mist_stage_share(at, kind, MIST_RATIO_STATE) : num(at, 0);
     }
 }
 

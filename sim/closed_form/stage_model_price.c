@@ -446,7 +446,6 @@ static void read_layouts(struct stage *at)
     values[MIST_STAGE_TIED_GRADIENTS] =
         in_arena(mist_quantity_bytes(&plan->job, MIST_GRADIENTS, tied_elements(at)));
     values[MIST_STAGE_IS_UNTIED] = !plan->model.ties_embeddings;
-    values[MIST_STAGE_IS_DP] = plan_of(at)->dp > 1;
 }
 
 /* ----------------------------------------------------------------------------- whole */

@@ -79,17 +79,19 @@ size_t mist_tape_scratch_bytes(const struct mist_tape *tape);
 /*
  * Evaluates the outputs at n configurations.
  *
+ * rows     [n] which ones, as rising places in columns and outputs; NULL: 0 .. n - 1.
+ *          Where they are behind one another nothing is copied.
  * inputs   [symbols of the pool at compile time] by symbol index. A symbol that is
  *          uniform in the tape must have column NULL. Symbols that no output uses are not
  *          looked at.
- * outputs  [n_outputs] of [n] doubles each, not overlapping columns or each other; NULL:
+ * outputs  [n_outputs] of [n] doubles each (as far as rows go), not overlapping columns or each other; NULL:
  *          not wanted.
  * scratch  mist_tape_scratch_bytes(), aligned to 64 bytes.
  *
  * Cannot fail and does not allocate. Threads may share the tape, not the scratch.
  */
 void mist_tape_eval(const struct mist_tape *tape, const struct mist_tape_input *inputs,
-                    size_t n, double *const *outputs, void *scratch);
+                    const int32_t *rows, size_t n, double *const *outputs, void *scratch);
 
 struct mist_tape_info mist_tape_get_info(const struct mist_tape *tape);
 

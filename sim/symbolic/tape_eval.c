@@ -202,46 +202,65 @@ static struct frame set_up(const struct mist_tape *tape,
     return frame;
 }
 
-/* The last, incomplete block: columns are copied behind one another, outputs back. */
-static void run_tail(const struct mist_tape *tape, const struct mist_tape_input *inputs,
-                     size_t first, size_t n, double *const *outputs,
-                     const struct frame *frame)
+/* A block of configurations that are not all behind one another, or too few: columns are
+ * copied together, outputs back. */
+static void run_copied(const struct mist_tape *tape, const struct mist_tape_input *inputs,
+                       const int32_t *rows, size_t n, double *const *outputs,
+                       const struct frame *frame)
 {
     for (size_t i = 0; i < n_pads(tape); i++)
         frame->blocks[i] = frame->pads + i * TAPE_LANES_MAX;
     for (int32_t i = 0; i < tape->n_columns; i++) {
         const double *column = inputs[tape->column_symbols[i]].column;
+        double *block = frame->blocks[i];
         if (!column)
             continue;
-        fill(frame->blocks[i], column[first]);
-        memcpy(frame->blocks[i], column + first, n * sizeof *column);
+        for (size_t k = 0; k < n; k++)
+            block[k] = column[rows[k]];
+        for (size_t k = n; k < isas[tape->isa].n_lanes; k++)
+            block[k] = block[0];
     }
     isas[tape->isa].run_block(tape, frame->blocks, frame->uniforms);
+    for (int32_t i = 0; i < tape->n_outputs; i++) {
+        const double *block = frame->blocks[tape->n_columns + i];
+        for (size_t k = 0; k < n && outputs[i]; k++)
+            outputs[i][rows[k]] = block[k];
+    }
+}
+
+/* A full block of those behind first. */
+static void run_in_place(const struct mist_tape *tape,
+                         const struct mist_tape_input *inputs, size_t first,
+                         double *const *outputs, const struct frame *frame)
+{
+    for (int32_t i = 0; i < tape->n_columns; i++) {
+        const double *column = inputs[tape->column_symbols[i]].column;
+        if (column)
+            frame->blocks[i] = (double *)(uintptr_t)(column + first); /* never written */
+    }
     for (int32_t i = 0; i < tape->n_outputs; i++)
         if (outputs[i])
-            memcpy(outputs[i] + first, frame->blocks[tape->n_columns + i],
-                   n * sizeof **outputs);
+            frame->blocks[tape->n_columns + i] = outputs[i] + first;
+    isas[tape->isa].run_block(tape, frame->blocks, frame->uniforms);
 }
 
 void mist_tape_eval(const struct mist_tape *tape, const struct mist_tape_input *inputs,
-                    size_t n, double *const *outputs, void *scratch)
+                    const int32_t *rows, size_t n, double *const *outputs, void *scratch)
 {
     struct frame frame = set_up(tape, inputs, scratch);
     size_t n_lanes = isas[tape->isa].n_lanes;
-    size_t first = 0;
+    int32_t last[TAPE_LANES_MAX];
 
-    for (; n - first >= n_lanes; first += n_lanes) {
-        for (int32_t i = 0; i < tape->n_columns; i++) {
-            const double *column = inputs[tape->column_symbols[i]].column;
-            if (column)
-                frame.blocks[i] =
-                    (double *)(uintptr_t)(column + first); /* never written */
+    for (size_t first = 0; first < n; first += n_lanes) {
+        size_t n_now = n - first < n_lanes ? n - first : n_lanes;
+        size_t begin = rows ? (size_t)rows[first] : first;
+        if (n_now == n_lanes &&
+            (!rows || (size_t)rows[first + n_now - 1] == begin + n_now - 1)) {
+            run_in_place(tape, inputs, begin, outputs, &frame);
+            continue;
         }
-        for (int32_t i = 0; i < tape->n_outputs; i++)
-            if (outputs[i])
-                frame.blocks[tape->n_columns + i] = outputs[i] + first;
-        isas[tape->isa].run_block(tape, frame.blocks, frame.uniforms);
+        for (size_t k = 0; k < n_now && !rows; k++)
+            last[k] = (int32_t)(first + k);
+        run_copied(tape, inputs, rows ? rows + first : last, n_now, outputs, &frame);
     }
-    if (first < n)
-        run_tail(tape, inputs, first, n - first, outputs, &frame);
 }

@@ -263,7 +263,7 @@ static double time_tape(const struct mist_tape *tape,
     for (int run = 0; run < 15; run++) {
         double start_s = mist_clock_now_s();
         for (int i = 0; i < n_calls; i++)
-            mist_tape_eval(tape, inputs, N_CONFIGURATIONS, outputs, scratch);
+            mist_tape_eval(tape, inputs, NULL, N_CONFIGURATIONS, outputs, scratch);
         best_s = fmin(best_s, mist_clock_now_s() - start_s);
     }
     return best_s;

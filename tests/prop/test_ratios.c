@@ -69,10 +69,9 @@ static void draw_knobs(struct mist_random *random, double knobs[MIST_STAGE_N_COL
 }
 
 /* How much of t + d (or t) is saved at most by one step of a ratio. */
-static double find_saving(const struct mist_stage_model *model,
+static double find_saving(struct mist_stage_model *model,
                           const struct mist_stage_values *values,
-                          const double knobs[MIST_STAGE_N_COLUMNS], int ratio,
-                          void *scratch)
+                          const double knobs[MIST_STAGE_N_COLUMNS], int ratio)
 {
     struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
     double rising[N_STEPS + 1], t[N_STEPS + 1] = {0}, d[N_STEPS + 1] = {0}, most = 0;
@@ -84,7 +83,7 @@ static double find_saving(const struct mist_stage_model *model,
     for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
         columns[k] = (struct mist_tape_input){NULL, knobs[k]};
     columns[MIST_STAGE_OFFLOAD_WEIGHTS + ratio].column = rising;
-    mist_stage_model_eval(model, values, columns, N_STEPS + 1, outputs, scratch);
+    must(mist_stage_model_eval(model, values, columns, N_STEPS + 1, outputs, &err), &err);
     for (int i = 1; i <= N_STEPS; i++) {
         double whole_s = t[i - 1] + d[i - 1];
         most = fmax(most, (t[i - 1] - t[i]) / t[i - 1]);
@@ -105,8 +104,8 @@ static void print_stage(const double knobs[MIST_STAGE_N_COLUMNS],
 }
 
 /* The largest saving of a random stage of a model, by ratio. */
-static void check_stage(struct mist_random *random, const struct mist_stage_model *model,
-                        int role, double most[N_RATIOS], void *scratch)
+static void check_stage(struct mist_random *random, struct mist_stage_model *model,
+                        int role, double most[N_RATIOS])
 {
     struct mist_stage_shape shape = {
         .is_first = role & 1,
@@ -123,7 +122,7 @@ static void check_stage(struct mist_random *random, const struct mist_stage_mode
     must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
     draw_knobs(random, knobs);
     for (int r = 0; r < N_RATIOS; r++) {
-        double saving = find_saving(model, &values, knobs, r, scratch);
+        double saving = find_saving(model, &values, knobs, r);
         if (saving > 1e-9 && getenv("MIST_PRINT"))
             print_stage(knobs, &shape, r, saving);
         most[r] = fmax(most[r], saving);
@@ -139,13 +138,9 @@ static void check_model(struct mist_random *random, const struct mist_cost_model
     struct mist_stage_model *model;
 
     must(mist_stage_model_new(&trained, costs, &job, 1, &model, &err), &err);
-    void *scratch =
-        aligned_alloc(64, (mist_stage_model_scratch_bytes(model) + 63) / 64 * 64);
-    assert_non_null(scratch);
     for (int role = 0; role < N_ROLES; role++)
         for (int i = 0; i < n; i++)
-            check_stage(random, model, role, most[role], scratch);
-    free(scratch);
+            check_stage(random, model, role, most[role]);
     mist_stage_model_free(model);
 }
 

@@ -10,9 +10,8 @@
 #include <math.h>
 
 /* One stage. */
-static void closed_stage(const struct mist_stage_model *model,
-                         const struct mist_plan *plan, int32_t i,
-                         double out[MIST_STAGE_N_OUTPUTS])
+static void closed_stage(struct mist_stage_model *model, const struct mist_plan *plan,
+                         int32_t i, double out[MIST_STAGE_N_OUTPUTS])
 {
     const struct mist_stage_plan *stage = &plan->stages[i];
     struct mist_stage_shape shape = {
@@ -44,24 +43,19 @@ static void closed_stage(const struct mist_stage_model *model,
     struct mist_stage_values values;
     struct mist_err err;
     double *outputs[MIST_STAGE_N_OUTPUTS];
-    size_t size = (mist_stage_model_scratch_bytes(model) + 64) / 64 * 64;
-    void *scratch = aligned_alloc(64, size);
 
-    assert_non_null(scratch);
     for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
         columns[k] = (struct mist_tape_input){NULL, knobs[k]};
     must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
     for (int k = 0; k < MIST_STAGE_N_OUTPUTS; k++)
         outputs[k] = &out[k];
-    mist_stage_model_eval(model, &values, columns, 1, outputs, scratch);
-    free(scratch);
+    must(mist_stage_model_eval(model, &values, columns, 1, outputs, &err), &err);
 }
 
 /* stable_s, extra_s, peak_bytes and iteration_s: (G - 1) max t + sum t + max(0,
  * max_i (d_i - sum_{j < i} t_j)). host_bytes: [n_stages] or NULL. */
-static void closed_plan(const struct mist_stage_model *model,
-                        const struct mist_plan *plan, struct mist_prediction *out,
-                        double *host_bytes)
+static void closed_plan(struct mist_stage_model *model, const struct mist_plan *plan,
+                        struct mist_prediction *out, double *host_bytes)
 {
     double most_s = 0, sum_s = 0, extra_s = 0;
 
