@@ -195,7 +195,7 @@ static enum mist_status list_recomputations(struct target *at, struct candidate 
     bool has_parts = at->job.framework == MIST_FRAMEWORK_MEGATRON;
     bool keeps_scores =
         !at->is_foreign && (at->job.attention != MIST_ATTENTION_FLASH ||
-                            at->job.framework == MIST_FRAMEWORK_TORCHTITAN);
+                            mist_framework_get(at->job.framework)->selective_frac > 0);
     enum mist_status status = MIST_OK;
 
     for (int r = 0; r <= MIST_RECOMPUTE_FULL && status == MIST_OK; r++) {

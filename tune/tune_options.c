@@ -19,8 +19,8 @@ static const char *const solvers[] = {"exact", "glpk", "both", NULL};
 static const char *const objectives[] = {"time", "cost", NULL};
 
 /* As mist_framework_words; what Megatron-LM was in 2021 is no target. */
-static const char *const target_choices[] = {"ours", "megatron", "deepspeed",
-                                             "torchtitan", NULL};
+static const char *const target_choices[] = {
+    "ours", "megatron", "deepspeed", "torchtitan", "torchtitan-compiled", NULL};
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)

@@ -97,12 +97,24 @@ cp "$out" best.out
 run mist-sim --framework megatron --from-args best.sh $cluster --json
 expect_exit 0
 expect_same "$out" best.out
-begin 'of torchtitan and of DeepSpeed'
+begin 'of torchtitan'
 run mist-tune --target torchtitan --model llama3-8b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q --json \
     --export best.toml
 expect_exit 0
 expect_json
 expect_file best.toml
+begin 'of torchtitan compiled: its arguments say so, and price what was tuned'
+run mist-tune --target torchtitan-compiled --model llama3-8b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q \
+    --export compiled.toml -o compiled.json
+expect_exit 0
+grep -q '^compile = true$' compiled.toml || fail "$(cat compiled.toml)"
+run mist-sim compiled.json --json
+cp "$out" compiled.out
+run mist-sim --framework torchtitan --from-args compiled.toml $cluster --json
+expect_stdout '"framework": "torchtitan-compiled"'
+[ "$(sed -n 's/^ *"iteration_s": //p' "$out")" = "$(sed -n 's/^ *"iteration_s": //p' compiled.out)" ] ||
+    fail "$(grep iteration_s "$out"), tuned: $(grep iteration_s compiled.out)"
+begin 'of DeepSpeed'
 run mist-tune --target deepspeed $tune --export best_ds.json
 expect_exit 0
 run mist-sim --framework deepspeed --from-args best_ds.json --model gpt3-1.3b --seq-len 1024 --attention flash \
