@@ -299,108 +299,133 @@ enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
     return status;
 }
 
+enum mist_status mist_timeline_check_read(const struct mist_timeline *timeline,
+                                          const char *path, struct mist_err *err)
+{
+    struct fault fault = {0};
+    enum mist_status status = find_fault(timeline, &fault, err);
+
+    if (status == MIST_ERR_INPUT)
+        mist_err_at(err, status, path, timeline->rows[fault.i_row].line, 0, "%s: %s",
+                    COLUMNS[fault.i_column].name, fault.message);
+    return status;
+}
+
 /* ---- CSV ---- */
 
 /* Reads one integer cell into an int. */
-static enum mist_status get_int(const struct mist_csv *csv, size_t i_row, size_t i_column,
-                                int min, int *out, struct mist_err *err)
+static enum mist_status get_int(const struct mist_csv *csv, size_t i_column, int min,
+                                int *out, struct mist_err *err)
 {
     int64_t value = 0;
     enum mist_status status =
-        mist_csv_get_int64(csv, i_row, i_column, min, INT_MAX - 1, &value, err);
+        mist_csv_get_int64(csv, 0, i_column, min, INT_MAX - 1, &value, err);
 
     if (status == MIST_OK)
         *out = (int)value;
     return status;
 }
 
-static enum mist_status read_row(const struct mist_csv *csv, size_t i,
-                                 const char *const *kinds, struct mist_timeline_row *row,
-                                 struct mist_err *err)
+static enum mist_status read_row(const struct mist_csv *csv, const char *const *kinds,
+                                 struct mist_timeline_row *row, struct mist_err *err)
 {
     enum mist_status status;
     int stream = 0, kind = 0;
+    long line = mist_csv_line(csv, 0);
 
-    if ((status = get_int(csv, i, COLUMN_RANK, 0, &row->rank, err)) != MIST_OK)
+    row->line = line < INT_MAX ? (int)line : INT_MAX;
+    if ((status = get_int(csv, COLUMN_RANK, 0, &row->rank, err)) != MIST_OK)
         return status;
-    status = mist_csv_get_choice(csv, i, COLUMN_STREAM, STREAM_NAMES, &stream, err);
+    status = mist_csv_get_choice(csv, 0, COLUMN_STREAM, STREAM_NAMES, &stream, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_choice(csv, i, COLUMN_KIND, kinds, &kind, err);
+    status = mist_csv_get_choice(csv, 0, COLUMN_KIND, kinds, &kind, err);
     if (status != MIST_OK)
         return status;
     row->stream = (enum mist_stream)stream;
     row->kind = (enum mist_task_kind)kind;
-    if ((status = get_int(csv, i, COLUMN_LAYER, -1, &row->layer, err)) != MIST_OK)
+    if ((status = get_int(csv, COLUMN_LAYER, -1, &row->layer, err)) != MIST_OK)
         return status;
-    status = get_int(csv, i, COLUMN_MICRO_BATCH, -1, &row->micro_batch, err);
+    status = get_int(csv, COLUMN_MICRO_BATCH, -1, &row->micro_batch, err);
     if (status != MIST_OK)
         return status;
-    if ((status = get_int(csv, i, COLUMN_ITERATION, 0, &row->iteration, err)) != MIST_OK)
+    if ((status = get_int(csv, COLUMN_ITERATION, 0, &row->iteration, err)) != MIST_OK)
         return status;
-    status = mist_csv_get_int64(csv, i, COLUMN_TASK, 0, INT64_MAX, &row->task, err);
+    status = mist_csv_get_int64(csv, 0, COLUMN_TASK, 0, INT64_MAX, &row->task, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_double(csv, i, COLUMN_START, 0, MIST_TIMELINE_MAX_S,
+    status = mist_csv_get_double(csv, 0, COLUMN_START, 0, MIST_TIMELINE_MAX_S,
                                  &row->start_s, err);
     if (status != MIST_OK)
         return status;
     status =
-        mist_csv_get_double(csv, i, COLUMN_END, 0, MIST_TIMELINE_MAX_S, &row->end_s, err);
+        mist_csv_get_double(csv, 0, COLUMN_END, 0, MIST_TIMELINE_MAX_S, &row->end_s, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_int64(csv, i, COLUMN_BYTES, 0, INT64_MAX, &row->bytes, err);
+    status = mist_csv_get_int64(csv, 0, COLUMN_BYTES, 0, INT64_MAX, &row->bytes, err);
     if (status != MIST_OK)
         return status;
-    status = mist_csv_get_int64(csv, i, COLUMN_LIVE_BYTES, 0, INT64_MAX,
+    status = mist_csv_get_int64(csv, 0, COLUMN_LIVE_BYTES, 0, INT64_MAX,
                                 &row->device_live_bytes, err);
-    if (status != MIST_OK || !mist_csv_text(csv, i, COLUMN_N_RANKS)[0])
+    if (status != MIST_OK || !mist_csv_text(csv, 0, COLUMN_N_RANKS)[0])
         return status;
-    return get_int(csv, i, COLUMN_N_RANKS, 1, &row->n_ranks, err);
+    return get_int(csv, COLUMN_N_RANKS, 1, &row->n_ranks, err);
 }
 
-/* Fills an initialised timeline from a table and checks it. */
-static enum mist_status read_rows(const struct mist_csv *csv,
-                                  struct mist_timeline *timeline, struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
+struct visiting {
     const char *kinds[MIST_N_TASK_KINDS + 1];
+    mist_timeline_visitor *visit;
+    void *context;
+    bool has_rows;
+};
 
-    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
-        kinds[i] = KINDS[i].name;
-    kinds[MIST_N_TASK_KINDS] = NULL;
-    for (size_t i = 0; i < mist_csv_n_rows(csv) && status == MIST_OK; i++) {
-        struct mist_timeline_row row = {0};
-        status = read_row(csv, i, kinds, &row, err);
-        if (status == MIST_OK)
-            status = mist_timeline_add(timeline, &row, err);
-    }
+static enum mist_status visit_row(const struct mist_csv *csv, void *context,
+                                  struct mist_err *err)
+{
+    struct visiting *at = context;
+    struct mist_timeline_row row = {0};
+    struct fault fault;
+    enum mist_status status = read_row(csv, at->kinds, &row, err);
+
+    at->has_rows = true;
     if (status != MIST_OK)
         return status;
+    if (!row_is_sound(&row, &fault))
+        return mist_csv_fail(csv, 0, (size_t)fault.i_column, err, "%s", fault.message);
+    return at->visit(&row, at->context, err);
+}
 
-    struct fault fault = {0};
-    status = find_fault(timeline, &fault, err);
-    if (status == MIST_ERR_INPUT)
-        mist_csv_fail(csv, fault.i_row, (size_t)fault.i_column, err, "%s", fault.message);
+enum mist_status mist_timeline_visit(const char *path, mist_timeline_visitor *visit,
+                                     void *context, struct mist_progress *progress,
+                                     struct mist_err *err)
+{
+    struct visiting at = {.visit = visit, .context = context};
+
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        at.kinds[i] = KINDS[i].name;
+    enum mist_status status =
+        mist_csv_visit(path, COLUMNS, N_COLUMNS, visit_row, &at, progress, err);
+    if (status == MIST_OK && !at.has_rows)
+        status = mist_err_at(err, MIST_ERR_INPUT, path, 1, 0,
+                             "no task follows the header, expected at least one row");
     return status;
+}
+
+static enum mist_status add_row(const struct mist_timeline_row *row, void *context,
+                                struct mist_err *err)
+{
+    return mist_timeline_add(context, row, err);
 }
 
 enum mist_status mist_timeline_load(struct mist_timeline *timeline, const char *path,
                                     struct mist_err *err)
 {
-    struct mist_csv *csv = NULL;
-    enum mist_status status;
-
     mist_timeline_init(timeline);
-    status = mist_csv_load(path, COLUMNS, N_COLUMNS, &csv, err);
-    if (status == MIST_OK && mist_csv_n_rows(csv) == 0)
-        status = mist_err_at(err, MIST_ERR_INPUT, path, 1, 0,
-                             "no task follows the header, expected at least one row");
+    enum mist_status status = mist_timeline_visit(path, add_row, timeline, NULL, err);
     if (status == MIST_OK)
-        status = read_rows(csv, timeline, err);
+        status = mist_timeline_check_read(timeline, path, err);
     if (status != MIST_OK)
         mist_timeline_fini(timeline);
-    mist_csv_free(csv);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #ifndef MIST_TRACES_TIMELINE_H
 #define MIST_TRACES_TIMELINE_H
 
+#include "core/progress.h"
 #include "core/status.h"
 
 #include <stdbool.h>
@@ -120,6 +121,7 @@ struct mist_timeline_row {
     int64_t bytes;             /* moved by the task; 0 for computation */
     int64_t device_live_bytes; /* in the device arena while the task runs; 0: unknown */
     int n_ranks; /* that do the same, from rank on, of which a replay wrote this one; 0: 1 */
+    int line;    /* of the file that it was read from; 0: none */
 };
 
 struct mist_timeline {
@@ -147,6 +149,24 @@ MIST_MUST_CHECK enum mist_status mist_timeline_add(struct mist_timeline *timelin
  */
 MIST_MUST_CHECK enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
                                                      struct mist_err *err);
+
+/* The same of rows that were read from path, which the message names by their lines. */
+MIST_MUST_CHECK enum mist_status
+mist_timeline_check_read(const struct mist_timeline *timeline, const char *path,
+                         struct mist_err *err);
+
+/* Gets a row, gone after the call; anything but MIST_OK ends the reading. */
+typedef enum mist_status mist_timeline_visitor(const struct mist_timeline_row *row,
+                                               void *context, struct mist_err *err);
+
+/*
+ * Reads path row by row, plain or gzip, however long it is. Of the checks rows pass those
+ * that look at one alone. progress may be NULL. Returns the visitor's status, or as
+ * mist_timeline_load(): rows before a mistake have been visited.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_timeline_visit(const char *path, mist_timeline_visitor *visit, void *context,
+                    struct mist_progress *progress, struct mist_err *err);
 
 /*
  * Reads and checks path. timeline is initialised by this call whatever the result, and
