@@ -64,13 +64,13 @@ rm ops.csv.gz
 awk -F, -v OFS=, 'NR == 1 { print; next } { rest = substr($0, 2); for (i = 1; i <= 40000; i++) print i rest }' ops.csv > long.csv
 limit='ulimit -v 60000; exec "$@"'
 begin 'a long table in little memory'
-if sh -c "$limit" sh mist-sim --version > /dev/null 2>&1; then
-    run sh -c "$limit" sh mist-sim --replay long.csv --json
+if sh -c "$limit" sh "$MIST_BUILD/mist-sim" --version > /dev/null 2>&1; then
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" --replay long.csv --json
     expect_exit 0
     expect_value steps 40000
     expect_value replayed_s 9.2e-05
     expect_value even_s 9e-05
-    run env TMPDIR=/nowhere mist-sim --replay long.csv
+    run env TMPDIR=/nowhere "$MIST_BUILD/mist-sim" --replay long.csv
     expect_exit 5
     expect_stderr '^mist-sim: /nowhere: can.t make a temporary file: '
 else
