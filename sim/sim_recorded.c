@@ -180,17 +180,16 @@ static enum mist_status add_study(const struct output *to, struct mist_operation
 /* -------------------------------------------------------------------- rank by rank */
 
 /* What the trace does not explain. */
-static void add_doubts(struct mist_emit *emit, const struct mist_recorded_job *job,
-                       const struct mist_recorded_costs *costs)
+static void add_doubts(struct mist_emit *emit, const struct mist_recorded_costs *costs)
 {
     mist_emit_integer(emit, "contradictions", "earlier than what they wait for",
-                      job->n_contradictions);
+                      costs->n_contradictions);
     mist_emit_integer(emit, "unlaunched", "launched by no call that is there",
-                      job->n_unlaunched);
+                      costs->n_unlaunched);
     mist_emit_integer(emit, "unmatched", "messages without their other ends",
-                      job->n_unmatched);
+                      costs->n_unmatched);
     mist_emit_number(emit, "clock_shift_s", "clocks of ranks moved by up to",
-                     job->clock_shift_s);
+                     costs->clock_shift_s);
     mist_emit_integer(emit, "late", "late on a device, nothing says why", costs->n_late);
     mist_emit_number(emit, "late_s", "these gaps, together", costs->late_s);
 }
@@ -232,16 +231,16 @@ static void add_kind(const struct output *to, const struct mist_recorded_kind *k
 
 /* The ranks that others waited for most, and the kinds that cost most. */
 static enum mist_status add_entries(const struct output *to,
-                                    const struct mist_recorded_job *job,
                                     const struct mist_recorded_costs *costs,
                                     struct mist_err *err)
 {
-    int32_t n = job->n_replicas > job->n_kinds ? job->n_replicas : job->n_kinds, used = 0;
+    int32_t n = costs->n_replicas > costs->n_kinds ? costs->n_replicas : costs->n_kinds;
+    int32_t used = 0;
     struct entry *entries = malloc((size_t)n * sizeof *entries);
 
     if (!entries)
         return mist_err_memory(err, NULL);
-    for (int32_t i = 0; i < job->n_replicas; i++)
+    for (int32_t i = 0; i < costs->n_replicas; i++)
         if (costs->ranks[i].n_ops > 0)
             entries[used++] = (struct entry){(double)costs->ranks[i].n_last, i};
     used = sort_entries(to, entries, used);
@@ -250,69 +249,64 @@ static enum mist_status add_entries(const struct output *to,
         add_rank(to, entries[i].i, &costs->ranks[entries[i].i]);
     end_list(to);
     used = 0;
-    for (int32_t i = 0; i < job->n_kinds; i++)
-        if (job->kinds[i].n > 0)
+    for (int32_t i = 0; i < costs->n_kinds; i++)
+        if (costs->kinds[i].n > 0)
             entries[used++] = (struct entry){-costs->without_kind_s[i], i};
     used = sort_entries(to, entries, used);
     begin_list(to, "kinds", "Operations");
     for (int32_t i = 0; i < used; i++)
-        add_kind(to, &job->kinds[entries[i].i], costs->without_kind_s[entries[i].i]);
+        add_kind(to, &costs->kinds[entries[i].i], costs->without_kind_s[entries[i].i]);
     end_list(to);
     free(entries);
     return MIST_OK;
 }
 
-static enum mist_status replay_edited(struct mist_emit *emit,
-                                      struct mist_recorded_job *job,
-                                      const char *const *edits, int n_edits,
-                                      double unchanged_s, struct mist_arena *arena,
-                                      struct mist_err *err)
+/* An open timeline, iteration by iteration; or else a job. */
+static enum mist_status find_costs(struct mist_sim_timeline *timeline,
+                                   struct mist_recorded_job *job,
+                                   struct mist_recorded_costs *costs,
+                                   struct mist_progress *progress, struct mist_err *err)
 {
-    struct mist_recorded_times times;
+    struct mist_arena arena;
     enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < n_edits && status == MIST_OK; i++) {
-        int64_t n_changed = 0;
-        status = mist_recorded_edit(job, edits[i], &n_changed, err);
-        if (status == MIST_OK)
-            status = mist_recorded_check_edit(edits[i], n_changed, job->n_replicas, err);
-    }
-    if (status == MIST_OK && !mist_recorded_times_alloc(job, arena, &times))
-        status = mist_err_memory(err, NULL);
-    if (status != MIST_OK)
-        return status;
-    mist_recorded_replay(job, job->gap_s, job->work_s, &times);
-    add_edited(emit, mist_recorded_span_s(job, &times), unchanged_s);
-    return MIST_OK;
+    if (!timeline->path)
+        return mist_recorded_costs_add(costs, job, err);
+    mist_progress_begin(progress, "replaying");
+    do {
+        mist_arena_init(&arena);
+        status = mist_sim_timeline_next(timeline, job, &arena, err);
+        if (status == MIST_OK && job->n_ops > 0)
+            status = mist_recorded_costs_add(costs, job, err);
+        if (progress)
+            mist_progress_update(progress, costs->n_ops, timeline->n_ops);
+        mist_arena_fini(&arena);
+    } while (status == MIST_OK && job->n_ops > 0);
+    return status;
 }
 
 /* Of jobs recorded rank by rank. */
-static enum mist_status add_costs(const struct output *to, struct mist_recorded_job *job,
-                                  const char *const *edits, int n_edits,
-                                  struct mist_arena *arena, struct mist_err *err)
+static enum mist_status add_costs(const struct output *to,
+                                  const struct mist_recorded_costs *costs,
+                                  struct mist_err *err)
 {
     struct mist_emit *emit = to->emit;
-    struct mist_recorded_costs costs;
-    enum mist_status status = mist_recorded_find_costs(job, &costs, arena, err);
 
-    if (status != MIST_OK)
-        return status;
-    mist_emit_integer(emit, "ranks", NULL, job->n_replicas);
-    mist_emit_integer(emit, "operations", NULL, job->n_ops);
-    mist_emit_integer(emit, "messages", "messages between ranks", job->n_meetings);
-    mist_emit_number(emit, "recorded_s", "recorded", costs.recorded_s);
-    mist_emit_number(emit, "replayed_s", "replayed unchanged", costs.replayed_s);
+    mist_emit_integer(emit, "ranks", NULL, costs->n_replicas);
+    mist_emit_integer(emit, "operations", NULL, costs->n_ops);
+    mist_emit_integer(emit, "messages", "messages between ranks", costs->n_meetings);
+    mist_emit_number(emit, "recorded_s", "recorded", costs->recorded_s);
+    mist_emit_number(emit, "replayed_s", "replayed unchanged", costs->replayed_s);
     mist_emit_number(emit, "replayed_worst_frac", "worst error of a rank",
-                     costs.worst_frac);
-    add_doubts(emit, job, &costs);
+                     costs->worst_frac);
+    add_doubts(emit, costs);
     mist_emit_number(emit, "without_launch_s", "without launches and gaps",
-                     costs.without_launch_s);
-    if (n_edits > 0)
-        status = replay_edited(emit, job, edits, n_edits, costs.replayed_s, arena, err);
+                     costs->without_launch_s);
+    if (costs->n_edits > 0)
+        add_edited(emit, costs->edited_s, costs->replayed_s);
     if (to->kind == MIST_EMIT_CSV)
         mist_emit_list_begin(emit, "parts", NULL);
-    if (status == MIST_OK)
-        status = add_entries(to, job, &costs, err);
+    enum mist_status status = add_entries(to, costs, err);
     if (to->kind == MIST_EMIT_CSV)
         mist_emit_list_end(emit);
     return status;
@@ -327,18 +321,28 @@ enum mist_status mist_sim_recorded_add(struct mist_emit *emit, enum mist_emit_ki
 {
     const struct output to = {emit, kind, kind == MIST_EMIT_TABLE ? 8 : 0};
     struct mist_operations table = {0};
-    struct mist_recorded_job job;
+    struct mist_sim_timeline timeline = {0};
+    struct mist_recorded_costs costs;
+    struct mist_recorded_job job = {0};
     struct mist_arena arena;
 
     mist_arena_init(&arena);
     enum mist_status status =
-        plan ? mist_sim_timeline_read(names[0], plan, &job, &arena, err)
+        plan ? mist_sim_timeline_open(&timeline, names[0], plan, &job, progress, err)
              : mist_recorded_read(names, n_names, &table, &job, progress, &arena, err);
-    if (status == MIST_OK)
-        status = table.path
-                     ? add_study(&to, &table, edits, n_edits, progress, &arena, err)
-                     : add_costs(&to, &job, edits, n_edits, &arena, err);
+    if (status == MIST_OK && table.path) {
+        status = add_study(&to, &table, edits, n_edits, progress, &arena, err);
+    } else if (status == MIST_OK) {
+        status = mist_recorded_costs_begin(&costs, &job, edits, n_edits, &arena, err);
+        if (status == MIST_OK)
+            status = find_costs(&timeline, &job, &costs, progress, err);
+        if (status == MIST_OK)
+            status = mist_recorded_costs_end(&costs, err);
+        if (status == MIST_OK)
+            status = add_costs(&to, &costs, err);
+    }
     mist_operations_close(&table);
+    mist_sim_timeline_close(&timeline);
     mist_arena_fini(&arena);
     return status;
 }

@@ -3,50 +3,52 @@
 
 #include "core/order.h"
 #include "sim/recorded/edges.h"
-#include "sim/schedule/schedule.h"
 #include "traces/timeline.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+enum { RUN_BYTES = 8 << 20 /* of rows in memory; the rest is on the disk */ };
+
 /* Those who meet have the same numbers. */
 struct place {
-    int64_t iteration, group, first_rank, second_rank, tag;
+    int64_t group, first_rank, second_rank, tag;
     int64_t op;
 };
 
+/* An iteration becomes a job. */
 struct reading {
-    const char *path;
-    const struct mist_plan *plan;
-    struct mist_timeline timeline; /* by rank, iteration, task: row i is operation i */
+    struct mist_sim_timeline *timeline; /* row i is operation i */
     struct mist_recorded_job *job;
+    int64_t *lane_last; /* [n_lanes] of the job */
     struct mist_recorded_edges edges;
     struct place *places; /* [n_rows] */
     int64_t n_places;
     struct mist_err *err;
 };
 
-/* One iteration of a rank. */
+/* What a rank did in it. */
 struct part {
-    const struct mist_schedule *schedule;
+    const struct mist_rank *rank;
+    const struct mist_rank_program *program;
     int64_t first, behind; /* of rows */
 };
 
 static int compare_rows(const void *a_, const void *b_)
 {
     const struct mist_timeline_row *a = a_, *b = b_;
+    const int64_t keys[][2] = {{a->iteration, b->iteration},
+                               {a->rank, b->rank},
+                               {a->task, b->task},
+                               {a->line, b->line}};
 
-    if (a->rank != b->rank)
-        return MIST_COMPARE(a->rank, b->rank);
-    return a->iteration != b->iteration ? MIST_COMPARE(a->iteration, b->iteration)
-                                        : MIST_COMPARE(a->task, b->task);
+    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
 }
 
 static int compare_places(const void *a_, const void *b_)
 {
     const struct place *a = a_, *b = b_;
-    const int64_t keys[][2] = {{a->iteration, b->iteration},
-                               {a->group, b->group},
+    const int64_t keys[][2] = {{a->group, b->group},
                                {a->first_rank, b->first_rank},
                                {a->second_rank, b->second_rank},
                                {a->tag, b->tag},
@@ -57,61 +59,74 @@ static int compare_places(const void *a_, const void *b_)
 
 static bool are_together(const struct place *a, const struct place *b)
 {
-    return a->iteration == b->iteration && a->group == b->group &&
-           a->first_rank == b->first_rank && a->second_rank == b->second_rank &&
-           a->tag == b->tag;
+    return a->group == b->group && a->first_rank == b->first_rank &&
+           a->second_rank == b->second_rank && a->tag == b->tag;
 }
 
 /* ------------------------------------------------------------------------------- graph */
 
 static enum mist_status out_of_memory(const struct reading *at)
 {
-    return mist_err_memory(at->err, at->path);
+    return mist_err_memory(at->err, at->timeline->path);
 }
 
-/* Of a task in an iteration; -1: it is not there. */
+/* Of a task of the rank; -1: it is not there. */
 static int64_t find_row(const struct reading *at, const struct part *part, int64_t task)
 {
-    const struct mist_timeline_row *rows = at->timeline.rows;
+    const struct mist_timeline_row *rows = at->timeline->rows.rows;
     size_t behind = (size_t)part->behind;
 
     MIST_BISECT(low, (size_t)part->first, behind, i, rows[i].task < task);
     return low < behind && rows[low].task == task ? (int64_t)low : -1;
 }
 
-static enum mist_status check_row(const struct reading *at,
-                                  const struct mist_schedule *schedule,
+static int32_t lane_of(const struct mist_timeline_row *row)
+{
+    return row->rank * MIST_N_STREAMS + (int32_t)row->stream;
+}
+
+/* Whether it is a task of the plan, and behind the iteration before. */
+static enum mist_status check_row(const struct reading *at, const struct part *part,
                                   const struct mist_timeline_row *row)
 {
+    const struct mist_sim_timeline_lane *lane = &at->timeline->lanes[lane_of(row)];
+    const struct mist_schedule *schedule = part->program->schedule;
     const struct mist_task *task =
         row->task < schedule->n_tasks ? &schedule->tasks[row->task] : NULL;
 
-    if (task && task->kind == row->kind && task->stream == row->stream &&
-        task->layer == row->layer && task->micro_batch == row->micro_batch)
-        return MIST_OK;
-    return mist_err_at(
-        at->err, MIST_ERR_INPUT, at->path, 0, 0,
-        "task %lld of rank %d is %s of layer %d, micro-batch %d, which the "
-        "plan does not have there; expected a timeline of this plan",
-        (long long)row->task, row->rank, mist_task_kind_name(row->kind), row->layer,
-        row->micro_batch);
+    if (!task || task->kind != row->kind || task->stream != row->stream ||
+        task->layer != row->layer || task->micro_batch != row->micro_batch)
+        return mist_err_at(
+            at->err, MIST_ERR_INPUT, at->timeline->path, 0, 0,
+            "task %lld of rank %d is %s of layer %d, micro-batch %d, which the "
+            "plan does not have there; expected a timeline of this plan",
+            (long long)row->task, row->rank, mist_task_kind_name(row->kind), row->layer,
+            row->micro_batch);
+    if (row->start_s < lane->end_s)
+        return mist_err_at(
+            at->err, MIST_ERR_INPUT, at->timeline->path, row->line, 0,
+            "start_s: %.9f is before %.9f, where task %lld of an iteration "
+            "before ends on the same rank and stream",
+            row->start_s, lane->end_s, (long long)lane->task);
+    return MIST_OK;
 }
 
-static void add_place(struct reading *at, const struct mist_schedule *schedule,
-                      const struct mist_task *task, int64_t i)
+static void add_place(struct reading *at, const struct part *part, int64_t i)
 {
-    struct place place = {
-        at->timeline.rows[i].iteration, task->group, -1, -1, task->tag, i};
+    int64_t i_task = at->timeline->rows.rows[i].task;
+    const struct mist_schedule *schedule = part->program->schedule;
+    const struct mist_task *task = &schedule->tasks[i_task];
+    struct place place = {task->group, -1, -1, task->tag, i};
+    int32_t rank = part->rank->rank;
 
     if (task->group == MIST_GROUP_NONE)
         return;
     if (task->group == MIST_GROUP_PEER) {
-        bool is_low = schedule->rank < task->peer;
-        place.first_rank = is_low ? schedule->rank : task->peer;
-        place.second_rank = is_low ? task->peer : schedule->rank;
+        int32_t peer = part->rank->peer[part->program->lane[i_task]];
+        place.first_rank = rank < peer ? rank : peer;
+        place.second_rank = rank < peer ? peer : rank;
     } else {
-        place.first_rank =
-            mist_rank_mesh_member(&schedule->mesh, task->group, schedule->rank, 0);
+        place.first_rank = mist_rank_mesh_member(&schedule->mesh, task->group, rank, 0);
     }
     at->places[at->n_places++] = place;
 }
@@ -121,8 +136,9 @@ static void add_place(struct reading *at, const struct mist_schedule *schedule,
 static enum mist_status add_deps(struct reading *at, const struct part *part, int64_t i,
                                  int *n)
 {
-    const struct mist_schedule *schedule = part->schedule;
-    const struct mist_task *task = &schedule->tasks[at->timeline.rows[i].task];
+    const struct mist_timeline_row *row = &at->timeline->rows.rows[i];
+    const struct mist_schedule *schedule = part->program->schedule;
+    const struct mist_task *task = &schedule->tasks[row->task];
 
     for (int32_t k = 0; k < task->n_deps; k++) {
         int32_t dep = schedule->deps[task->dep_first + k];
@@ -131,108 +147,77 @@ static enum mist_status add_deps(struct reading *at, const struct part *part, in
             return out_of_memory(at);
         if (waits_for < 0 && !schedule->tasks[dep].is_update &&
             !schedule->tasks[dep].feeds_update)
-            return mist_err_at(at->err, MIST_ERR_INPUT, at->path, 0, 0,
+            return mist_err_at(at->err, MIST_ERR_INPUT, at->timeline->path, 0, 0,
                                "iteration %d of rank %d has no task %d (%s), for which "
                                "its task %lld waits; expected all tasks",
-                               at->timeline.rows[i].iteration, schedule->rank, dep,
+                               row->iteration, row->rank, dep,
                                mist_task_kind_name(schedule->tasks[dep].kind),
-                               (long long)at->timeline.rows[i].task);
+                               (long long)row->task);
         *n += waits_for >= 0;
     }
     return MIST_OK;
 }
 
-/* before: the last row of each stream in the iteration before, -1 none; becomes that of this
- * iteration. */
-static enum mist_status link_iteration(struct reading *at, const struct part *part,
-                                       int64_t before[MIST_N_STREAMS])
+/* What row i of a rank waits for: what is before it on its stream, what it names, or else
+ * what came last on all streams before. */
+static enum mist_status link_row(struct reading *at, const struct part *part, int64_t i)
 {
-    int64_t last[MIST_N_STREAMS];
+    int32_t lane = lane_of(&at->timeline->rows.rows[i]);
+    int64_t last = at->lane_last[lane];
+    int n_deps = last >= 0;
     enum mist_status status = MIST_OK;
 
-    for (int s = 0; s < MIST_N_STREAMS; s++)
-        last[s] = -1;
-    for (int64_t i = part->first; i < part->behind && status == MIST_OK; i++) {
-        const struct mist_timeline_row *row = &at->timeline.rows[i];
-        int n_deps = last[row->stream] >= 0;
-        status = check_row(at, part->schedule, row);
-        if (status == MIST_OK && n_deps > 0 &&
-            !mist_recorded_edges_add(&at->edges, i, last[row->stream]))
+    if (n_deps > 0 && !mist_recorded_edges_add(&at->edges, i, last))
+        return out_of_memory(at);
+    status = add_deps(at, part, i, &n_deps);
+    for (int32_t s = 0; s < MIST_N_STREAMS && n_deps == 0 && status == MIST_OK; s++) {
+        int32_t before = part->rank->rank * MIST_N_STREAMS + s;
+        if (at->timeline->lanes[before].task >= 0 &&
+            !mist_recorded_edges_add(&at->edges, i, -1 - before))
             status = out_of_memory(at);
-        if (status == MIST_OK)
-            status = add_deps(at, part, i, &n_deps);
-        for (int s = 0; s < MIST_N_STREAMS && n_deps == 0 && status == MIST_OK; s++)
-            if (before[s] >= 0 && !mist_recorded_edges_add(&at->edges, i, before[s]))
-                status = out_of_memory(at);
-        if (status == MIST_OK)
-            add_place(at, part->schedule, &part->schedule->tasks[row->task], i);
-        last[row->stream] = i;
     }
-    for (int s = 0; s < MIST_N_STREAMS; s++)
-        before[s] = last[s] >= 0 ? last[s] : before[s];
+    at->lane_last[lane] = i;
     return status;
 }
 
 /* All rows of one rank, from the first on; *behind them. */
 static enum mist_status link_rank(struct reading *at, int64_t first, int64_t *behind)
 {
-    const struct mist_timeline_row *rows = at->timeline.rows;
-    int64_t n_rows = (int64_t)at->timeline.n_rows, before[MIST_N_STREAMS];
-    struct mist_schedule *schedule = NULL;
-    enum mist_status status = mist_schedule_build(
-        at->plan, rows[first].rank, mist_plan_n_threads(at->plan), &schedule, at->err);
+    const struct mist_timeline_row *rows = at->timeline->rows.rows;
+    const struct mist_rank_set *ranks = &at->timeline->ranks;
+    const struct mist_rank *rank = &ranks->ranks[rows[first].rank];
+    struct part part = {rank, &ranks->programs[rank->program], first, first};
+    enum mist_status status = MIST_OK;
 
-    for (int s = 0; s < MIST_N_STREAMS; s++)
-        before[s] = -1;
-    *behind = first;
-    while (status == MIST_OK && *behind < n_rows &&
-           rows[*behind].rank == rows[first].rank) {
-        struct part part = {.schedule = schedule, .first = *behind, .behind = *behind};
-        while (part.behind < n_rows && rows[part.behind].rank == rows[first].rank &&
-               rows[part.behind].iteration == rows[part.first].iteration)
-            part.behind++;
-        status = link_iteration(at, &part, before);
-        *behind = part.behind;
+    while (part.behind < at->job->n_ops && rows[part.behind].rank == rank->rank)
+        part.behind++;
+    for (int64_t i = first; i < part.behind && status == MIST_OK; i++) {
+        status = check_row(at, &part, &rows[i]);
+        if (status == MIST_OK)
+            status = link_row(at, &part, i);
+        if (status == MIST_OK)
+            add_place(at, &part, i);
     }
-    mist_schedule_free(schedule);
+    for (int64_t i = first; i < part.behind; i++) {
+        struct mist_sim_timeline_lane *lane = &at->timeline->lanes[lane_of(&rows[i])];
+        if (rows[i].end_s >= lane->end_s)
+            *lane = (struct mist_sim_timeline_lane){rows[i].end_s, rows[i].task};
+    }
+    *behind = part.behind;
     return status;
 }
 
-/* ----------------------------------------------------------------------------- reading */
-
-/* Every rank is there, or one of each stage. */
-static enum mist_status check_ranks(const struct reading *at)
+static bool alloc_job(struct reading *at, struct mist_arena *arena)
 {
-    const struct mist_timeline_row *rows = at->timeline.rows;
-    int32_t n_ranks = mist_plan_n_ranks(at->plan), n_seen = 0, n_stages = 0, expected = 0;
-
-    for (size_t i = 0; i < at->timeline.n_rows; i++) {
-        if (rows[i].rank >= n_ranks)
-            return mist_err_at(at->err, MIST_ERR_INPUT, at->path, 0, 0,
-                               "has rank %d, the plan %d ranks; expected a timeline of "
-                               "this plan",
-                               rows[i].rank, n_ranks);
-        if (i > 0 && rows[i].rank == rows[i - 1].rank)
-            continue;
-        n_seen++;
-        n_stages += mist_plan_stage_of(at->plan, rows[i].rank) == n_stages;
-        expected += expected == rows[i].rank;
-    }
-    if (n_seen == n_ranks || (n_seen == n_stages && n_stages == at->plan->n_stages))
-        return MIST_OK;
-    return mist_err_at(at->err, MIST_ERR_INPUT, at->path, 0, 0,
-                       "has no task of rank %d; expected all %d ranks, or one of each "
-                       "stage",
-                       expected, n_ranks);
-}
-
-static bool alloc_job(struct mist_recorded_job *job, struct mist_arena *arena)
-{
+    struct mist_recorded_job *job = at->job;
     size_t n = (size_t)job->n_ops;
 
     job->kinds = mist_arena_alloc(arena, (size_t)job->n_kinds * sizeof *job->kinds);
     job->ops = mist_arena_alloc(arena, n * sizeof *job->ops);
-    return job->kinds && job->ops &&
+    at->lane_last = mist_arena_alloc(arena, (size_t)job->n_lanes * sizeof *at->lane_last);
+    at->places = malloc(n * sizeof *at->places);
+    job->lane_last = at->lane_last;
+    return job->kinds && job->ops && at->lane_last && at->places &&
            mist_recorded_times_alloc(job, arena, &job->recorded);
 }
 
@@ -240,17 +225,18 @@ static bool alloc_job(struct mist_recorded_job *job, struct mist_arena *arena)
 static void fill_job(struct reading *at)
 {
     struct mist_recorded_job *job = at->job;
-    double first_s, last_s;
+    double first_s = at->timeline->first_s;
 
-    mist_timeline_span(&at->timeline, &first_s, &last_s);
     for (int kind = 0; kind < MIST_N_TASK_KINDS; kind++) {
         const char *name = mist_task_kind_name((enum mist_task_kind)kind);
         job->kinds[kind] = (struct mist_recorded_kind){.name = name};
         job->kinds[MIST_N_TASK_KINDS + kind] =
             (struct mist_recorded_kind){.name = name, .sort = MIST_RECORDED_MESSAGE};
     }
+    for (int32_t lane = 0; lane < job->n_lanes; lane++)
+        at->lane_last[lane] = -1;
     for (int64_t i = 0; i < job->n_ops; i++) {
-        const struct mist_timeline_row *row = &at->timeline.rows[i];
+        const struct mist_timeline_row *row = &at->timeline->rows.rows[i];
         bool computes =
             row->stream == MIST_STREAM_COMPUTE || row->stream == MIST_STREAM_HOST;
         job->ops[i] = (struct mist_recorded_op){
@@ -260,6 +246,7 @@ static void fill_job(struct reading *at)
         job->recorded.start_s[i] = row->start_s - first_s;
         job->recorded.end_s[i] = row->end_s - first_s;
     }
+    job->recorded.before_s = at->timeline->before_s;
 }
 
 static void find_meetings(struct reading *at)
@@ -277,59 +264,184 @@ static void find_meetings(struct reading *at)
 /* Members of a meeting are there as soon as they have nothing else to do. */
 static void move_starts(struct mist_recorded_job *job)
 {
-    for (int64_t i = 0; i < job->n_ops; i++) {
-        double free_s = 0;
-        if (job->ops[i].meeting < 0)
-            continue;
-        for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++)
-            free_s = fmax(free_s, job->recorded.end_s[job->dep[k]]);
-        job->recorded.start_s[i] = fmin(job->recorded.start_s[i], free_s);
-    }
+    double *start_s = job->recorded.start_s;
+
+    for (int64_t i = 0; i < job->n_ops; i++)
+        if (job->ops[i].meeting >= 0)
+            start_s[i] = fmin(start_s[i], mist_recorded_ready_s(job, i, &job->recorded));
 }
 
-static enum mist_status make_job(struct reading *at, struct mist_arena *arena)
+/* The graph of the rows, which are then gone. */
+static enum mist_status link_all(struct reading *at, struct mist_arena *arena)
 {
     struct mist_recorded_job *job = at->job;
     enum mist_status status = MIST_OK;
 
-    job->n_ops = (int64_t)at->timeline.n_rows;
-    job->n_stages = 1;
-    job->n_replicas = mist_plan_n_ranks(at->plan);
-    job->n_kinds = 2 * MIST_N_TASK_KINDS;
-    at->places = malloc(at->timeline.n_rows * sizeof *at->places);
-    if (!at->places || !alloc_job(job, arena))
+    if (!alloc_job(at, arena))
         return out_of_memory(at);
     fill_job(at);
     for (int64_t i = 0; i < job->n_ops && status == MIST_OK;)
         status = link_rank(at, i, &i);
+    mist_timeline_fini(&at->timeline->rows);
     if (status == MIST_OK && !mist_recorded_edges_end(&at->edges, job, arena))
         status = out_of_memory(at);
-    if (status != MIST_OK)
-        return status;
-    find_meetings(at);
-    move_starts(job);
-    return mist_recorded_prepare(job, arena, at->err);
+    if (status == MIST_OK) {
+        find_meetings(at);
+        move_starts(job);
+    }
+    return status;
 }
 
-enum mist_status mist_sim_timeline_read(const char *path, const struct mist_plan *plan,
+/* ----------------------------------------------------------------------------- reading */
+
+/* What iterations have in common, and the number of rows that were read of this one. */
+static struct mist_recorded_job begin_job(const struct mist_sim_timeline *timeline)
+{
+    return (struct mist_recorded_job){.n_replicas = timeline->ranks.n_ranks,
+                                      .n_stages = 1,
+                                      .n_kinds = 2 * MIST_N_TASK_KINDS,
+                                      .n_lanes = timeline->n_lanes,
+                                      .n_ops = (int64_t)timeline->rows.n_rows};
+}
+
+/* The rows of the next iteration; none: there are no more. */
+static enum mist_status read_iteration(struct mist_sim_timeline *timeline,
+                                       struct mist_err *err)
+{
+    struct mist_timeline *rows = &timeline->rows;
+    enum mist_status status = MIST_OK;
+
+    while (status == MIST_OK && timeline->has_next &&
+           (rows->n_rows == 0 || timeline->next.iteration == rows->rows[0].iteration)) {
+        status = mist_timeline_add(rows, &timeline->next, err);
+        if (status == MIST_OK)
+            status = mist_sorter_next(&timeline->sorter, &timeline->next,
+                                      &timeline->has_next, err);
+    }
+    return status == MIST_OK ? mist_timeline_check_read(rows, timeline->path, err)
+                             : status;
+}
+
+enum mist_status mist_sim_timeline_next(struct mist_sim_timeline *timeline,
                                         struct mist_recorded_job *job,
                                         struct mist_arena *arena, struct mist_err *err)
 {
-    struct reading at = {.path = path, .plan = plan, .job = job, .err = err};
-    enum mist_status status = mist_timeline_load(&at.timeline, path, err);
+    struct reading at = {.timeline = timeline, .job = job, .err = err};
+    enum mist_status status = read_iteration(timeline, err);
 
-    *job = (struct mist_recorded_job){0};
-    if (status == MIST_OK) {
-        qsort(at.timeline.rows, at.timeline.n_rows, sizeof *at.timeline.rows,
-              compare_rows);
-        status = check_ranks(&at);
-    }
-    if (status == MIST_OK)
-        status = make_job(&at, arena);
-    if (status == MIST_ERR_INPUT)
-        mist_err_locate(err, path, 0);
+    *job = begin_job(timeline);
+    if (status != MIST_OK || job->n_ops == 0)
+        return status;
+    job->step = timeline->rows.rows[0].iteration;
+    status = link_all(&at, arena);
     free(at.places);
     free(at.edges.items);
-    mist_timeline_fini(&at.timeline);
+    if (status == MIST_OK)
+        status = mist_recorded_prepare(job, arena, err);
+    if (status == MIST_OK)
+        mist_recorded_go_on(job, &job->recorded);
+    mist_err_locate(err, timeline->path, 0);
     return status;
+}
+
+/* ----------------------------------------------------------------------------- opening */
+
+static enum mist_status add_row(const struct mist_timeline_row *row, void *context,
+                                struct mist_err *err)
+{
+    struct mist_sim_timeline *timeline = context;
+    bool is_strange = row->rank >= mist_plan_n_ranks(timeline->plan);
+
+    if (is_strange && (timeline->strange_rank < 0 || row->rank < timeline->strange_rank))
+        timeline->strange_rank = row->rank;
+    if (!is_strange)
+        timeline->has_rank[row->rank] = true;
+    timeline->n_ops++;
+    timeline->first_s = fmin(timeline->first_s, row->start_s);
+    return mist_sorter_add(&timeline->sorter, row, err);
+}
+
+/* Every rank is there, or one of each stage. */
+static enum mist_status check_ranks(const struct mist_sim_timeline *timeline,
+                                    struct mist_err *err)
+{
+    int32_t n_ranks = mist_plan_n_ranks(timeline->plan);
+    int32_t n_seen = 0, n_stages = 0, expected = 0;
+
+    if (timeline->strange_rank >= 0)
+        return mist_err_at(err, MIST_ERR_INPUT, timeline->path, 0, 0,
+                           "has rank %d, the plan %d ranks; expected a timeline of "
+                           "this plan",
+                           timeline->strange_rank, n_ranks);
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        if (timeline->has_rank[rank]) {
+            n_seen++;
+            n_stages += mist_plan_stage_of(timeline->plan, rank) == n_stages;
+            expected += expected == rank;
+        }
+    if (n_seen == n_ranks || (n_seen == n_stages && n_stages == timeline->plan->n_stages))
+        return MIST_OK;
+    return mist_err_at(err, MIST_ERR_INPUT, timeline->path, 0, 0,
+                       "has no task of rank %d; expected all %d ranks, or one of each "
+                       "stage",
+                       expected, n_ranks);
+}
+
+static bool alloc_lanes(struct mist_sim_timeline *timeline)
+{
+    size_t n_ranks = (size_t)mist_plan_n_ranks(timeline->plan);
+    size_t n_lanes = n_ranks * MIST_N_STREAMS;
+
+    timeline->n_lanes = (int32_t)n_lanes;
+    timeline->has_rank = calloc(n_ranks, sizeof *timeline->has_rank);
+    timeline->before_s = calloc(n_lanes, sizeof *timeline->before_s);
+    timeline->lanes = calloc(n_lanes, sizeof *timeline->lanes);
+    for (size_t i = 0; timeline->lanes && i < n_lanes; i++)
+        timeline->lanes[i].task = -1;
+    return timeline->has_rank && timeline->before_s && timeline->lanes;
+}
+
+enum mist_status mist_sim_timeline_open(struct mist_sim_timeline *timeline,
+                                        const char *path, const struct mist_plan *plan,
+                                        struct mist_recorded_job *job,
+                                        struct mist_progress *progress,
+                                        struct mist_err *err)
+{
+    const struct mist_replay_work work = {.is_check = true};
+    enum mist_status status = MIST_OK;
+
+    *timeline = (struct mist_sim_timeline){
+        .path = path, .plan = plan, .strange_rank = -1, .first_s = INFINITY};
+    mist_sorter_init(&timeline->sorter, sizeof(struct mist_timeline_row), RUN_BYTES,
+                     compare_rows);
+    if (!alloc_lanes(timeline))
+        status = mist_err_memory(err, path);
+    if (status == MIST_OK)
+        status = mist_timeline_visit(path, add_row, timeline, progress, err);
+    if (status == MIST_OK)
+        status = check_ranks(timeline, err);
+    if (status == MIST_OK)
+        status = mist_rank_set_build(plan, mist_plan_n_threads(plan), &work,
+                                     &timeline->ranks, err);
+    if (status == MIST_OK)
+        status = mist_sorter_begin(&timeline->sorter, err);
+    if (status == MIST_OK)
+        status = mist_sorter_next(&timeline->sorter, &timeline->next, &timeline->has_next,
+                                  err);
+    if (status == MIST_OK)
+        *job = begin_job(timeline);
+    else
+        mist_sim_timeline_close(timeline);
+    return status;
+}
+
+void mist_sim_timeline_close(struct mist_sim_timeline *timeline)
+{
+    mist_rank_set_fini(&timeline->ranks);
+    mist_sorter_fini(&timeline->sorter);
+    mist_timeline_fini(&timeline->rows);
+    free(timeline->has_rank);
+    free(timeline->before_s);
+    free(timeline->lanes);
+    *timeline = (struct mist_sim_timeline){0};
 }

@@ -37,9 +37,10 @@ static bool begin_ordering(struct ordering *at, const struct mist_recorded_job *
     if (!edges || !at->n_waits || !at->ready || !at->n_absent)
         return false;
     for (int64_t i = 0; i < job->n_ops; i++) {
-        at->n_waits[i] = job->dep_offset[i + 1] - job->dep_offset[i];
-        for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++)
+        for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++) {
+            at->n_waits[i] += job->dep[k] >= 0;
             edges[k] = (struct mist_recorded_edge){job->dep[k], i};
+        }
     }
     if (!mist_recorded_edges_sort(edges, (size_t)n_deps, job->n_ops, arena,
                                   &at->next_offset, &at->next))
@@ -102,13 +103,16 @@ static enum mist_status fail_ring(const struct ordering *at, struct mist_err *er
 
 /* ----------------------------------------------------------------------------- replay */
 
-/* When everything that i waits for has ended. */
-static double ready_s(const struct mist_recorded_job *job, int64_t i, const double *end_s)
+double mist_recorded_ready_s(const struct mist_recorded_job *job, int64_t i,
+                             const struct mist_recorded_times *times)
 {
     double latest_s = 0;
 
-    for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++)
-        latest_s = fmax(latest_s, end_s[job->dep[k]]);
+    for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++) {
+        int64_t dep = job->dep[k];
+        latest_s =
+            fmax(latest_s, dep >= 0 ? times->end_s[dep] : times->before_s[-1 - dep]);
+    }
     return latest_s;
 }
 
@@ -144,7 +148,7 @@ static void explain(struct mist_recorded_job *job)
         for (int64_t k = i; k < behind; k++) {
             int64_t op = job->order[k];
             struct mist_recorded_kind *kind = &job->kinds[job->ops[op].kind];
-            double gap_s = times->start_s[op] - ready_s(job, op, times->end_s);
+            double gap_s = times->start_s[op] - mist_recorded_ready_s(job, op, times);
             double work_s = times->end_s[op] - all_there_s;
             job->n_contradictions += gap_s <= -CLOCKS_S || work_s <= -CLOCKS_S;
             job->gap_s[op] = gap_s <= -CLOCKS_S ? 0 : gap_s;
@@ -162,12 +166,21 @@ void mist_recorded_replay(const struct mist_recorded_job *job, const double *gap
         behind = behind_meeting(job, i);
         for (int64_t k = i; k < behind; k++) {
             int64_t op = job->order[k];
-            times->start_s[op] = ready_s(job, op, times->end_s) + (gap_s ? gap_s[op] : 0);
+            times->start_s[op] =
+                mist_recorded_ready_s(job, op, times) + (gap_s ? gap_s[op] : 0);
         }
         double all_there_s = latest_s(job, i, behind, times->start_s);
         for (int64_t k = i; k < behind; k++)
             times->end_s[job->order[k]] = all_there_s + work_s[job->order[k]];
     }
+}
+
+void mist_recorded_go_on(const struct mist_recorded_job *job,
+                         struct mist_recorded_times *times)
+{
+    for (int32_t lane = 0; lane < job->n_lanes; lane++)
+        if (job->lane_last[lane] >= 0)
+            times->before_s[lane] = times->end_s[job->lane_last[lane]];
 }
 
 double mist_recorded_span_s(const struct mist_recorded_job *job,
@@ -190,6 +203,7 @@ bool mist_recorded_times_alloc(const struct mist_recorded_job *job,
 
     times->start_s = mist_arena_alloc(arena, size);
     times->end_s = mist_arena_alloc(arena, size);
+    times->before_s = NULL;
     return times->start_s && times->end_s;
 }
 
@@ -197,16 +211,21 @@ enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
                                        struct mist_arena *arena, struct mist_err *err)
 {
     struct ordering ordering;
+    struct mist_arena scratch;
     size_t n = (size_t)job->n_ops + 1;
+    enum mist_status status = MIST_OK;
 
     job->order = mist_arena_alloc(arena, n * sizeof *job->order);
     job->gap_s = mist_arena_alloc(arena, n * sizeof *job->gap_s);
     job->work_s = mist_arena_alloc(arena, n * sizeof *job->work_s);
+    mist_arena_init(&scratch);
     if (!job->order || !job->gap_s || !job->work_s ||
-        !begin_ordering(&ordering, job, arena))
-        return mist_err_memory(err, NULL);
-    if (put_in_order(&ordering, job->order) < job->n_ops)
-        return fail_ring(&ordering, err);
-    explain(job);
-    return MIST_OK;
+        !begin_ordering(&ordering, job, &scratch))
+        status = mist_err_memory(err, NULL);
+    else if (put_in_order(&ordering, job->order) < job->n_ops)
+        status = fail_ring(&ordering, err);
+    else
+        explain(job);
+    mist_arena_fini(&scratch);
+    return status;
 }

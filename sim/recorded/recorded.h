@@ -14,6 +14,10 @@
  * Replaying gaps and work gives back the recorded times; replaying others answers what
  * the job would have taken. Nothing here knows prices, models or plans: what runs at once
  * slowed one another down when it was recorded, and stays as slow.
+ *
+ * A recording that is too long for memory is replayed part by part. Of the parts before, an
+ * operation waits for what came last on lanes (streams of ranks), so that the ends of these
+ * are all that a replay takes from one part to the next.
  */
 #ifndef MIST_SIM_RECORDED_RECORDED_H
 #define MIST_SIM_RECORDED_RECORDED_H
@@ -46,6 +50,8 @@ struct mist_recorded_op {
 /* Where every operation begins and ends, since the first start: [n_ops]. */
 struct mist_recorded_times {
     double *start_s, *end_s;
+    double *before_s; /* [n_lanes] when the parts before ended on each lane; 0 where there
+                         was none */
 };
 
 /* Arrays lie in the arena that the job was read into. */
@@ -57,7 +63,9 @@ struct mist_recorded_job {
     struct mist_recorded_op *ops;     /* [n_ops] */
     struct mist_recorded_times recorded;
     const int64_t *dep_offset; /* [n_ops + 1] op i waits for dep[dep_offset[i] ..] */
-    const int64_t *dep;
+    const int64_t *dep;        /* below 0: for what came last on lane -1 - dep before */
+    int32_t n_lanes;           /* 0: this is no part */
+    const int64_t *lane_last;  /* [n_lanes] the last operation of each, -1 none */
     /* Filled by mist_recorded_prepare(). */
     int64_t *order; /* [n_ops] an order to replay in: those of a meeting side by side */
     double *gap_s, *work_s; /* [n_ops] */
@@ -86,11 +94,19 @@ enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
 void mist_recorded_replay(const struct mist_recorded_job *job, const double *gap_s,
                           const double *work_s, struct mist_recorded_times *times);
 
+/* When everything that operation i waits for has ended. */
+double mist_recorded_ready_s(const struct mist_recorded_job *job, int64_t i,
+                             const struct mist_recorded_times *times);
+
+/* What the next part takes from these times of a part: before_s. */
+void mist_recorded_go_on(const struct mist_recorded_job *job,
+                         struct mist_recorded_times *times);
+
 /* From the first start to the last end. */
 double mist_recorded_span_s(const struct mist_recorded_job *job,
                             const struct mist_recorded_times *times);
 
-/* Times for one replay after another; false: no memory. */
+/* Times for one replay after another, but before_s; false: no memory. */
 bool mist_recorded_times_alloc(const struct mist_recorded_job *job,
                                struct mist_arena *arena,
                                struct mist_recorded_times *times);

@@ -167,6 +167,31 @@ expect_value messages 10
 awk -v a="$(value edited_s)" -v b="$once" 'BEGIN { exit !(a > 1.9999 * b && a < 2.0001 * b) }' ||
     fail "two iterations take $(value edited_s), one $once"
 
+# 3,000 iterations, their rows far apart. A second of each passes from one to the next.
+awk -F, -v OFS=, -v OFMT=%.15g 'NR == 1 { print; next } { for (i = 0; i < 3000; i++) { $6 = i + 1; print $1, $2, $3, $4, $5, $6, $7, $8 + i, $9 + i, $10, $11 } }' \
+    once.csv > long.csv
+begin 'a long timeline in little memory'
+if sh -c "$limit" sh "$MIST_BUILD/mist-sim" --version > /dev/null 2>&1; then
+    gzip -k long.csv
+    run sh -c "$limit" sh "$MIST_BUILD/mist-sim" plan2.json --replay long.csv.gz --json
+    expect_exit 0
+    expect_stderr_empty
+    expect_value operations 288000
+    expect_value messages 15000
+    awk -v a="$(value recorded_s)" -v b="$once" 'BEGIN { exit !(a > 2998.9999 + b && a < 2999.0001 + b) }' ||
+        fail "3,000 iterations take $(value recorded_s), one $once"
+    expect_value replayed_s "$(value recorded_s)"
+    run env TMPDIR=/nowhere "$MIST_BUILD/mist-sim" plan2.json --replay long.csv
+    expect_exit 5
+    expect_stderr '^mist-sim: /nowhere: can.t make a temporary file: '
+    head -c 100000 long.csv.gz > cut.csv.gz
+    rm long.csv.gz
+else
+    skip 'the tools do not start with 60 MB of address space (sanitizers)'
+    gzip -c once.csv | head -c 1000 > cut.csv.gz
+fi
+rm long.csv
+
 refuse 'a timeline without its plan' 2 '^mist-sim: --replay: once\.csv is a timeline of a plan; name this PLAN, too$' mist-sim --replay once.csv
 refuse 'a timeline of another plan' 3 '^mist-sim: once\.csv: has rank 1, the plan 1 ranks; ' mist-sim plan.json --replay once.csv
 grep -v '^1,' once.csv > less.csv
@@ -177,4 +202,30 @@ refuse 'a timeline of other tasks' 3 '^mist-sim: other\.csv: task [0-9]+ of rank
 grep -v '^0,host_to_device,load_batch,' once.csv > lost.csv
 refuse 'a timeline without a task' 3 '^mist-sim: lost\.csv: iteration 1 of rank 0 has no task [0-9]+ \(load_batch\), for which its task [0-9]+ waits; ' \
     mist-sim plan2.json --replay lost.csv
+refuse 'a packed timeline that was cut' 3 '^mist-sim: cut\.csv\.gz: begins like a gzip file, but is damaged or cut off$' \
+    mist-sim plan2.json --replay cut.csv.gz
+sed '$p' twice.csv > again.csv
+refuse 'a task twice' 3 "^mist-sim: again\.csv:194: task: comes twice in this rank and iteration, expected once\$" \
+    mist-sim plan2.json --replay again.csv
+awk -F, -v OFS=, '$6 == 2 { $6 = 1 } { print }' twice.csv > mixed.csv
+refuse 'two iterations with one number' 3 '^mist-sim: mixed\.csv:[0-9]+: task: comes twice in this rank and iteration, expected once$' \
+    mist-sim plan2.json --replay mixed.csv
+awk -F, -v OFS=, '$6 == 1 { $6 = 3 } { print }' twice.csv > turned.csv
+refuse 'a later iteration that was before' 3 \
+    '^mist-sim: turned\.csv:[0-9]+: start_s: 0\.[0-9]+ is before 1\.[0-9]+, where task [0-9]+ of an iteration before ends on the same rank and stream$' \
+    mist-sim plan2.json --replay turned.csv
+awk -F, -v OFS=, '$6 == 2 && $2 == "compute" && $4 == 2 { $9 += 0.5 } { print }' twice.csv > beside.csv
+refuse 'tasks of a stream at once' 3 \
+    '^mist-sim: beside\.csv:[0-9]+: start_s: [0-9.]+ is before [0-9.]+, where task [0-9]+ of the same rank and stream ends$' \
+    mist-sim plan2.json --replay beside.csv
+awk -F, '$6 != 2 || $1 != 1 || $3 != "recv_activation"' twice.csv > lost.csv
+refuse 'an iteration without a task' 3 '^mist-sim: lost\.csv: iteration 2 of rank 1 has no task [0-9]+ \(recv_activation\), for which its task [0-9]+ waits; ' \
+    mist-sim plan2.json --replay lost.csv
+begin 'rows in another order'
+(head -n 1 twice.csv && sed 1d twice.csv | sort -t, -k8,8g -r) > sorted.csv
+run mist-sim plan2.json --replay twice.csv --json
+cp "$out" answer.json
+run mist-sim plan2.json --replay sorted.csv --json
+expect_exit 0
+expect_same "$out" answer.json
 finish
