@@ -35,7 +35,7 @@
  * Iteration: (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
  * Where it errs (medians over random plans on three made-up machines: 1 % with ZeRO-0/1,
- * 1-2 % with ZeRO-3, 1-6 % with offloading; the worst of hundreds are off by 47 %):
+ * 1-2 % with ZeRO-3, 1-5 % with offloading; the worst of hundreds are off by 47 %):
  *
  * - with uneven stages and few micro-batches (G - 1) max t + sum t is itself too long, as
  *   a busy first stage runs ahead while later ones work; and transfers meet in the order

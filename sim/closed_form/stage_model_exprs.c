@@ -93,22 +93,43 @@ static struct round round_of(const writer *at)
     return out;
 }
 
+/* Weights for a pass. Where the stage has both ends a tied head computes with the
+ * embedding's. */
+static work weights(writer *at, enum mist_layer_kind kind)
+{
+    const struct mist_stage_when when = {.moment = MIST_MOMENT_WEIGHTS,
+                                         .conditions = MIST_IF_BRINGS};
+    work out = mist_stage_pieces(at, kind, when);
+
+    if (kind != HEAD || !at->is_first)
+        return out;
+    work tied = mist_stage_pieces(at, EMBEDDING, when);
+    mist_expr is_tied = sub(at, num(at, 1), at->value[MIST_STAGE_IS_UNTIED]);
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        tied.seconds[i] = mul(at, is_tied, tied.seconds[i]);
+    return mist_stage_add_work(at, out, tied);
+}
+
 /* What is dispatched before a pass for the one behind it: weights, unless it has just
- * worked with them, and sums to add to. The embedding's backward reads no weights; the
- * head's forward begins its gradients. now: MIST_IF_FIRST, MIST_IF_LAST of the first, the
- * last micro-batch, 0 of a stable one. */
-static work needs(writer *at, struct visit before, struct visit visit, uint32_t now)
+ * worked with them, sums to add to, and what its block has kept (a checkpointed one where
+ * is_kept is at most 0). The embedding's backward reads no weights; the head's forward
+ * begins its gradients. Behind the last backward of all comes none. now: MIST_IF_FIRST,
+ * MIST_IF_LAST of the first, the last micro-batch, 0 of a stable one. */
+static work needs(writer *at, struct visit before, struct visit visit, mist_expr is_kept,
+                  uint32_t now)
 {
     enum mist_layer_kind kind = kind_of(visit);
-    bool is_there = visit.position == before.position;
-    bool reads = kind != EMBEDDING || !visit.is_backward;
+    bool is_there = visit.position == before.position && kind != EMBEDDING;
+    bool is_over = now == MIST_IF_LAST && before.is_backward && !visit.is_backward;
+    bool reads = !is_over && (kind != EMBEDDING || !visit.is_backward);
     bool begins = kind == HEAD ? !visit.is_backward : visit.is_backward;
     work out = mist_stage_no_work(at);
 
     if (reads && !is_there)
-        out = mist_stage_pieces(at, kind,
-                                (struct mist_stage_when){.moment = MIST_MOMENT_WEIGHTS,
-                                                         .conditions = MIST_IF_BRINGS});
+        out = weights(at, kind);
+    if (visit.is_backward && kind == BLOCK && !(at->is_last && visit.position == AT_TOP))
+        out.seconds[TO_DEVICE] =
+            add(at, out.seconds[TO_DEVICE], mist_stage_kept_in(at, is_kept));
     if (!begins)
         return out;
     return mist_stage_add_work(
@@ -159,12 +180,14 @@ static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
     return sums_of(at, kind, now, puts_off ? MIST_STAGE_THAT_LEAVE : MIST_STAGE_ALL);
 }
 
-static work leaves(writer *at, struct visit visit, uint32_t now)
+/* Of a pass; of the last block nothing, where its backward follows. */
+static work leaves(writer *at, struct visit visit, mist_expr is_kept, uint32_t now)
 {
     work out = visit.is_backward ? sums(at, kind_of(visit), now) : mist_stage_no_work(at);
 
-    if (!visit.is_backward && kind_of(visit) == BLOCK)
-        out.seconds[TO_HOST] = mist_stage_kept_out(at);
+    if (!visit.is_backward && kind_of(visit) == BLOCK &&
+        !(at->is_last && visit.position == AT_TOP))
+        out.seconds[TO_HOST] = mist_stage_kept_out(at, is_kept);
     return out;
 }
 
@@ -179,14 +202,18 @@ static mist_expr seconds_of(writer *at, struct span span)
     return pass(at, span.whole, span.start, span.beside);
 }
 
-/* A pass between two others; a backward of a checkpointed block where a condition that
- * is at most 0 says so. */
+/* Of a pass and its neighbours, each at most 0 where its block is checkpointed. */
+struct sorts {
+    mist_expr before, own, after;
+};
+
+/* A pass between two others. */
 static struct span window(writer *at, struct visit before, struct visit visit,
-                          struct visit after, mist_expr is_kept, uint32_t now)
+                          struct visit after, struct sorts is_kept, uint32_t now)
 {
     enum mist_layer_kind kind = kind_of(visit);
-    work beside =
-        mist_stage_add_work(at, leaves(at, before, now), needs(at, visit, after, now));
+    work beside = mist_stage_add_work(at, leaves(at, before, is_kept.before, now),
+                                      needs(at, visit, after, is_kept.after, now));
     mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
     mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind), none = num(at, 0);
 
@@ -196,15 +223,11 @@ static struct span window(writer *at, struct visit before, struct visit visit,
     }
     if (visit.is_backward && kind == BLOCK) {
         mist_expr again = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, kind));
-        mist_expr kept_in = mist_stage_kept_in(at), input_in = mist_stage_input_in(at);
-        whole = mist_expr_select_le(at->pool, is_kept, none, again,
+        whole = mist_expr_select_le(at->pool, is_kept.own, none, again,
                                     add(at, whole, mist_stage_remake(at)));
-        start = mist_expr_select_le(at->pool, is_kept, none,
+        start = mist_expr_select_le(at->pool, is_kept.own, none,
                                     of(at, MIST_STAGE_RECOMPUTE_START, kind),
                                     add(at, start, mist_stage_remake(at)));
-        beside.seconds[TO_DEVICE] =
-            add(at, beside.seconds[TO_DEVICE],
-                mist_expr_select_le(at->pool, is_kept, none, input_in, kept_in));
     }
     return (struct span){whole, start, beside};
 }
@@ -233,39 +256,62 @@ static void add_passes(writer *at, struct passes *sum, mist_expr n, struct span 
     sum->all.beside = mist_stage_add_work(at, sum->all.beside, span.beside);
 }
 
+/* 1 where n is above 0, else 0. */
+static mist_expr if_any(writer *at, mist_expr n)
+{
+    return mist_expr_select_le(at->pool, n, num(at, 0), num(at, 0), num(at, 1));
+}
+
 /*
- * Blocks in the middle are all but two, of which the last is kept if any is, and the first
- * checkpointed if any is (-1 of them in a stage of one block, which the sum takes for what
- * two have of one).
+ * Passes of the blocks in the middle: all but two, of which the last is kept if any is, and
+ * the first checkpointed if any is (-1 of them in a stage of one block, which the sum takes
+ * for what two have of one). Forwards differ by what the block before has left. Backwards
+ * bring what the next one needs, of the same sort but for one, the lowest kept block's: the
+ * last block's, which computes the same, stands for that one.
  */
+static void add_middle(writer *at, struct passes *sum, struct visit before,
+                       struct visit visit, struct visit after, uint32_t now)
+{
+    mist_expr one = num(at, 1), none = num(at, 0);
+    mist_expr kept = mist_stage_n_kept(at), again = at->n_checkpointed;
+    mist_expr n = sub(at, at->n_layers, num(at, 2)), m = none;
+    struct sorts all = {one, one, one}, others = {none, none, none};
+
+    if (visit.is_backward) {
+        mist_expr has_no_kept = sub(at, one, if_any(at, kept));
+        mist_expr has_none_again = sub(at, one, if_any(at, again));
+        n = sub(at, sub(at, kept, if_any(at, kept)), has_none_again);
+        m = sub(at, sub(at, again, if_any(at, again)), has_no_kept);
+    } else if (at->offloads) {
+        m = mist_expr_min(at->pool, again, n);
+        n = sub(at, n, m);
+    }
+    add_passes(at, sum, n, window(at, before, visit, after, all, now));
+    add_passes(at, sum, m, window(at, before, visit, after, others, now));
+}
+
 static struct passes passes(writer *at, bool is_backward, uint32_t now)
 {
     struct round round = round_of(at);
     struct passes sum = no_passes(at);
-    mist_expr one = num(at, 1), none = num(at, 0);
-    mist_expr kept = mist_stage_n_kept(at), again = at->n_checkpointed;
-    mist_expr has_kept = mist_expr_select_le(at->pool, kept, none, none, one);
-    mist_expr has_again = mist_expr_select_le(at->pool, again, none, none, one);
+    mist_expr one = num(at, 1), has_kept = if_any(at, mist_stage_n_kept(at));
+    mist_expr all_kept = sub(at, one, if_any(at, at->n_checkpointed));
 
     for (int i = 0; i < round.n; i++) {
         struct visit before = round.visits[(i + round.n - 1) % round.n];
         struct visit visit = round.visits[i];
         struct visit after = round.visits[(i + 1) % round.n];
+        struct sorts is_kept = {has_kept, all_kept, has_kept};
         if (visit.is_backward != is_backward)
             continue;
-        if (visit.position != AT_MIDDLE) {
-            mist_expr is_kept =
-                visit.position == AT_TOP ? has_kept : sub(at, one, has_again);
+        if (visit.position == AT_TOP && is_backward)
+            is_kept = (struct sorts){has_kept, has_kept, all_kept};
+        else if (visit.position == AT_TOP)
+            is_kept.before = sub(at, mist_stage_n_kept(at), one);
+        if (visit.position == AT_MIDDLE)
+            add_middle(at, &sum, before, visit, after, now);
+        else
             add_passes(at, &sum, one, window(at, before, visit, after, is_kept, now));
-        } else if (!is_backward) {
-            add_passes(at, &sum, sub(at, at->n_layers, num(at, 2)),
-                       window(at, before, visit, after, one, now));
-        } else {
-            mist_expr n = sub(at, sub(at, kept, has_kept), sub(at, one, has_again));
-            mist_expr m = sub(at, sub(at, again, has_again), sub(at, one, has_kept));
-            add_passes(at, &sum, n, window(at, before, visit, after, one, now));
-            add_passes(at, &sum, m, window(at, before, visit, after, none, now));
-        }
     }
     return sum;
 }
@@ -387,7 +433,7 @@ static mist_expr forward_and_step(writer *at, enum mist_layer_kind kind,
     beside.seconds[GPU_GPU] = apart(at, next, GPU_GPU);
     if (kind == BLOCK)
         beside.seconds[TO_HOST] =
-            add(at, beside.seconds[TO_HOST], mist_stage_kept_out(at));
+            add(at, beside.seconds[TO_HOST], mist_stage_mean_kept_out(at));
     return pass(at, whole, start, beside);
 }
 
@@ -438,7 +484,7 @@ static mist_expr first_forward(writer *at)
         above = add(at, forward_and_step(at, BLOCK, HEAD, -1),
                     of(at, MIST_STAGE_FORWARD, HEAD));
     else
-        above = add(at, of(at, MIST_STAGE_FORWARD, BLOCK), mist_stage_kept_out(at));
+        above = add(at, of(at, MIST_STAGE_FORWARD, BLOCK), mist_stage_mean_kept_out(at));
     return add(at, add(at, below, above),
                mist_expr_select_le(at->pool, n, num(at, 1), one, many));
 }
@@ -534,7 +580,7 @@ static mist_expr less_at_first(writer *at)
 {
     const struct visit before = {AT_TOP, true}, visit = {AT_MIDDLE, true};
     const struct visit after = {AT_BOTTOM, true};
-    mist_expr is_kept = num(at, 1);
+    const struct sorts is_kept = {num(at, 1), num(at, 1), num(at, 1)};
     mist_expr less =
         sub(at, seconds_of(at, window(at, before, visit, after, is_kept, 0)),
             seconds_of(at, window(at, before, visit, after, is_kept, MIST_IF_FIRST)));

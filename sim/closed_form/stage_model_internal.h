@@ -201,13 +201,13 @@ mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr 
 mist_expr mist_stage_n_kept(struct mist_stage_writer *at);
 mist_expr mist_stage_n_full(struct mist_stage_writer *at);
 
-/* Seconds of a block, in the mean over those of its sort: what a kept one makes again as it is
- * lean; swapping in what a kept one keeps, the input of a checkpointed one; swapping either
- * out. */
+/* Seconds of a block, in the mean over those of its sort: what a kept one makes again as it
+ * is lean; swapping out and in what a kept one keeps, or (is_kept at most 0) the input of a
+ * checkpointed one; swapping out in the mean over all. */
 mist_expr mist_stage_remake(struct mist_stage_writer *at);
-mist_expr mist_stage_kept_in(struct mist_stage_writer *at);
-mist_expr mist_stage_input_in(struct mist_stage_writer *at);
-mist_expr mist_stage_kept_out(struct mist_stage_writer *at);
+mist_expr mist_stage_kept_out(struct mist_stage_writer *at, mist_expr is_kept);
+mist_expr mist_stage_kept_in(struct mist_stage_writer *at, mist_expr is_kept);
+mist_expr mist_stage_mean_kept_out(struct mist_stage_writer *at);
 
 /* A value of a module kind; 0 where the stage has no such module. */
 mist_expr mist_stage_of(struct mist_stage_writer *at, enum mist_stage_value value,

@@ -56,7 +56,7 @@ mist_expr mist_stage_remake(writer *at)
     return mul(at, lean_share(at), of(at, MIST_STAGE_REMAKE, MIST_LAYER_BLOCK));
 }
 
-mist_expr mist_stage_kept_out(writer *at)
+mist_expr mist_stage_mean_kept_out(struct mist_stage_writer *at)
 {
     mist_expr out = mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_LEAN_OUT);
     mist_expr sum = add(at, mul(at, n_kept_swapped(at), out),
@@ -66,22 +66,33 @@ mist_expr mist_stage_kept_out(writer *at)
                mist_expr_div(at->pool, sum, at->n_layers));
 }
 
-/* Seconds per block of n that swap n_swapped. */
-static mist_expr mean_in(writer *at, mist_expr seconds, mist_expr n_swapped, mist_expr n)
+/* Seconds per block of n of which n_swapped swap. Of the last stage the passes beside which
+ * blocks swap are only asked for those that do (leaves(), needs()). */
+static mist_expr by_block(writer *at, mist_expr seconds, mist_expr n_swapped, mist_expr n)
 {
-    mist_expr share = mist_expr_div(at->pool, n_swapped, max(at, num(at, 1), n));
+    mist_expr all = mul(at, at->ratio[MIST_RATIO_KEPT], seconds);
 
-    return mul(at, mul(at, at->ratio[MIST_RATIO_KEPT], seconds), share);
+    if (at->is_last)
+        return all;
+    return mul(at, all, mist_expr_div(at->pool, n_swapped, max(at, num(at, 1), n)));
 }
 
-mist_expr mist_stage_kept_in(writer *at)
+static mist_expr by_sort(writer *at, mist_expr is_kept, mist_expr kept, mist_expr input)
 {
-    return mean_in(at, mean_kept(at, MIST_STAGE_KEPT_IN, MIST_STAGE_LEAN_IN),
-                   n_kept_swapped(at), mist_stage_n_kept(at));
+    return mist_expr_select_le(
+        at->pool, is_kept, num(at, 0),
+        by_block(at, input, n_inputs_swapped(at), at->n_checkpointed),
+        by_block(at, kept, n_kept_swapped(at), mist_stage_n_kept(at)));
 }
 
-mist_expr mist_stage_input_in(writer *at)
+mist_expr mist_stage_kept_out(struct mist_stage_writer *at, mist_expr is_kept)
 {
-    return mean_in(at, at->value[MIST_STAGE_INPUT_IN], n_inputs_swapped(at),
-                   at->n_checkpointed);
+    return by_sort(at, is_kept, mean_kept(at, MIST_STAGE_KEPT_OUT, MIST_STAGE_LEAN_OUT),
+                   at->value[MIST_STAGE_INPUT_OUT]);
+}
+
+mist_expr mist_stage_kept_in(struct mist_stage_writer *at, mist_expr is_kept)
+{
+    return by_sort(at, is_kept, mean_kept(at, MIST_STAGE_KEPT_IN, MIST_STAGE_LEAN_IN),
+                   at->value[MIST_STAGE_INPUT_IN]);
 }

@@ -346,8 +346,8 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
     report(kind, sums);
     assert_true(sums->iteration_frac[n / 2] <= kind->median_frac);
     assert_true(sums->iteration_frac[n - 1] <= kind->worst_frac);
-    assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.045 : 0.025));
-    assert_true(sums->passes_frac[n * 9 / 10] <= 0.13);
+    assert_true(sums->passes_frac[n / 2] <= (kind->offloads ? 0.036 : 0.01));
+    assert_true(sums->passes_frac[n * 9 / 10] <= 0.1);
     assert_true(sums->live_ratio[0] >= (kind->offloads ? 0.999 : 1));
     assert_true(sums->least_ratio >= kind->least_ratio);
     assert_true(sums->least_lean_ratio >= kind->least_ratio - 0.05);
@@ -369,9 +369,9 @@ static void check_kind(const struct kind *kind, const struct mist_cost_model *co
 static const struct kind kinds[] = {
     {"plain", false, false, false, 0.02, 0.25, 0.95, 1},
     {"tp", true, false, false, 0.03, 0.25, 0.95, 1},
-    {"zero", false, true, false, 0.05, 0.3, 0.95, 1.02},
-    {"offload", false, false, true, 0.06, 0.48, 0.9, 1.4},
-    {"mixed", true, true, true, 0.04, 0.3, 0.9, 1.4},
+    {"zero", false, true, false, 0.025, 0.3, 0.95, 1.02},
+    {"offload", false, false, true, 0.055, 0.48, 0.9, 1.4},
+    {"mixed", true, true, true, 0.035, 0.3, 0.9, 1.4},
 };
 
 static void closed_form_follows_the_replay(void **state)
@@ -634,6 +634,50 @@ static void one_stage_is_exact(void **state)
     free(plan);
 }
 
+/* One rank whose weights, or what blocks keep, are all in the host, so that no ratio is off by
+ * part of a tensor: copies are waited for pass by pass, those of a tied head and of the
+ * embedding too, and blocks of both sorts have their own. */
+static void one_stage_waits_for_copies(void **state)
+{
+    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_random random;
+    struct mist_trace_set traces;
+    struct mist_cost_model *costs;
+    struct mist_err err;
+
+    assert_non_null(plan);
+    mist_random_init(&random, test_seed(20240607));
+    make_machine(&traces, &machines[1]);
+    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    for (int what = 0; what < 3; what++) {
+        static const char *const names[] = {"weights", "weights, tied",
+                                            "kept activations"};
+        double off_frac[N_PLANS];
+        for (int n = 0; n < N_PLANS;) {
+            random_plan(&random, &kinds[0], plan);
+            if (plan->n_stages > 1 || plan->stages[0].dp > 1 || plan->n_micro_batches < 4)
+                continue;
+            plan->model.ties_embeddings = what == 1;
+            plan->stages[0].offload_weights = what < 2;
+            plan->stages[0].offload_activations = what == 2;
+            if (plan->stages[0].n_lean > 0) /* all, as means are not exact */
+                plan->stages[0].n_lean =
+                    plan->stages[0].n_layers - plan->stages[0].n_checkpointed;
+            off_frac[n++] = compare(costs, plan, NULL);
+        }
+        sort_doubles(off_frac, N_PLANS);
+        print_message("one rank, %s in the host: off by %.4f %.4f %.4f (median, nine of "
+                      "ten, worst)\n",
+                      names[what], off_frac[N_PLANS / 2], off_frac[N_PLANS * 9 / 10],
+                      off_frac[N_PLANS - 1]);
+        assert_true(off_frac[N_PLANS / 2] <= 0.02);
+        assert_true(off_frac[N_PLANS * 9 / 10] <= 0.08);
+    }
+    mist_cost_model_free(costs);
+    mist_trace_set_fini(&traces);
+    free(plan);
+}
+
 /* A batch of configurations of one shape against the same one by one, as a plan. */
 static void batches_equal_single_calls(void **state)
 {
@@ -785,6 +829,7 @@ int main(void)
         cmocka_unit_test(first_sums_overlap),
         cmocka_unit_test(state_moves_both_ways),
         cmocka_unit_test(one_stage_is_exact),
+        cmocka_unit_test(one_stage_waits_for_copies),
         cmocka_unit_test(batches_equal_single_calls),
         cmocka_unit_test(bundles_are_near_the_exact_ones),
     };
