@@ -18,12 +18,18 @@ keys() {
     esac
 }
 
+# journal_beyond BYTES: waits until the journal of the session that runs is longer; five minutes at most.
+journal_beyond() {
+    i=0
+    while [ "$(cat set.partial/journal 2> /dev/null | wc -c)" -le "$1" ] && [ $((i += 1)) -lt 3000 ]; do sleep 0.1; done
+}
+
 begin 'an interrupted run leaves its journal and no trace set'
 command_line="$profile, interrupted"
 # shellcheck disable=SC2086
 "$MIST_BUILD"/$profile --ranks 1 -o set > "$out" 2> "$err" &
 pid=$!
-sleep 4
+journal_beyond 1000
 kill -TERM $pid
 wait $pid 2> /dev/null
 code=$?
@@ -44,7 +50,7 @@ begin 'it goes on, killed once more'
 # shellcheck disable=SC2086
 "$MIST_BUILD"/$profile --resume --ranks 1 -o set > "$out" 2> "$err" &
 pid=$!
-sleep 3
+journal_beyond "$size"
 kill -KILL $pid
 wait $pid 2> /dev/null
 [ "$(wc -c < set.partial/journal)" -gt "$size" ] || fail 'the journal has not grown'
