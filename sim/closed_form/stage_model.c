@@ -283,19 +283,12 @@ static enum mist_status find_tape(struct mist_stage_model *model, int variant, i
 }
 
 static enum mist_status eval_variant(struct mist_stage_model *model, int variant,
-                                     const struct mist_stage_values *values,
-                                     const struct mist_tape_input *columns,
+                                     const struct mist_tape_input inputs[N_SYMBOLS],
                                      const int32_t *rows, size_t n,
                                      double *const *outputs, struct mist_err *err)
 {
-    struct mist_tape_input inputs[N_SYMBOLS];
     enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < N_SYMBOLS; i++)
-        inputs[i] = i < MIST_STAGE_N_COLUMNS
-                        ? columns[i]
-                        : (struct mist_tape_input){
-                              NULL, values->values[i - MIST_STAGE_N_COLUMNS]};
     for (int k = 0; k < 2 && status == MIST_OK; k++) {
         const struct mist_tape *tape;
         if (!is_any(outputs + first_output[k], first_output[k + 1] - first_output[k]))
@@ -319,16 +312,21 @@ enum mist_status mist_stage_model_eval(struct mist_stage_model *model,
                                        double *const outputs[MIST_STAGE_N_OUTPUTS],
                                        struct mist_err *err)
 {
+    struct mist_tape_input inputs[N_SYMBOLS];
     enum mist_status status = MIST_OK;
     struct sorting sorted;
 
+    memcpy(inputs, columns, MIST_STAGE_N_COLUMNS * sizeof *inputs);
+    for (int i = 0; i < MIST_STAGE_VALUES_USED; i++)
+        inputs[MIST_STAGE_N_COLUMNS + i] =
+            (struct mist_tape_input){NULL, values->values[i]};
     for (size_t first = 0; first < n && status == MIST_OK; first += N_AT_ONCE) {
         int32_t begin = 0;
         sort(&values->shape, columns, first,
              n - first < N_AT_ONCE ? n - first : N_AT_ONCE, &sorted);
         for (int v = 0; v < N_VARIANTS && status == MIST_OK; begin = sorted.end[v++])
             if (sorted.end[v] > begin)
-                status = eval_variant(model, v, values, columns, sorted.rows + begin,
+                status = eval_variant(model, v, inputs, sorted.rows + begin,
                                       (size_t)(sorted.end[v] - begin), outputs, err);
     }
     return status;
