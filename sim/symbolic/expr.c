@@ -182,13 +182,6 @@ static mist_expr find_symbol(const struct mist_expr_pool *pool, const char *name
     return MIST_EXPR_ERROR;
 }
 
-int32_t mist_expr_symbol_index(const struct mist_expr_pool *pool, mist_expr symbol)
-{
-    if (symbol < 0 || pool->nodes[symbol].op != MIST_EXPR_SYMBOL)
-        return -1;
-    return pool->nodes[symbol].arg[0];
-}
-
 mist_expr mist_expr_symbol(struct mist_expr_pool *pool, const char *name)
 {
     size_t n = pool->n_symbols;

@@ -85,11 +85,10 @@ enum mist_status mist_expr_pool_check(const struct mist_expr_pool *pool,
 
 /*
  * Leaves. mist_expr_symbol() copies the name and gives the same handle for the same name;
- * indices count up from 0 in order of first use.
+ * symbols count up from 0 in order of first use.
  */
 mist_expr mist_expr_const(struct mist_expr_pool *pool, double value);
 mist_expr mist_expr_symbol(struct mist_expr_pool *pool, const char *name);
-int32_t mist_expr_symbol_index(const struct mist_expr_pool *pool, mist_expr symbol);
 
 mist_expr mist_expr_add(struct mist_expr_pool *pool, mist_expr a, mist_expr b);
 mist_expr mist_expr_sub(struct mist_expr_pool *pool, mist_expr a, mist_expr b);
