@@ -106,7 +106,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
     .scatters_transfers = true, .blocks_transfers = true, .dispatch_us = 10,             \
     .optimizer_bytes = 46, .scaling_bytes = 8, .accumulate_bytes = 6,                    \
-    .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,                                                  \
+    .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,                          \
     .ops = megatron_ops, .source = "kernels counted in Megatron-LM v3.0",                \
     .dispatch_source = "an eager operator of PyTorch, estimate",                         \
     .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4, clipping 8",            \
