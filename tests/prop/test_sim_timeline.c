@@ -83,43 +83,61 @@ static void expect_straggler(const struct mist_plan *plan,
     near(mist_recorded_span_s(job, times), predict_s(plan, model, factors, path), edit);
 }
 
-static void test_random_plans(void **state)
+/* Returns whether the plan was tried. */
+typedef bool try_plan(const struct mist_plan *plan, const struct mist_cost_model *model,
+                      struct mist_random *random, const char *path);
+
+/* Tries N_PLANS random plans; path: of a file for each. */
+static void try_plans(uint64_t seed, try_plan *try)
 {
     struct mist_plan *plan = malloc(sizeof *plan);
     struct mist_trace_set traces;
     struct mist_cost_model *model;
     struct scratch scratch;
-    uint64_t seed = test_seed(1561);
 
     assert_non_null(plan);
     scratch_init(&scratch);
     const char *path = scratch_path(&scratch, "timeline.csv");
     make_machine(&traces, &calm);
     must(mist_cost_model_new(&traces, &model, &err), &err);
-    for (int i = 0; i < N_PLANS; i++) {
-        struct mist_sim_timeline timeline;
-        struct mist_recorded_job job;
-        struct mist_recorded_times times;
-        struct mist_arena arena;
+    for (int n = 0; n < N_PLANS; seed++) {
         struct mist_random random;
-        mist_random_init(&random, seed + (uint64_t)i);
+        mist_random_init(&random, seed);
         while (!draw_plan(&random, plan))
             ;
-        double predicted_s = predict_s(plan, model, NULL, path);
-        mist_arena_init(&arena);
-        must(mist_sim_timeline_open(&timeline, path, plan, &job, NULL, &err), &err);
-        must(mist_sim_timeline_next(&timeline, &job, &arena, &err), &err);
-        assert_true(mist_recorded_times_alloc(&job, &arena, &times));
-        expect_unchanged(&job, &times, predicted_s);
-        expect_straggler(plan, model, pick(&random, 0, mist_plan_n_ranks(plan) - 1), &job,
-                         &times, path);
-        mist_sim_timeline_close(&timeline);
-        mist_arena_fini(&arena);
+        n += try(plan, model, &random, path);
     }
     scratch_fini(&scratch);
     mist_cost_model_free(model);
     mist_trace_set_fini(&traces);
     free(plan);
+}
+
+static bool try_one_iteration(const struct mist_plan *plan,
+                              const struct mist_cost_model *model,
+                              struct mist_random *random, const char *path)
+{
+    struct mist_sim_timeline timeline;
+    struct mist_recorded_job job;
+    struct mist_recorded_times times;
+    struct mist_arena arena;
+    double predicted_s = predict_s(plan, model, NULL, path);
+
+    mist_arena_init(&arena);
+    must(mist_sim_timeline_open(&timeline, path, plan, &job, NULL, &err), &err);
+    must(mist_sim_timeline_next(&timeline, &job, &arena, &err), &err);
+    assert_true(mist_recorded_times_alloc(&job, &arena, &times));
+    expect_unchanged(&job, &times, predicted_s);
+    expect_straggler(plan, model, pick(random, 0, mist_plan_n_ranks(plan) - 1), &job,
+                     &times, path);
+    mist_sim_timeline_close(&timeline);
+    mist_arena_fini(&arena);
+    return true;
+}
+
+static void test_random_plans(void **state)
+{
+    try_plans(test_seed(1561), try_one_iteration);
 }
 
 /* -------------------------------------------------------------------- several iterations */
@@ -407,27 +425,7 @@ static bool try_iterations(const struct mist_plan *plan,
 
 static void test_iterations(void **state)
 {
-    struct mist_plan *plan = malloc(sizeof *plan);
-    struct mist_trace_set traces;
-    struct mist_cost_model *model;
-    struct scratch scratch;
-    uint64_t seed = test_seed(2027);
-
-    assert_non_null(plan);
-    scratch_init(&scratch);
-    const char *path = scratch_path(&scratch, "timeline.csv");
-    make_machine(&traces, &calm);
-    must(mist_cost_model_new(&traces, &model, &err), &err);
-    for (int i = 0, n = 0; n < N_PLANS; i++) {
-        struct mist_random random;
-        mist_random_init(&random, seed + (uint64_t)i);
-        if (draw_plan(&random, plan))
-            n += try_iterations(plan, model, &random, path);
-    }
-    scratch_fini(&scratch);
-    mist_cost_model_free(model);
-    mist_trace_set_fini(&traces);
-    free(plan);
+    try_plans(test_seed(2027), try_iterations);
 }
 
 int main(void)

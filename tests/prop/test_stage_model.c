@@ -513,24 +513,45 @@ static void transfers_are_waited_for(void **state)
     check_transfers(4, true);
 }
 
+/* Random plans for a machine. */
+struct setting {
+    struct mist_plan *plan;
+    struct mist_random random;
+    struct mist_trace_set traces;
+    struct mist_cost_model *costs;
+};
+
+static void set_up(struct setting *at, const struct machine *machine)
+{
+    struct mist_err err;
+
+    at->plan = malloc(sizeof *at->plan);
+    assert_non_null(at->plan);
+    mist_random_init(&at->random, test_seed(20240607));
+    make_machine(&at->traces, machine);
+    must(mist_cost_model_new(&at->traces, &at->costs, &err), &err);
+}
+
+static void tear_down(struct setting *at)
+{
+    mist_cost_model_free(at->costs);
+    mist_trace_set_fini(&at->traces);
+    free(at->plan);
+}
+
 /* With one micro-batch ZeRO-1 and ZeRO-2 send the same at the same times: gradients that a
  * sum reads must not hold up the next pass, which wants room for its own. */
 static void first_sums_overlap(void **state)
 {
-    struct mist_plan *plan = malloc(sizeof *plan);
+    struct setting at;
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
-    struct mist_random random;
-    struct mist_trace_set traces;
-    struct mist_cost_model *costs;
     struct mist_err err;
 
-    assert_non_null(plan);
-    mist_random_init(&random, test_seed(20240607));
-    make_machine(&traces, &machines[1]);
-    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    set_up(&at, &machines[1]);
+    struct mist_plan *plan = at.plan;
     for (int n = 0; n < 20;) {
         double time_s[2];
-        random_plan(&random, &kinds[2], plan);
+        random_plan(&at.random, &kinds[2], plan);
         if (plan->n_stages > 1 || plan->stages[0].dp == 1)
             continue;
         plan->n_micro_batches = 1;
@@ -540,16 +561,14 @@ static void first_sums_overlap(void **state)
         for (int z = 0; z < 2; z++) {
             struct mist_replay_result replay;
             plan->stages[0].shards_gradients = z == 1;
-            must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
+            must(mist_replay_run(plan, at.costs, &options, &replay, &err), &err);
             time_s[z] = replay.iteration_s;
             mist_replay_result_fini(&replay);
         }
         assert_true(time_s[1] <= 1.01 * time_s[0]);
         n++;
     }
-    mist_cost_model_free(costs);
-    mist_trace_set_fini(&traces);
-    free(plan);
+    tear_down(&at);
 }
 
 /* Start of a module's first, or end of its last task of a kind. */
@@ -570,24 +589,19 @@ static double edge_s(const struct mist_timeline *timeline, enum mist_task_kind k
  * room of its own, though norms, whose state stays, are stepped in between. */
 static void state_moves_both_ways(void **state)
 {
-    struct mist_plan *plan = malloc(sizeof *plan);
+    struct setting at;
     struct mist_replay_options options = {.threads = 1};
-    struct mist_random random;
-    struct mist_trace_set traces;
-    struct mist_cost_model *costs;
     struct mist_err err;
 
-    assert_non_null(plan);
-    mist_random_init(&random, test_seed(20240607));
-    make_machine(&traces, &machines[1]);
-    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    set_up(&at, &machines[1]);
+    struct mist_plan *plan = at.plan;
     for (int n = 0; n < 10;) {
         struct mist_replay_result replay;
-        random_plan(&random, &kinds[0], plan);
+        random_plan(&at.random, &kinds[0], plan);
         if (plan->n_stages > 1 || plan->stages[0].n_layers < 3)
             continue;
         plan->stages[0].offload_optimizer = 1;
-        must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
+        must(mist_replay_run(plan, at.costs, &options, &replay, &err), &err);
         for (int layer = 1; layer + 1 <= plan->stages[0].n_layers; layer++) {
             double in_s =
                 edge_s(&replay.timeline, MIST_TASK_SWAP_IN_OPTIMIZER, layer + 1, false);
@@ -598,40 +612,30 @@ static void state_moves_both_ways(void **state)
         mist_replay_result_fini(&replay);
         n++;
     }
-    mist_cost_model_free(costs);
-    mist_trace_set_fini(&traces);
-    free(plan);
+    tear_down(&at);
 }
 
 /* One rank, nothing moved: nothing overlaps but the loading of the batch, which disturbs
  * nobody on this machine, so G t + d is the whole truth. */
 static void one_stage_is_exact(void **state)
 {
-    struct mist_plan *plan = malloc(sizeof *plan);
-    struct mist_random random;
-    struct mist_trace_set traces;
-    struct mist_cost_model *costs;
-    struct mist_err err;
+    struct setting at;
     struct machine machine = machines[0];
     double worst = 0;
 
-    assert_non_null(plan);
-    mist_random_init(&random, test_seed(20240607));
     machine.slow_compute = machine.slow_copy = 1;
-    make_machine(&traces, &machine);
-    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    set_up(&at, &machine);
+    struct mist_plan *plan = at.plan;
     for (int n_done = 0; n_done < 40;) {
-        random_plan(&random, &kinds[0], plan);
+        random_plan(&at.random, &kinds[0], plan);
         if (plan->n_stages > 1 || plan->stages[0].dp > 1)
             continue;
-        worst = fmax(worst, compare(costs, plan, NULL));
+        worst = fmax(worst, compare(at.costs, plan, NULL));
         n_done++;
     }
     print_message("one rank: off by %.2g at worst\n", worst);
     assert_true(worst < 1e-9);
-    mist_cost_model_free(costs);
-    mist_trace_set_fini(&traces);
-    free(plan);
+    tear_down(&at);
 }
 
 /* One rank whose weights, or what blocks keep, are all in the host, so that no ratio is off by
@@ -639,22 +643,16 @@ static void one_stage_is_exact(void **state)
  * embedding too, and blocks of both sorts have their own. */
 static void one_stage_waits_for_copies(void **state)
 {
-    struct mist_plan *plan = malloc(sizeof *plan);
-    struct mist_random random;
-    struct mist_trace_set traces;
-    struct mist_cost_model *costs;
-    struct mist_err err;
+    struct setting at;
 
-    assert_non_null(plan);
-    mist_random_init(&random, test_seed(20240607));
-    make_machine(&traces, &machines[1]);
-    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    set_up(&at, &machines[1]);
+    struct mist_plan *plan = at.plan;
     for (int what = 0; what < 3; what++) {
         static const char *const names[] = {"weights", "weights, tied",
                                             "kept activations"};
         double off_frac[N_PLANS];
         for (int n = 0; n < N_PLANS;) {
-            random_plan(&random, &kinds[0], plan);
+            random_plan(&at.random, &kinds[0], plan);
             if (plan->n_stages > 1 || plan->stages[0].dp > 1 || plan->n_micro_batches < 4)
                 continue;
             plan->model.ties_embeddings = what == 1;
@@ -663,7 +661,7 @@ static void one_stage_waits_for_copies(void **state)
             if (plan->stages[0].n_lean > 0) /* all, as means are not exact */
                 plan->stages[0].n_lean =
                     plan->stages[0].n_layers - plan->stages[0].n_checkpointed;
-            off_frac[n++] = compare(costs, plan, NULL);
+            off_frac[n++] = compare(at.costs, plan, NULL);
         }
         sort_doubles(off_frac, N_PLANS);
         print_message("one rank, %s in the host: off by %.4f %.4f %.4f (median, nine of "
@@ -673,9 +671,7 @@ static void one_stage_waits_for_copies(void **state)
         assert_true(off_frac[N_PLANS / 2] <= 0.02);
         assert_true(off_frac[N_PLANS * 9 / 10] <= 0.08);
     }
-    mist_cost_model_free(costs);
-    mist_trace_set_fini(&traces);
-    free(plan);
+    tear_down(&at);
 }
 
 /* A batch of configurations of one shape against the same one by one, as a plan. */
