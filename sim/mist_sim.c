@@ -371,12 +371,17 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
     const struct mist_sim_options *options = &at->options;
     struct mist_emit *emit = NULL;
     struct mist_progress progress;
-    bool is_timeline =
-        options->replay.n == 1 && mist_recorded_is_timeline(options->replay.items[0]);
+    bool is_timeline = false;
+    enum mist_status status =
+        options->replay.n == 1
+            ? mist_recorded_find_timeline(options->replay.items[0], &is_timeline, err)
+            : MIST_OK;
     const char *no_use = at->plan_path && !is_timeline
                              ? "PLAN (a pattern of files stands in quotes)"
                              : find_no_use(at, FOR_RECORDING);
 
+    if (status != MIST_OK)
+        return status;
     if (no_use)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--replay: a recording has no use for %s; leave it out",
@@ -385,8 +390,8 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--replay: %s is a timeline of a plan; name this PLAN, too",
                             options->replay.items[0]);
-    enum mist_status status =
-        is_timeline ? mist_plan_load(at->plan_path, &at->plan, err) : MIST_OK;
+    if (is_timeline)
+        status = mist_plan_load(at->plan_path, &at->plan, err);
     if (status == MIST_OK)
         status = begin(at, &emit, err);
     mist_progress_init(&progress, (enum mist_progress_mode)options->common.progress,

@@ -85,15 +85,29 @@ static enum mist_status add_pattern(struct files *files, const char *pattern)
     return status;
 }
 
-static enum mist_status add_name(struct files *files, const char *name)
+enum sort { ONE_FILE, FOLDER, PATTERN };
+
+/* What a name means. */
+static enum sort find_sort(const char *name)
 {
     struct stat info;
-    bool is_there = stat(name, &info) == 0;
 
-    if (is_there && S_ISDIR(info.st_mode))
+    if (stat(name, &info) != 0)
+        return strpbrk(name, "*?[") ? PATTERN : ONE_FILE;
+    return S_ISDIR(info.st_mode) ? FOLDER : ONE_FILE;
+}
+
+static enum mist_status add_name(struct files *files, const char *name)
+{
+    switch (find_sort(name)) {
+    case FOLDER:
         return add_folder(files, name);
-    return !is_there && strpbrk(name, "*?[") ? add_pattern(files, name)
-                                             : add_file(files, name);
+    case PATTERN:
+        return add_pattern(files, name);
+    case ONE_FILE:
+        break;
+    }
+    return add_file(files, name);
 }
 
 enum { BEGIN_BYTES = 256 };
@@ -113,11 +127,17 @@ static enum mist_status read_begin(const char *path, char begin[BEGIN_BYTES],
     return status;
 }
 
-bool mist_recorded_is_timeline(const char *path)
+enum mist_status mist_recorded_find_timeline(const char *name, bool *is_timeline,
+                                             struct mist_err *err)
 {
     char begin[BEGIN_BYTES];
 
-    return read_begin(path, begin, NULL) == MIST_OK && strstr(begin, "device_live_bytes");
+    *is_timeline = false;
+    if (find_sort(name) != ONE_FILE)
+        return MIST_OK;
+    enum mist_status status = read_begin(name, begin, err);
+    *is_timeline = status == MIST_OK && strstr(begin, "device_live_bytes");
+    return status;
 }
 
 enum mist_status mist_recorded_read(const char *const *names, int n_names,

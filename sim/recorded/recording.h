@@ -18,8 +18,10 @@ mist_recorded_read(const char *const *names, int n_names, struct mist_operations
                    struct mist_recorded_job *job, struct mist_progress *progress,
                    struct mist_arena *arena, struct mist_err *err) MIST_MUST_CHECK;
 
-/* Whether a file begins as a timeline of ours does, which needs its plan
- * (sim/sim_timeline.h); false also where it can't be read. */
-bool mist_recorded_is_timeline(const char *path);
+/* Whether a name is a file that begins as a timeline of ours does, which needs its plan
+ * (sim/sim_timeline.h); a folder or a pattern is none. MIST_ERR_IO, MIST_ERR_INPUT
+ * (damaged gzip), MIST_ERR_MEMORY. */
+enum mist_status mist_recorded_find_timeline(const char *name, bool *is_timeline,
+                                             struct mist_err *err) MIST_MUST_CHECK;
 
 #endif
