@@ -136,23 +136,13 @@ static void add_place(struct reading *at, const struct part *part, int64_t i)
 static enum mist_status add_deps(struct reading *at, const struct part *part, int64_t i,
                                  int *n)
 {
-    const struct mist_timeline_row *row = &at->timeline->rows.rows[i];
     const struct mist_schedule *schedule = part->program->schedule;
-    const struct mist_task *task = &schedule->tasks[row->task];
+    const struct mist_task *task = &schedule->tasks[at->timeline->rows.rows[i].task];
 
     for (int32_t k = 0; k < task->n_deps; k++) {
-        int32_t dep = schedule->deps[task->dep_first + k];
-        int64_t waits_for = find_row(at, part, dep);
+        int64_t waits_for = find_row(at, part, schedule->deps[task->dep_first + k]);
         if (waits_for >= 0 && !mist_recorded_edges_add(&at->edges, i, waits_for))
             return out_of_memory(at);
-        if (waits_for < 0 && !schedule->tasks[dep].is_update &&
-            !schedule->tasks[dep].feeds_update)
-            return mist_err_at(at->err, MIST_ERR_INPUT, at->timeline->path, 0, 0,
-                               "iteration %d of rank %d has no task %d (%s), for which "
-                               "its task %lld waits; expected all tasks",
-                               row->iteration, row->rank, dep,
-                               mist_task_kind_name(schedule->tasks[dep].kind),
-                               (long long)row->task);
         *n += waits_for >= 0;
     }
     return MIST_OK;
@@ -180,6 +170,53 @@ static enum mist_status link_row(struct reading *at, const struct part *part, in
     return status;
 }
 
+static enum mist_status lacks_task(const struct reading *at, const struct part *part,
+                                   int64_t task)
+{
+    const struct mist_schedule *schedule = part->program->schedule;
+
+    return mist_err_at(
+        at->err, MIST_ERR_INPUT, at->timeline->path, 0, 0,
+        "iteration %d of rank %d has no task %lld (%s), expected all tasks",
+        (int)at->job->step, (int)part->rank->rank, (long long)task,
+        mist_task_kind_name(schedule->tasks[task].kind));
+}
+
+/* Whether all tasks of the rank are there, or, as where a run begins, all but the update's.
+ * Its rows are tasks of the plan. */
+static enum mist_status check_whole(const struct reading *at, const struct part *part)
+{
+    const struct mist_timeline_row *rows = at->timeline->rows.rows;
+    const struct mist_schedule *schedule = part->program->schedule;
+    int64_t i = part->first, lost_update = -1;
+    bool has_update = false;
+
+    for (int32_t task = 0; task < schedule->n_tasks; task++) {
+        bool is_there = i < part->behind && rows[i].task == task;
+        bool is_update = schedule->tasks[task].is_update;
+        if (!is_there && !is_update)
+            return lacks_task(at, part, task);
+        if (!is_there && lost_update < 0)
+            lost_update = task;
+        has_update = has_update || (is_there && is_update);
+        i += is_there;
+    }
+    return has_update && lost_update >= 0 ? lacks_task(at, part, lost_update) : MIST_OK;
+}
+
+/* Whether the ranks between two that are there are not in this timeline at all. */
+static enum mist_status check_between(const struct reading *at, int32_t first,
+                                      int32_t behind)
+{
+    for (int32_t rank = first; rank < behind; rank++)
+        if (at->timeline->has_rank[rank])
+            return mist_err_at(at->err, MIST_ERR_INPUT, at->timeline->path, 0, 0,
+                               "iteration %d has no task of rank %d, expected those of "
+                               "all ranks",
+                               (int)at->job->step, (int)rank);
+    return MIST_OK;
+}
+
 /* All rows of one rank, from the first on; *behind them. */
 static enum mist_status link_rank(struct reading *at, int64_t first, int64_t *behind)
 {
@@ -187,16 +224,18 @@ static enum mist_status link_rank(struct reading *at, int64_t first, int64_t *be
     const struct mist_rank_set *ranks = &at->timeline->ranks;
     const struct mist_rank *rank = &ranks->ranks[rows[first].rank];
     struct part part = {rank, &ranks->programs[rank->program], first, first};
-    enum mist_status status = MIST_OK;
+    enum mist_status status =
+        check_between(at, first > 0 ? rows[first - 1].rank + 1 : 0, rank->rank);
 
     while (part.behind < at->job->n_ops && rows[part.behind].rank == rank->rank)
         part.behind++;
-    for (int64_t i = first; i < part.behind && status == MIST_OK; i++) {
+    for (int64_t i = first; i < part.behind && status == MIST_OK; i++)
         status = check_row(at, &part, &rows[i]);
-        if (status == MIST_OK)
-            status = link_row(at, &part, i);
-        if (status == MIST_OK)
-            add_place(at, &part, i);
+    if (status == MIST_OK)
+        status = check_whole(at, &part);
+    for (int64_t i = first; i < part.behind && status == MIST_OK; i++) {
+        status = link_row(at, &part, i);
+        add_place(at, &part, i);
     }
     for (int64_t i = first; i < part.behind; i++) {
         struct mist_sim_timeline_lane *lane = &at->timeline->lanes[lane_of(&rows[i])];
@@ -282,6 +321,9 @@ static enum mist_status link_all(struct reading *at, struct mist_arena *arena)
     fill_job(at);
     for (int64_t i = 0; i < job->n_ops && status == MIST_OK;)
         status = link_rank(at, i, &i);
+    if (status == MIST_OK)
+        status = check_between(at, at->timeline->rows.rows[job->n_ops - 1].rank + 1,
+                               job->n_replicas);
     mist_timeline_fini(&at->timeline->rows);
     if (status == MIST_OK && !mist_recorded_edges_end(&at->edges, job, arena))
         status = out_of_memory(at);

@@ -201,7 +201,7 @@ sed 's/^0,compute,forward,2,/0,compute,forward,3,/' once.csv > other.csv
 refuse 'a timeline of other tasks' 3 '^mist-sim: other\.csv: task [0-9]+ of rank 0 is forward of layer 3, micro-batch 0, which the plan does not have there; ' \
     mist-sim plan2.json --replay other.csv
 grep -v '^0,host_to_device,load_batch,' once.csv > lost.csv
-refuse 'a timeline without a task' 3 '^mist-sim: lost\.csv: iteration 1 of rank 0 has no task [0-9]+ \(load_batch\), for which its task [0-9]+ waits; ' \
+refuse 'a timeline without a task' 3 '^mist-sim: lost\.csv: iteration 1 of rank 0 has no task [0-9]+ \(load_batch\), expected all tasks$' \
     mist-sim plan2.json --replay lost.csv
 refuse 'a packed timeline that was cut' 3 '^mist-sim: cut\.csv\.gz: begins like a gzip file, but is damaged or cut off$' \
     mist-sim plan2.json --replay cut.csv.gz
@@ -220,7 +220,26 @@ refuse 'tasks of a stream at once' 3 \
     '^mist-sim: beside\.csv:[0-9]+: start_s: [0-9.]+ is before [0-9.]+, where task [0-9]+ of the same rank and stream ends$' \
     mist-sim plan2.json --replay beside.csv
 awk -F, '$6 != 2 || $1 != 1 || $3 != "recv_activation"' twice.csv > lost.csv
-refuse 'an iteration without a task' 3 '^mist-sim: lost\.csv: iteration 2 of rank 1 has no task [0-9]+ \(recv_activation\), for which its task [0-9]+ waits; ' \
+refuse 'an iteration without a task' 3 '^mist-sim: lost\.csv: iteration 2 of rank 1 has no task [0-9]+ \(recv_activation\), expected all tasks$' \
+    mist-sim plan2.json --replay lost.csv
+last=$(awk -F, '$1 == 1 && $7 > last { last = $7 } END { print last }' once.csv)
+awk -F, -v last="$last" '$6 != 2 || $1 != 1 || $7 != last' twice.csv > lost.csv
+refuse 'an iteration without its last task, for which none waits' 3 \
+    "^mist-sim: lost\.csv: iteration 2 of rank 1 has no task $last \([a-z_]+\), expected all tasks\$" \
+    mist-sim plan2.json --replay lost.csv
+for rank in 0 1; do
+    awk -F, -v rank=$rank '$6 != 2 || $1 != rank' twice.csv > lost.csv
+    refuse "an iteration without rank $rank" 3 "^mist-sim: lost\.csv: iteration 2 has no task of rank $rank, expected those of all ranks\$" \
+        mist-sim plan2.json --replay lost.csv
+done
+begin 'a run begins without an update, and has a whole one later or none'
+update=$(awk -F, '$3 == "optimizer" && $1 == 0 { print $7; exit }' once.csv)
+awk -F, '$6 != 1 || $3 != "optimizer"' twice.csv > begun.csv
+run mist-sim plan2.json --replay begun.csv
+expect_exit 0
+awk -F, -v update="$update" '$6 != 2 || $1 != 0 || $7 != update' begun.csv > lost.csv
+refuse 'an iteration with a part of an update' 3 \
+    "^mist-sim: lost\.csv: iteration 2 of rank 0 has no task $update \(optimizer\), expected all tasks\$" \
     mist-sim plan2.json --replay lost.csv
 begin 'rows in another order'
 (head -n 1 twice.csv && sed 1d twice.csv | sort -t, -k8,8g -r) > sorted.csv

@@ -347,7 +347,7 @@ static void make_iterations(const struct naive *at, struct mist_random *random,
             row.iteration = 3 + 2 * k;
             row.start_s += later_s + 0.3 * long_s * mist_random_uniform(random);
             row.end_s += later_s - 0.3 * long_s * mist_random_uniform(random);
-            if (k > 0 || (!task->is_update && !task->feeds_update))
+            if (k > 0 || !task->is_update)
                 must(mist_timeline_add(out, &row, &err), &err);
         }
     for (size_t i = out->n_rows; i > 1; i--) {
