@@ -44,28 +44,17 @@ bool mist_drift_levels(const struct mist_drift *drift,
     return true;
 }
 
-/* Mean and variance of values[n]; the variance of one value is 0. */
-static double variance(const double *values, int32_t n, double *mean)
-{
-    double sum = 0, squares = 0;
-
-    for (int32_t i = 0; i < n; i++)
-        sum += values[i];
-    *mean = sum / n;
-    for (int32_t i = 0; i < n; i++)
-        squares += (values[i] - *mean) * (values[i] - *mean);
-    return n > 1 ? squares / (n - 1) : 0;
-}
-
-double mist_drift_frac(const double *levels, int32_t n_ranks, int32_t n_rounds)
+double mist_drift_frac(double *levels, int32_t n_ranks, int32_t n_rounds)
 {
     double within = 0, sum = 0, squares = 0;
 
     for (int32_t r = 0; r < n_ranks; r++) {
-        double mean;
-        within += variance(levels + (size_t)r * (size_t)n_rounds, n_rounds, &mean);
-        sum += mean - 1; /* around 1, so that squares lose nothing */
-        squares += (mean - 1) * (mean - 1);
+        struct mist_estimate rank =
+            mist_estimate_make(levels + (size_t)r * (size_t)n_rounds, (size_t)n_rounds);
+        double apart = rank.mean - 1; /* around 1, so that squares lose nothing */
+        within += rank.deviation * rank.deviation;
+        sum += apart;
+        squares += apart * apart;
     }
     double between =
         n_ranks > 1 ? fmax(0, squares - sum * sum / n_ranks) / (n_ranks - 1) : 0;

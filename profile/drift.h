@@ -8,7 +8,10 @@
  * time. So every round of operators gets a level: the time of all of its runs, over the
  * time of the same runs at the rows' means. Rows weigh by their share of the time, and
  * what differs from round to round (which blocks are recomputed) cancels. The outliers
- * that the means leave out are left out here, too: they are short.
+ * that the means leave out are left out here, too: they are short. So are rounds that met
+ * a burst, far from all others (core/statistics.h): one of thirteen that takes three times
+ * as long would make the deviation a half, and every bar as wide as its prediction, where
+ * the median over iterations, which a run goes by, leaves such times out as well.
  *
  *   drift_frac^2 = mean over ranks of the variance over rounds
  *                + variance over ranks of the mean over rounds
@@ -46,7 +49,8 @@ bool mist_drift_add(struct mist_drift *drift, int32_t key, double time_us);
 bool mist_drift_levels(const struct mist_drift *drift,
                        const struct mist_estimate *estimates, double *levels);
 
-/* drift_frac of levels[n_ranks][n_rounds], both >= 1. A variance of one is 0. */
-double mist_drift_frac(const double *levels, int32_t n_ranks, int32_t n_rounds);
+/* drift_frac of levels[n_ranks][n_rounds], both >= 1; sorts those of each rank. A variance
+ * of one is 0. */
+double mist_drift_frac(double *levels, int32_t n_ranks, int32_t n_rounds);
 
 #endif

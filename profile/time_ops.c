@@ -552,7 +552,7 @@ static enum mist_status find_drift(const struct mist_time_ops *at,
     status = mist_comm_gather_bytes(at->bench->comm, levels,
                                     n_rounds * (int64_t)sizeof *levels, &all, NULL, err);
     if (status == MIST_OK && all)
-        *drift_frac = mist_drift_frac((const double *)(void *)all, n_ranks, n_rounds);
+        *drift_frac = mist_drift_frac((double *)(void *)all, n_ranks, n_rounds);
     if (status == MIST_OK)
         status = mist_workbench_max(at->bench, drift_frac, err);
 out:

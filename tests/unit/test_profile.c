@@ -101,16 +101,26 @@ static void levels_do_not_depend_on_what_ran(void **state)
 /* By hand: deviations of rounds, then of ranks, then both. */
 static void drift_is_of_rounds_and_ranks(void **state)
 {
-    const double rounds[] = {0.98, 1.02, 1.00};      /* variance 4e-4 */
-    const double ranks[] = {1.01, 1.01, 0.99, 0.99}; /* means 0.01 beside 1 */
-    const double both[] = {0.99, 1.03, 0.97, 1.01};  /* 8e-4 each; means 1.01, .99 */
-    const double three[] = {1.1, 1.1, 1.0, 1.0, 0.9, 0.9}; /* ranks: variance 0.01 */
+    double rounds[] = {0.98, 1.02, 1.00};            /* variance 4e-4 */
+    double ranks[] = {1.01, 1.01, 0.99, 0.99};       /* means 0.01 beside 1 */
+    double both[] = {0.99, 1.03, 0.97, 1.01};        /* 8e-4 each; means 1.01, .99 */
+    double three[] = {1.1, 1.1, 1.0, 1.0, 0.9, 0.9}; /* ranks: variance 0.01 */
 
     assert_near(mist_drift_frac(rounds, 1, 3), 0.02, 1e-12);
     assert_near(mist_drift_frac(ranks, 2, 2), sqrt(2e-4), 1e-12);
     assert_near(mist_drift_frac(both, 2, 2), sqrt(8e-4 + 2e-4), 1e-12);
     assert_near(mist_drift_frac(three, 3, 2), 0.1, 1e-12);
     assert_near(mist_drift_frac(rounds, 1, 1), 0, 0);
+}
+
+/* A round in a burst is no level; rounds that are slow half of the time are. */
+static void drift_leaves_bursts_out(void **state)
+{
+    double burst[] = {0.99, 1.01, 3.00, 0.99, 1.01, 0.99, 1.01, 0.99, 1.01};
+    double often[] = {1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5};
+
+    assert_near(mist_drift_frac(burst, 1, 9), sqrt(8e-4 / 7), 1e-12);
+    assert_near(mist_drift_frac(often, 1, 8), sqrt(0.5 / 7), 1e-12);
 }
 
 /* Levels of a machine whose speed wanders by 3 %, measured with noise of 20 % a run. */
@@ -1027,6 +1037,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_do_not_depend_on_what_ran),
         cmocka_unit_test(drift_is_of_rounds_and_ranks),
+        cmocka_unit_test(drift_leaves_bursts_out),
         cmocka_unit_test(drift_is_found_below_noise),
         cmocka_unit_test(probes_have_a_mean_and_a_drift),
         cmocka_unit_test(outputs_are_looked_at_and_not_made),
