@@ -5,13 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between virtual stages boundary and boundary + 1. */
-struct transfer {
-    int32_t time; /* on the logical clock: when it is ready */
-    int32_t boundary, micro_batch;
-    bool is_gradient;
-};
-
 /* What a stage has done so far. */
 struct stage {
     int32_t next;              /* slot */
@@ -29,7 +22,7 @@ struct run {
     double *gradient_s; /* of a backward */
     double *forward_s;  /* end of a forward, of a backward */
     double *backward_s;
-    struct transfer *transfers;
+    struct mist_pipeline_transfer *transfers; /* in order */
     size_t n_transfers;
 };
 
@@ -51,31 +44,24 @@ static bool hands_on(const struct mist_pipeline_order *order, int32_t i_virtual)
 
 /* -------------------------------------------------------------------------- transfers */
 
-/* As compare_transfers() of schedule_transfer.c has it. */
-static int compare_transfers(const void *a_void, const void *b_void)
+static int compare_transfers(const void *a, const void *b)
 {
-    const struct transfer *a = a_void, *b = b_void;
-
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    if (a->boundary != b->boundary)
-        return a->boundary < b->boundary ? -1 : 1;
-    if (a->is_gradient != b->is_gradient)
-        return a->is_gradient ? 1 : -1;
-    return (a->micro_batch > b->micro_batch) - (a->micro_batch < b->micro_batch);
+    return mist_pipeline_compare_transfers(a, b);
 }
 
 static void list_transfers(struct run *at)
 {
     const struct mist_pipeline_order *order = at->order;
+    struct mist_pipeline_transfer *next = at->transfers;
 
     for (int32_t i = 0; i < order->n_chunks * order->n_stages - 1; i++)
         for (int32_t k = 0; k < order->n_micro_batches && !hands_on(order, i); k++) {
-            at->transfers[at->n_transfers++] =
-                (struct transfer){order->end_forward[cell_of(at, i, k)], i, k, false};
-            at->transfers[at->n_transfers++] =
-                (struct transfer){order->end_backward[cell_of(at, i + 1, k)], i, k, true};
+            int32_t forward = order->end_forward[cell_of(at, i, k)];
+            int32_t backward = order->end_backward[cell_of(at, i + 1, k)];
+            *next++ = (struct mist_pipeline_transfer){forward, i, k, false};
+            *next++ = (struct mist_pipeline_transfer){backward, i, k, true};
         }
+    at->n_transfers = (size_t)(next - at->transfers);
     qsort(at->transfers, at->n_transfers, sizeof *at->transfers, compare_transfers);
 }
 
@@ -136,7 +122,7 @@ static void advance(struct run *at, int32_t i_stage)
 }
 
 /* Moves one output or gradient to the neighbour. */
-static void move(struct run *at, const struct transfer *transfer)
+static void move(struct run *at, const struct mist_pipeline_transfer *transfer)
 {
     int32_t i = transfer->boundary, k = transfer->micro_batch;
     int32_t from = transfer->is_gradient ? i + 1 : i;

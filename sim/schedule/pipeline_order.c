@@ -328,3 +328,15 @@ void mist_pipeline_order_fini(struct mist_pipeline_order *order)
     free(order->end_backward);
     *order = (struct mist_pipeline_order){0};
 }
+
+int mist_pipeline_compare_transfers(const struct mist_pipeline_transfer *a,
+                                    const struct mist_pipeline_transfer *b)
+{
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    if (a->boundary != b->boundary)
+        return a->boundary < b->boundary ? -1 : 1;
+    if (a->is_gradient != b->is_gradient)
+        return a->is_gradient ? 1 : -1;
+    return (a->micro_batch > b->micro_batch) - (a->micro_batch < b->micro_batch);
+}

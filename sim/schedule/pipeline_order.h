@@ -54,6 +54,7 @@
 #include "core/status.h"
 #include "sim/plan/plan.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum mist_slot_kind {
@@ -80,6 +81,19 @@ struct mist_pipeline_order {
     int32_t *end_forward;
     int32_t *end_backward;
 };
+
+/* What goes from one stage to the next, or back. */
+struct mist_pipeline_transfer {
+    int32_t time;     /* end of the slot that makes it */
+    int32_t boundary; /* between virtual stages boundary and boundary + 1 */
+    int32_t micro_batch;
+    bool is_gradient; /* from boundary + 1 to boundary */
+};
+
+/* Below, at or above 0: the one order of transfers that all ranks share, by time, then
+ * boundary, then direction. */
+int mist_pipeline_compare_transfers(const struct mist_pipeline_transfer *a,
+                                    const struct mist_pipeline_transfer *b);
 
 /*
  * n_stages, n_chunks, n_micro_batches >= 1 and passes, as mist_plan_check() has them.

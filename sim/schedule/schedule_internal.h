@@ -21,11 +21,9 @@
 /* One end of a transfer between neighbouring stages, or of the exchange of a tied
  * weight's gradient. */
 struct mist_schedule_transfer {
-    int32_t time;     /* logical: end of the slot that produces it */
-    int32_t boundary; /* between virtual stages boundary and boundary + 1 */
-    bool is_gradient, is_send, is_tie;
-    bool is_upstream; /* this rank's stage holds the first of the two */
-    int32_t micro_batch;
+    struct mist_pipeline_transfer of; /* a tie's boundary is behind all others */
+    bool is_send, is_tie;
+    bool is_upstream;  /* this rank's stage is the first of the two */
     int32_t peer;      /* rank */
     int64_t first_row; /* of the slice, in this rank's micro-batch */
     int64_t n_rows;

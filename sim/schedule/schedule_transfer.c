@@ -166,22 +166,13 @@ int64_t mist_schedule_row_bytes(const struct mist_plan *plan)
     return (int64_t)plan->model.hidden * mist_dtype_weight_bytes(plan->job.dtype);
 }
 
-/*
- * One order for all ranks: by time, then boundary, then direction; slices in rank order.
- */
+/* Slices of one transfer in rank order. */
 static int compare_transfers(const void *a_void, const void *b_void)
 {
     const struct mist_schedule_transfer *a = a_void, *b = b_void;
+    int order = mist_pipeline_compare_transfers(&a->of, &b->of);
 
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    if (a->boundary != b->boundary)
-        return a->boundary < b->boundary ? -1 : 1;
-    if (a->is_gradient != b->is_gradient)
-        return a->is_gradient ? 1 : -1;
-    if (a->micro_batch != b->micro_batch)
-        return a->micro_batch < b->micro_batch ? -1 : 1;
-    return (a->peer > b->peer) - (a->peer < b->peer);
+    return order != 0 ? order : (a->peer > b->peer) - (a->peer < b->peer);
 }
 
 /* The exchange of a tied weight's gradient: when the embedding's is complete. */
@@ -203,11 +194,11 @@ static void list_ties(struct mist_schedule_builder *at)
             (!reduces_each && slot->micro_batch != at->plan->n_micro_batches - 1))
             continue;
         struct mist_schedule_transfer tie = {
-            .time = slot->end,
-            .boundary = at->n_chunks * at->plan->n_stages,
+            .of = {.time = slot->end,
+                   .boundary = at->n_chunks * at->plan->n_stages,
+                   .micro_batch = slot->micro_batch},
             .is_tie = true,
             .is_send = i_stage == 0,
-            .micro_batch = slot->micro_batch,
             .peer = slice.peer,
         };
         add_listed(at, &tie);
@@ -233,12 +224,9 @@ static void list_boundary(struct mist_schedule_builder *at, int32_t i_boundary,
     while (next_slice(&boundary, at->out->rank, &slice))
         for (int32_t i = 0; i < at->plan->n_micro_batches; i++)
             add_listed(at, &(struct mist_schedule_transfer){
-                               .time = end_slot[i],
-                               .boundary = i_boundary,
-                               .is_gradient = is_gradient,
+                               .of = {end_slot[i], i_boundary, i, is_gradient},
                                .is_send = is_send,
                                .is_upstream = is_upstream,
-                               .micro_batch = i,
                                .peer = slice.peer,
                                .first_row = slice.first_row,
                                .n_rows = slice.n_rows,
@@ -264,13 +252,13 @@ void mist_schedule_list_transfers(struct mist_schedule_builder *at)
 static void set_peer(struct mist_schedule_builder *at, int32_t task,
                      const struct mist_schedule_transfer *transfer)
 {
-    int32_t i_from = transfer->boundary + transfer->is_gradient;
+    int32_t i_from = transfer->of.boundary + transfer->of.is_gradient;
 
     at->out->tasks[task].group = MIST_GROUP_PEER;
     at->out->tasks[task].peer = transfer->peer;
-    at->out->tasks[task].tag =
-        2 * (transfer->boundary * at->plan->n_micro_batches + transfer->micro_batch) +
-        i_from % 2;
+    at->out->tasks[task].tag = 2 * (transfer->of.boundary * at->plan->n_micro_batches +
+                                    transfer->of.micro_batch) +
+                               i_from % 2;
 }
 
 /* Each holder of a tied weight gets the other's gradient and adds it. */
@@ -281,7 +269,7 @@ static void add_tie(struct mist_schedule_builder *at,
     const struct mist_layer_layout *layout =
         mist_schedule_layout_of(at, at->out->modules[i_module]);
     const struct mist_module_storage *storage = &at->out->storage[i_module];
-    int32_t s = 0, k = tie->micro_batch;
+    int32_t s = 0, k = tie->of.micro_batch;
 
     for (int32_t i = 0; i < layout->n_params && i_module > 0; i++)
         if (layout->params[i].is_tied)
@@ -304,16 +292,16 @@ static void add_transfer(struct mist_schedule_builder *at,
                          const struct mist_schedule_transfer *transfer)
 {
     bool is_upstream = transfer->is_upstream;
-    int32_t chunk = (transfer->boundary + !is_upstream) / at->plan->n_stages;
-    int32_t k = transfer->micro_batch;
+    int32_t chunk = (transfer->of.boundary + !is_upstream) / at->plan->n_stages;
+    int32_t k = transfer->of.micro_batch;
     /* the module behind the boundary: its input is what crosses */
     int32_t layer = is_upstream ? at->chunk_last[chunk] + 1 : at->chunk_first[chunk];
-    int32_t buffer = transfer->is_gradient
+    int32_t buffer = transfer->of.is_gradient
                          ? mist_schedule_activation_gradient(at, chunk, layer, k)
                          : mist_schedule_activation(at, chunk, layer, k);
     int64_t row_bytes = mist_schedule_row_bytes(at->plan);
     int32_t task = mist_schedule_add_task(
-        at, transfer_kinds[transfer->is_gradient][transfer->is_send],
+        at, transfer_kinds[transfer->of.is_gradient][transfer->is_send],
         transfer->is_send ? MIST_STREAM_SEND : MIST_STREAM_RECEIVE, layer, k);
 
     if (task < 0)
@@ -324,7 +312,7 @@ static void add_transfer(struct mist_schedule_builder *at,
     added->bytes = transfer->n_rows * row_bytes;
     *(transfer->is_send ? &added->from_offset_bytes : &added->to_offset_bytes) =
         transfer->first_row * row_bytes;
-    added->is_forward = !transfer->is_gradient;
+    added->is_forward = !transfer->of.is_gradient;
     if (transfer->is_send)
         mist_schedule_read(at, task, MIST_ROLE_INPUT, buffer);
     else
@@ -336,8 +324,8 @@ static void add_transfer(struct mist_schedule_builder *at,
 static bool is_due(const struct mist_schedule_transfer *transfer,
                    const struct mist_slot *slot)
 {
-    return !slot || (transfer->is_tie ? transfer->time <= slot->start
-                                      : transfer->time < slot->end);
+    return !slot || (transfer->is_tie ? transfer->of.time <= slot->start
+                                      : transfer->of.time < slot->end);
 }
 
 void mist_schedule_add_due_transfers(struct mist_schedule_builder *at,
