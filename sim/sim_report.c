@@ -3,7 +3,6 @@
 
 #include "sim/cost/cost_model.h" /* mist_cost_trace_dtype */
 #include "sim/model/framework.h"
-#include "sim/schedule/schedule.h" /* mist_schedule_shape */
 #include "sim/sim_uneven.h"
 #include "traces/preset_table.h"
 
@@ -66,25 +65,11 @@ static int64_t held_bytes(const struct mist_plan *plan, int64_t arena_bytes)
 }
 
 /* What a framework keeps of the iteration before on a device of a stage. */
-static int64_t kept_bytes(const struct mist_plan *plan, int32_t i_stage)
+static int64_t kept_bytes(const struct mist_plan *plan,
+                          const struct mist_replay_stage *stage)
 {
-    int64_t bytes =
-        mist_framework_kept_bytes(plan->job.framework, plan->job.gradient_dtype);
-    const int32_t n_modules[MIST_N_LAYER_KINDS] = {
-        [MIST_LAYER_EMBEDDING] = i_stage == 0,
-        [MIST_LAYER_BLOCK] = plan->stages[i_stage].n_layers,
-        [MIST_LAYER_HEAD] = i_stage == plan->n_stages - 1};
-    int64_t n_parameters = 0;
-
-    for (int k = 0; k < MIST_N_LAYER_KINDS && bytes > 0; k++) {
-        struct mist_layer_layout layout;
-        struct mist_err err;
-        if (mist_layer_layout_make(&plan->model, (enum mist_layer_kind)k,
-                                   mist_schedule_shape(plan, i_stage, 1), &layout,
-                                   &err) == MIST_OK)
-            n_parameters += n_modules[k] * layout.n_parameters;
-    }
-    return bytes * n_parameters;
+    return mist_framework_kept_bytes(plan->job.framework, plan->job.gradient_dtype) *
+           stage->n_parameters;
 }
 
 static int64_t runtime_bytes(const struct mist_cluster *cluster)
@@ -97,8 +82,8 @@ int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
                                      const struct mist_replay_result *result,
                                      int32_t i_stage)
 {
-    int64_t bytes = result->stages[i_stage].arena_bytes[MIST_ARENA_DEVICE] +
-                    kept_bytes(plan, i_stage);
+    const struct mist_replay_stage *stage = &result->stages[i_stage];
+    int64_t bytes = stage->arena_bytes[MIST_ARENA_DEVICE] + kept_bytes(plan, stage);
 
     return bytes + held_bytes(plan, bytes) + runtime_bytes(cluster);
 }
@@ -124,7 +109,7 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
     bool is_preset = cluster->backend == MIST_TRACE_DATASHEET;
     int32_t i = fullest_stage(plan, cluster, result);
     int64_t arena_bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
-    int64_t kept = kept_bytes(plan, i);
+    int64_t kept = kept_bytes(plan, &result->stages[i]);
     const struct {
         const char *what, *source;
         int64_t bytes;

@@ -108,7 +108,8 @@ struct mist_replay_stage {
     double exposed_s; /* another stream running, compute stream not */
     double bubble_s;  /* rest of iteration_s: nothing runs */
     int64_t arena_bytes[MIST_N_ARENAS]; /* exactly what the executor allocates */
-    int64_t peak_bytes; /* largest sum of live device buffers, <= arena_bytes */
+    int64_t peak_bytes;   /* largest sum of live device buffers, <= arena_bytes */
+    int64_t n_parameters; /* of its modules on a device, ZeRO or not */
 };
 
 struct mist_replay_result {

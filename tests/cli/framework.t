@@ -65,6 +65,17 @@ for way in cudnn flash flash1; do
 done
 slower cudnn.out flash.out
 slower flash.out flash1.out
+# Of fp16 gradients and their fp32 copies: 6 bytes a parameter, of the 12 h^2 + 13 h of each of a stage's 6 blocks.
+begin 'gradients are kept beside the arena of the stage that has the parameters'
+edit plan2.json 's/"dtype": "fp32"/"dtype": "bf16", "gradient_dtype": "bf16", "framework": "megatron-2021"/' > kept.json
+kept() { grep -A1 '"what": "kept beside it"' "$out" | sed -n 's/^ *"bytes": \([0-9]*\),$/\1/p'; }
+blocks_bytes=$((6 * 6 * (12 * 256 * 256 + 13 * 256)))
+run mist-sim kept.json --cluster a100-80:1x2 --json
+[ "$(kept)" -eq $((blocks_bytes + 6 * (256 * 256 + 1024 * 256))) ] || fail "$(kept) bytes beside blocks and embedding"
+edit kept.json 's/"1f1b"/"zb_v"/' > folded.json # the first stage has the head, too, and not the largest arena
+run mist-sim folded.json --cluster a100-80:1x2 --json
+[ "$(kept)" -eq $blocks_bytes ] || fail "$(kept) bytes beside blocks alone"
+
 begin 'fp16 takes a pass more, of loss scaling; it is not run'
 sed 's/"dtype": "bf16"/"dtype": "fp16", "framework": "megatron", "attention": "fused"/' ours.json > fp16.json
 run mist-sim fp16.json --json
