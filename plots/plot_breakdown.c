@@ -130,44 +130,55 @@ static void merge_small(struct parts *parts, int n_stages, int max)
     }
 }
 
-/* Those that no table of ours has take turns. */
-static const char *part_color(const char *name, int *n_taken)
+/* Of parts that are tasks of the timeline, its colours; those that no table of ours has take
+ * turns. */
+static unsigned part_color(const char *name, int *n_taken)
 {
     static const struct {
-        const char *name, *color;
-    } known[] = {
-        {"matrix products", "#0072B2"},
-        {"attention", "#00A0B0"},
-        {"norms and activations", "#5D3A9B"},
-        {"embedding and loss", "#882255"},
-        {"launches and host", "#333333"},
-        {"recomputation", "#56B4E9"}, /* as in a timeline, like all of these: */
-        {"optimizer step", "#F0E442"},
-        {"tensor-parallel sums", "#009E73"},
-        {"sums of gradients", "#66C5A5"},
-        {"gathers of parameters", "#B3E2D2"},
-        {"between stages", "#CC79A7"},
-        {"copies from the host", "#8A8A8A"},
-        {"copies to the host", "#AAAAAA"},
-        {"updates on the host", "#B8AC2E"},
-        {"bubble", "#E6E6E6"},
-        {"weights", "#0072B2"},
-        {"gradients", "#66C5A5"},
-        {"optimizer state", "#F0E442"},
-        {"activations", "#E69F00"},
-        {"workspaces", "#D55E00"},
-        {"ids and constants", "#CC79A7"},
-        {"rounding and holes", "#BBBBBB"},
-        {"runtime", "#777777"},
-        {"other", "#BBBBBB"},
+        const char *name;
+        enum mist_plot_group group;
+    } tasks[] = {
+        {"recomputation", MIST_GROUP_RECOMPUTE},
+        {"optimizer step", MIST_GROUP_OPTIMIZER},
+        {"tensor-parallel sums", MIST_GROUP_COLLECTIVE},
+        {"between stages", MIST_GROUP_PIPELINE},
+        {"copies from the host", MIST_GROUP_SWAP},
     };
-    static const char *const others[] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00",
-                                         "#D55E00", "#CC79A7", "#777777", "#F0E442"};
+    static const struct {
+        const char *name;
+        unsigned color;
+    } known[] = {
+        {"matrix products", 0x0072B2},
+        {"attention", 0x00A0B0},
+        {"norms and activations", 0x5D3A9B},
+        {"embedding and loss", 0x882255},
+        {"launches and host", 0x333333},
+        {"sums of gradients", 0x66C5A5},
+        {"gathers of parameters", 0xB3E2D2},
+        {"copies to the host", 0xAAAAAA},
+        {"updates on the host", 0xB8AC2E},
+        {"bubble", MIST_PLOT_IDLE_COLOR},
+        {"weights", 0x0072B2},
+        {"gradients", 0x66C5A5},
+        {"optimizer state", 0xF0E442},
+        {"activations", 0xE69F00},
+        {"workspaces", 0xD55E00},
+        {"ids and constants", 0xCC79A7},
+        {"rounding and holes", 0xBBBBBB},
+        {"runtime", 0x777777},
+        {"other", 0xBBBBBB},
+    };
+    enum { N_OTHERS = 8 };
+    static const unsigned others[N_OTHERS] = {0x0072B2, 0x56B4E9, 0x009E73, 0xE69F00,
+                                              0xD55E00, 0xCC79A7, 0x777777, 0xF0E442};
 
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (strcmp(tasks[i].name, name) == 0)
+            return mist_plot_groups[tasks[i].group].color;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0)
             return known[i].color;
-    return others[(*n_taken)++ % 8];
+    return others[(*n_taken)++ % N_OTHERS];
 }
 
 static void write_parts(FILE *stream, const char *name, const char *number,
@@ -180,7 +191,7 @@ static void write_parts(FILE *stream, const char *name, const char *number,
     fprintf(stream, "%s = %d\narray %s[%d]\narray %s_colors[%d]\n", number, parts->n,
             array, parts->n, name, parts->n);
     for (int i = 0; i < parts->n; i++)
-        fprintf(stream, "%s_colors[%d] = '%s'\n", name, i + 1,
+        fprintf(stream, "%s_colors[%d] = '#%06X'\n", name, i + 1,
                 part_color(parts->names[i], &n_taken));
     for (int i = 0; i < parts->n; i++)
         mist_plot_write_item(stream, array, (size_t)i, parts->names[i]);

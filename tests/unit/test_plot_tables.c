@@ -1,7 +1,8 @@
 /* Pictures of tables: their gnuplot programs and data, malformed tables. */
 #include "tests/unit/test.h"
 
-#include "plots/plot.h"
+#include "plots/internal.h" /* colours of the timeline */
+#include "sim/explain/explain.h"
 
 #include <unistd.h>
 
@@ -153,6 +154,72 @@ static void test_few_letters(void **state)
     free(text);
 }
 
+/* The colour of part i of $time or $memory in a program. */
+static unsigned color_of(const char *text, const char *list, int i)
+{
+    char start[32];
+    unsigned color = 0;
+
+    snprintf(start, sizeof start, "%s_colors[%d] = '#", list, i + 1);
+    const char *at = strstr(text, start);
+    assert_non_null(at);
+    assert_int_equal(sscanf(at + strlen(start), "%6X", &color), 1);
+    return color;
+}
+
+/* The colours of all that --explain prints, in one order or the other. */
+static void find_colors(bool is_turned, unsigned times[MIST_N_TIME_CLASSES],
+                        unsigned contents[MIST_N_CONTENTS])
+{
+    enum mist_status status;
+    struct mist_err err = {0};
+    char *table = NULL, *text = NULL;
+    size_t n = 0;
+    FILE *stream = open_memstream(&table, &n);
+
+    fputs("stage,of,part,time_s,bytes\n", stream);
+    for (int i = 0; i < MIST_N_TIME_CLASSES; i++)
+        fprintf(stream, "0,time,%s,1,\n",
+                mist_time_class_label(is_turned ? MIST_N_TIME_CLASSES - 1 - i : i));
+    for (int i = 0; i < MIST_N_CONTENTS; i++)
+        fprintf(stream, "0,device memory,%s,,1\n",
+                mist_content_label(is_turned ? MIST_N_CONTENTS - 1 - i : i));
+    fclose(stream);
+    text = table_program("breakdown", table, MIST_PLOT_PNG, &status, &err);
+    assert_int_equal(status, MIST_OK);
+    for (int i = 0; i < MIST_N_TIME_CLASSES; i++)
+        times[is_turned ? MIST_N_TIME_CLASSES - 1 - i : i] = color_of(text, "time", i);
+    for (int i = 0; i < MIST_N_CONTENTS; i++)
+        contents[is_turned ? MIST_N_CONTENTS - 1 - i : i] = color_of(text, "memory", i);
+    free(text);
+    free(table);
+}
+
+/* Each part has its colour, and where it is tasks of the timeline, their colour there. */
+static void test_part_colors(void **state)
+{
+    unsigned times[2][MIST_N_TIME_CLASSES], contents[2][MIST_N_CONTENTS];
+
+    for (int k = 0; k < 2; k++)
+        find_colors(k, times[k], contents[k]);
+    assert_memory_equal(times[0], times[1], sizeof times[0]);
+    assert_memory_equal(contents[0], contents[1], sizeof contents[0]);
+    for (int i = 0; i < MIST_N_TIME_CLASSES; i++)
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(times[0][i], times[0][k]);
+    assert_int_equal(times[0][MIST_TIME_RECOMPUTATION],
+                     mist_plot_groups[MIST_GROUP_RECOMPUTE].color);
+    assert_int_equal(times[0][MIST_TIME_OPTIMIZER],
+                     mist_plot_groups[MIST_GROUP_OPTIMIZER].color);
+    assert_int_equal(times[0][MIST_TIME_TENSOR],
+                     mist_plot_groups[MIST_GROUP_COLLECTIVE].color);
+    assert_int_equal(times[0][MIST_TIME_TRANSFERS],
+                     mist_plot_groups[MIST_GROUP_PIPELINE].color);
+    assert_int_equal(times[0][MIST_TIME_COPIES_IN],
+                     mist_plot_groups[MIST_GROUP_SWAP].color);
+    assert_int_equal(times[0][MIST_TIME_BUBBLE], MIST_PLOT_IDLE_COLOR);
+}
+
 /* A tic is a format to gnuplot; the file's name is in the title. */
 static void test_percent(void **state)
 {
@@ -226,9 +293,8 @@ static void test_bad_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_bad_tables),
-        cmocka_unit_test(test_few_letters),
+        cmocka_unit_test(test_tables),      cmocka_unit_test(test_bad_tables),
+        cmocka_unit_test(test_few_letters), cmocka_unit_test(test_part_colors),
         cmocka_unit_test(test_percent),
     };
 
