@@ -52,6 +52,61 @@ enum mist_status mist_args_fail(const struct mist_args *args, int arg,
                        message);
 }
 
+/* The numbers in the words of plan.json, where it has one. */
+static const char *const arg_words[MIST_ARG_OWN] = {
+    [MIST_ARG_TP] = "tp",
+    [MIST_ARG_PP] = "stages",
+    [MIST_ARG_DP] = "dp",
+    [MIST_ARG_NODES] = "mesh_nodes",
+    [MIST_ARG_NODE_DEVICES] = "mesh_devices",
+    [MIST_ARG_MICRO_BATCH] = "micro_batch",
+    [MIST_ARG_GLOBAL_BATCH] = "global_batch",
+    [MIST_ARG_ACCUMULATION] = "n_micro_batches",
+    [MIST_ARG_SEQ_LEN] = "seq_len",
+    [MIST_ARG_PIPELINE] = "pipeline",
+    [MIST_ARG_CHUNKS] = "chunks",
+    [MIST_ARG_EMBEDDING_LAYERS] = "layers of the first stage",
+    [MIST_ARG_HEAD_LAYERS] = "layers of the last stage",
+    [MIST_ARG_SEQUENCE_PARALLEL] = "sequence_parallel",
+    [MIST_ARG_ZERO] = "zero",
+    [MIST_ARG_RECOMPUTE] = "checkpointed_layers, recompute_attention",
+    [MIST_ARG_RECOMPUTE_LAYERS] = "checkpointed_layers",
+    [MIST_ARG_DTYPE] = "dtype",
+    [MIST_ARG_GRADIENT_DTYPE] = "gradient_dtype",
+    [MIST_ARG_ATTENTION] = "attention",
+    [MIST_ARG_NO_DROPOUT] = "no_dropout",
+    [MIST_ARG_OVERLAPS] = "overlap",
+    [MIST_ARG_OFFLOAD_WEIGHTS] = "offload_weights_frac",
+    [MIST_ARG_OFFLOAD_GRADIENTS] = "offload_gradients_frac",
+    [MIST_ARG_OFFLOAD_OPTIMIZER] = "offload_optimizer_frac",
+    [MIST_ARG_OFFLOAD_ACTIVATIONS] = "offload_activations_frac",
+    [MIST_ARG_UPDATES_ON_HOST] = "update_on",
+    [MIST_ARG_FAMILY] = "family",
+    [MIST_ARG_LAYERS] = "n_layers",
+    [MIST_ARG_HIDDEN] = "hidden",
+    [MIST_ARG_HEADS] = "n_heads",
+    [MIST_ARG_KV_HEADS] = "n_kv_heads",
+    [MIST_ARG_HEAD_DIM] = "head_dim",
+    [MIST_ARG_FFN] = "ffn",
+    [MIST_ARG_VOCAB] = "vocab",
+    [MIST_ARG_MAX_SEQ] = "max_seq",
+    [MIST_ARG_HAS_BIAS] = "has_bias",
+    [MIST_ARG_TIES] = "ties_embeddings",
+    [MIST_ARG_EPSILON] = "norm_epsilon",
+    [MIST_ARG_ROPE_THETA] = "rope_theta",
+};
+
+/* Of a number: value, or the word that plan.json has for it. */
+static const char *say_value(int arg, double value, char text[MIST_FORMAT_BYTES])
+{
+    const char *const *words = arg == MIST_ARG_DTYPE || arg == MIST_ARG_GRADIENT_DTYPE
+                                   ? mist_dtype_words
+                               : arg == MIST_ARG_PIPELINE ? mist_pipeline_words
+                                                          : NULL;
+
+    return words ? words[(int)value] : mist_format_double(text, MIST_FORMAT_BYTES, value);
+}
+
 enum mist_status mist_args_derive(struct mist_args *args, int arg, double value, int from,
                                   struct mist_err *err)
 {
@@ -59,11 +114,11 @@ enum mist_status mist_args_derive(struct mist_args *args, int arg, double value,
 
     if (!mist_args_is_open(args, arg) && args->v[arg] != value)
         return mist_args_fail(args, from, err,
-                              "%s means %s here, but the command line or another "
+                              "%s means %s %s here, but the command line or another "
                               "argument says %s",
                               args->name[from] ? args->name[from] : "what is left out",
-                              mist_format_double(here, sizeof here, value),
-                              mist_format_double(said, sizeof said, args->v[arg]));
+                              arg_words[arg], say_value(arg, value, here),
+                              say_value(arg, args->v[arg], said));
     args->v[arg] = value;
     if (!args->name[arg]) {
         args->name[arg] = args->name[from];
@@ -393,50 +448,6 @@ enum mist_status mist_args_save(const struct mist_plan *plan, int32_t node_devic
 }
 
 /* ---------------------------------------------------------------------------- listing */
-
-/* The numbers in the words of plan.json, where it has one. */
-static const char *const arg_words[MIST_ARG_OWN] = {
-    [MIST_ARG_TP] = "tp",
-    [MIST_ARG_PP] = "stages",
-    [MIST_ARG_DP] = "dp",
-    [MIST_ARG_NODES] = "mesh_nodes",
-    [MIST_ARG_NODE_DEVICES] = "mesh_devices",
-    [MIST_ARG_MICRO_BATCH] = "micro_batch",
-    [MIST_ARG_GLOBAL_BATCH] = "global_batch",
-    [MIST_ARG_ACCUMULATION] = "n_micro_batches",
-    [MIST_ARG_SEQ_LEN] = "seq_len",
-    [MIST_ARG_PIPELINE] = "pipeline",
-    [MIST_ARG_CHUNKS] = "chunks",
-    [MIST_ARG_EMBEDDING_LAYERS] = "layers of the first stage",
-    [MIST_ARG_HEAD_LAYERS] = "layers of the last stage",
-    [MIST_ARG_SEQUENCE_PARALLEL] = "sequence_parallel",
-    [MIST_ARG_ZERO] = "zero",
-    [MIST_ARG_RECOMPUTE] = "checkpointed_layers, recompute_attention",
-    [MIST_ARG_RECOMPUTE_LAYERS] = "checkpointed_layers",
-    [MIST_ARG_DTYPE] = "dtype",
-    [MIST_ARG_GRADIENT_DTYPE] = "gradient_dtype",
-    [MIST_ARG_ATTENTION] = "attention",
-    [MIST_ARG_NO_DROPOUT] = "no_dropout",
-    [MIST_ARG_OVERLAPS] = "overlap",
-    [MIST_ARG_OFFLOAD_WEIGHTS] = "offload_weights_frac",
-    [MIST_ARG_OFFLOAD_GRADIENTS] = "offload_gradients_frac",
-    [MIST_ARG_OFFLOAD_OPTIMIZER] = "offload_optimizer_frac",
-    [MIST_ARG_OFFLOAD_ACTIVATIONS] = "offload_activations_frac",
-    [MIST_ARG_UPDATES_ON_HOST] = "update_on",
-    [MIST_ARG_FAMILY] = "family",
-    [MIST_ARG_LAYERS] = "n_layers",
-    [MIST_ARG_HIDDEN] = "hidden",
-    [MIST_ARG_HEADS] = "n_heads",
-    [MIST_ARG_KV_HEADS] = "n_kv_heads",
-    [MIST_ARG_HEAD_DIM] = "head_dim",
-    [MIST_ARG_FFN] = "ffn",
-    [MIST_ARG_VOCAB] = "vocab",
-    [MIST_ARG_MAX_SEQ] = "max_seq",
-    [MIST_ARG_HAS_BIAS] = "has_bias",
-    [MIST_ARG_TIES] = "ties_embeddings",
-    [MIST_ARG_EPSILON] = "norm_epsilon",
-    [MIST_ARG_ROPE_THETA] = "rope_theta",
-};
 
 bool mist_args_row(enum mist_framework_name framework, int i, struct mist_args_row *out)
 {

@@ -117,7 +117,6 @@ static enum mist_status find_dtype(struct mist_args *args, struct mist_err *err)
     enum mist_dtype dtype = is_bf16   ? MIST_DTYPE_BF16
                             : is_fp16 ? MIST_DTYPE_FP16
                                       : MIST_DTYPE_FP32;
-    int from = is_bf16 ? IS_BF16 : IS_FP16;
 
     if (is_bf16 && is_fp16)
         return mist_args_fail(args, IS_FP16, err,
@@ -130,12 +129,8 @@ static enum mist_status find_dtype(struct mist_args *args, struct mist_err *err)
                                         "%s is auto: the program chooses, expected "
                                         "--dtype",
                                         args->name[arg]);
-    if ((enum mist_dtype)mist_args_or(args, MIST_ARG_DTYPE, dtype) != dtype)
-        return mist_args_fail(
-            args, from, err, "--dtype %s contradicts the file, by which weights are %s",
-            mist_dtype_words[(int)args->v[MIST_ARG_DTYPE]], mist_dtype_words[dtype]);
-    args->v[MIST_ARG_DTYPE] = dtype;
-    return MIST_OK;
+    return mist_args_derive(args, MIST_ARG_DTYPE, dtype, is_bf16 ? IS_BF16 : IS_FP16,
+                            err);
 }
 
 static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
