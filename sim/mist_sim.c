@@ -430,7 +430,8 @@ static enum mist_status load_plan(struct mist_sim_run *at, struct mist_err *err)
         job->attention = options->attention;
         job->recompute = options->recompute;
         at->plan_path = job->from_args ? job->from_args : "the job";
-        return mist_sim_job_make(job, options->cluster, &at->messages, &at->plan, err);
+        return mist_sim_job_make(job, options->cluster, options->common.is_verbose,
+                                 &at->messages, &at->plan, err);
     }
     if (!at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");

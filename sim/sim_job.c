@@ -88,17 +88,43 @@ static enum mist_status set_cluster(const char *path, struct mist_args *args,
     return status;
 }
 
-static void say_left(const struct mist_args *args, const struct mist_messages *messages)
+/* How many bytes of words, each behind a space, make a line. */
+static int fit_words(const char *words)
 {
+    enum { LINE_BYTES = 80 };
+    size_t n = strlen(words), used = 0;
+
+    if (n <= LINE_BYTES)
+        return (int)n;
+    for (size_t i = 1; i < n && (i <= LINE_BYTES || used == 0); i++)
+        if (words[i] == ' ')
+            used = i;
+    return (int)(used > 0 ? used : n);
+}
+
+/* names_all: not only as many as stand in a line. */
+static void say_left(const struct mist_args *args, bool names_all,
+                     const struct mist_messages *messages)
+{
+    const char *left = args->left;
+    int n = fit_words(left);
+    bool is_long = left[n] != '\0';
+
     if (args->n_left > 0)
-        mist_message(messages, "%s: %zu arguments don't change the price:%s", args->path,
-                     args->n_left, args->left);
+        mist_message(messages, "%s: %zu argument%s change the price:%.*s%s", args->path,
+                     args->n_left, args->n_left == 1 ? " doesn't" : "s don't",
+                     is_long && names_all ? 0 : n, left,
+                     is_long && !names_all ? " ... (-v names all)" : "");
+    for (; is_long && names_all && *left; left += n) {
+        n = fit_words(left);
+        mist_message(messages, " %.*s", n, left);
+    }
     if (args->notes[0])
         mist_message(messages, "%s: %s", args->path, args->notes);
 }
 
 enum mist_status mist_sim_job_make(const struct mist_sim_job_options *options,
-                                   const char *cluster_path,
+                                   const char *cluster_path, bool names_all,
                                    const struct mist_messages *messages,
                                    struct mist_plan *out, struct mist_err *err)
 {
@@ -125,7 +151,7 @@ enum mist_status mist_sim_job_make(const struct mist_sim_job_options *options,
         if (strlen(cluster_path) < sizeof plan->trace_set)
             snprintf(plan->trace_set, sizeof plan->trace_set, "%s", cluster_path);
         *out = *plan;
-        say_left(&args, messages);
+        say_left(&args, names_all, messages);
     }
     free(plan);
     return status;

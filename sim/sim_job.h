@@ -27,13 +27,13 @@ bool mist_sim_job_is_given(const struct mist_sim_job_options *options);
 
 /*
  * The plan of a job for a cluster (a trace set or a preset). Says what of the arguments
- * was left out. Errors: those of the model, the trace set and the arguments;
+ * can't change the price: all of them, or as many as stand in a line. Errors: those of the model, the trace set and the arguments;
  * MIST_ERR_USAGE: options that are missing.
  */
 MIST_MUST_CHECK enum mist_status
 mist_sim_job_make(const struct mist_sim_job_options *options, const char *cluster_path,
-                  const struct mist_messages *messages, struct mist_plan *out,
-                  struct mist_err *err);
+                  bool names_all, const struct mist_messages *messages,
+                  struct mist_plan *out, struct mist_err *err);
 
 /*
  * Writes a plan as the arguments of its framework, and says what these leave to the reader.

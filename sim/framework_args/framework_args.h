@@ -93,7 +93,7 @@ struct mist_args {
     int32_t n_devices;    /* of the cluster; what DP is made of where it is open */
     int32_t node_devices; /* of its nodes */
     size_t n_left;        /* arguments that can't change the price */
-    char left[1024];      /* their names, as many as fit */
+    char left[8192];      /* their names, each behind a space, as many as fit */
     char notes[256];      /* of arguments that are read almost as they are meant */
 };
 

@@ -60,6 +60,25 @@ expect_exit 0
 expect_stderr "^mist-sim: small\.sh: 2 arguments don't change the price: --lr --save\$"
 nothing_written
 
+begin 'one alone'
+sed 's/ --save here//' small.sh > one.sh
+run mist-sim --framework megatron --from-args one.sh $cluster -n
+expect_stderr "^mist-sim: one\.sh: 1 argument doesn't change the price: --lr\$"
+
+begin 'many are named as a line has room for'
+many='--lr --save --load --log-interval --save-interval --eval-interval --eval-iters --data-path --split --seed --min-lr
+    --lr-decay-style --lr-warmup-fraction --weight-decay --adam-beta1 --adam-beta2 --clip-grad --train-iters --num-workers'
+{ cat small.sh; for name in $many; do echo "    $name 1"; done; } | sed 's/--lr 1e-4 --save here//; $!s/$/ \\/' > many.sh
+run mist-sim --framework megatron --from-args many.sh $cluster -n
+expect_exit 0
+expect_stderr "^mist-sim: many\.sh: 19 arguments don't change the price: --lr --save .* \.\.\. \(-v names all\)\$"
+awk 'length > 160 { exit 1 }' "$err" || fail "$(cat "$err")"
+begin 'and all with -v'
+run mist-sim --framework megatron --from-args many.sh $cluster -n -v
+expect_stderr "^mist-sim: many\.sh: 19 arguments don't change the price:\$"
+[ "$(sed -n 's/^mist-sim:  *//p' "$err" | grep '^--' | tr '\n' ' ')" = "$(echo $many) " ] || fail "$(cat "$err")"
+awk 'length > 100 { exit 1 }' "$err" || fail "$(cat "$err")"
+
 begin 'all arguments are listed'
 run mist-sim --list --framework deepspeed --json
 expect_exit 0
