@@ -3,8 +3,9 @@
  *
  * A token of another slice counts as a row of zeros, which the sum over the slices fills.
  * The backward adds up all rows of a token, in order, before it adds them to what there is:
- * a tied head's gradient there and one that is added later give the same bits. Threads
- * share out the tokens, by the first place of each.
+ * a tied head's gradient there and one that is added later give the same bits. Lists of
+ * rows by token lead from each to the next one. Threads share out the tokens, by the first
+ * place of each.
  */
 #include "exec/operators/cpu_bf16_internal.h"
 #include "exec/operators/cpu_internal.h"
@@ -17,6 +18,12 @@ struct embedding {
     const int32_t *tokens;
     int64_t rows, s, h;
     int64_t first_token, n_local;
+};
+
+/* Rows by the remainder of their token, ascending, in the caller's workspace. */
+struct lists {
+    int32_t *first; /* [rows] by remainder; -1: none */
+    int32_t *next;  /* [rows] by row; -1: no more */
 };
 
 /* The row of token i in the slice of the vocabulary; -1: it lies in another. */
@@ -70,19 +77,20 @@ static void add_total(bool is_rounded, void *sum, const float *total, int64_t n)
                        n);
 }
 
-/* sum[0 .. h) += the sum of rows of d_out: those of positions i, i + step, ..., or of them
- * those that have token i's (is_token). */
-static void add_rows(const struct embedding *of, bool is_rounded, char *sum,
-                     const void *d_out, int64_t i, int64_t step, bool is_token)
+/* sum[0 .. h) += the sum of rows of d_out: i and those behind it of the same token, or,
+ * without lists, of the same position. */
+static void add_rows(const struct embedding *of, const struct lists *lists,
+                     bool is_rounded, char *sum, const void *d_out, int64_t i)
 {
     int64_t sum_bytes = mist_cpu_element_bytes(is_rounded);
 
     for (int64_t j = 0; j < of->h; j += PIECE) {
         float total[PIECE] = {0};
         int64_t n = mist_cpu_min(PIECE, of->h - j);
-        for (int64_t k = i; k < of->rows; k += step) {
+        for (int64_t k = i; k >= 0 && k < of->rows;
+             k = lists ? lists->next[k] : k + of->s) {
             int64_t at = k * of->h + j;
-            if (is_token && of->tokens[k] != of->tokens[i])
+            if (lists && of->tokens[k] != of->tokens[i])
                 continue;
             if (of->is_bf16)
                 add_bf16_to(total, (const mist_bf16 *)d_out + at, n);
@@ -93,21 +101,42 @@ static void add_rows(const struct embedding *of, bool is_rounded, char *sum,
     }
 }
 
-static bool occurs_before(const int32_t *tokens, int64_t i)
+size_t mist_cpu_embedding_slice_backward_workspace_bytes(int64_t rows)
 {
-    for (int64_t k = 0; k < i; k++)
-        if (tokens[k] == tokens[i])
-            return true;
-    return false;
+    return 2 * (size_t)rows * sizeof(int32_t);
+}
+
+static struct lists make_lists(const struct embedding *of, void *workspace)
+{
+    struct lists lists = {workspace, (int32_t *)workspace + of->rows};
+
+    for (int64_t i = 0; i < of->rows; i++)
+        lists.first[i] = -1;
+    for (int64_t i = of->rows - 1; i >= 0; i--) {
+        int32_t *first = &lists.first[of->tokens[i] % of->rows];
+        lists.next[i] = *first;
+        *first = (int32_t)i;
+    }
+    return lists;
+}
+
+static bool is_first(const struct embedding *of, const struct lists *lists, int64_t i)
+{
+    int64_t k = lists->first[of->tokens[i] % of->rows];
+
+    while (of->tokens[k] != of->tokens[i])
+        k = lists->next[k];
+    return k == i;
 }
 
 void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
                                        const int32_t *tokens, const void *d_out,
                                        int64_t rows, int64_t s, int64_t h,
                                        int64_t first_token, int64_t n_local,
-                                       int n_threads, int how)
+                                       void *workspace, int n_threads, int how)
 {
     const struct embedding of = {is_bf16, tokens, rows, s, h, first_token, n_local};
+    const struct lists lists = make_lists(&of, workspace);
     bool is_rounded = how & MIST_CPU_BF16_GRADIENTS;
     int64_t row_bytes = h * mist_cpu_element_bytes(is_rounded);
 
@@ -116,14 +145,13 @@ void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
 #pragma omp for schedule(dynamic, 16) nowait
         for (int64_t i = 0; i < rows; i++) {
             int64_t row = row_of(&of, i);
-            if (row >= 0 && !occurs_before(tokens, i))
-                add_rows(&of, is_rounded, (char *)dwte + row * row_bytes, d_out, i, 1,
-                         true);
+            if (row >= 0 && is_first(&of, &lists, i))
+                add_rows(&of, &lists, is_rounded, (char *)dwte + row * row_bytes, d_out,
+                         i);
         }
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < s; i++)
             if (dwpe != NULL && i < rows)
-                add_rows(&of, is_rounded, (char *)dwpe + i * row_bytes, d_out, i, s,
-                         false);
+                add_rows(&of, NULL, is_rounded, (char *)dwpe + i * row_bytes, d_out, i);
     }
 }

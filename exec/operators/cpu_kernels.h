@@ -50,13 +50,14 @@ void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *to
 /*
  * dwte[token] += the sum of the token's d_out[i], dwpe[p] += that of all i % s == p (dwpe
  * may be NULL), which is fp32, in token order, and rounded as gradients are. how: always
- * +=.
+ * +=. rows: below 2^31.
  */
 void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
                                        const int32_t *tokens, const void *d_out,
                                        int64_t rows, int64_t s, int64_t h,
                                        int64_t first_token, int64_t n_local,
-                                       int n_threads, int how);
+                                       void *workspace, int n_threads, int how);
+size_t mist_cpu_embedding_slice_backward_workspace_bytes(int64_t rows);
 
 /* ------------------------------------------------------------------------------- norm */
 

@@ -40,7 +40,7 @@ static void embedding(step_args at)
         mist_cpu_embedding_slice_backward(
             is_bf16(at), at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DW_X],
             x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1], first_token, dims[2],
-            at->n_threads, how_of(at, false));
+            at->workspace, at->n_threads, how_of(at, false));
     if (is_forward && scale != 1)
         mist_cpu_scale(is_bf16(at), x[MIST_ARG_OUT], scale, dims[0] * dims[1],
                        at->n_threads);

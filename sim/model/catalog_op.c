@@ -148,6 +148,14 @@ static int64_t bf16_rows(struct mist_op_use *use, int64_t n_once, int64_t n_per_
     return is_bf16(use) ? product(use, 4, use->dims[1], n) : 0;
 }
 
+/* On a CPU the backward lists rows by token. */
+static int64_t embedding_workspace(struct mist_op_use *use)
+{
+    bool is_forward = use->phase == MIST_PHASE_FORWARD;
+
+    return is_forward || use->threads == 0 ? 0 : product(use, 2, 4, use->dims[0]);
+}
+
 /* The backward sums up gradients of blocks of rows apart. */
 static int64_t norm_workspace(struct mist_op_use *use)
 {
@@ -277,7 +285,7 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_EMBEDDING] = { /* a table's row is read, or read and written */
         "embedding", {"rows", "hidden", "vocab"},
         {FORWARD(1, 1, 2, false), WEIGHT(0, 2, 3, true)},
-        .work = work_of_matrix},
+        .work = work_of_matrix, .workspace_bytes = embedding_workspace},
     [MIST_OP_LAYER_NORM] = {
         "layer_norm", {"rows", "hidden"},
         {FORWARD(2, 8, 2, false), BACKWARD(1, 14, 3, true)},

@@ -82,6 +82,8 @@ static void test_embedding(void **state)
     mist_bf16 *wte = help_bf16_random(h, &wte_f, N_WTE, 1.0);
     mist_bf16 *wpe = help_bf16_random(h, &wpe_f, N_WPE, 1.0);
     mist_bf16 *d_out = help_bf16_random(h, &d_out_f, N, 1.0);
+    void *work =
+        help_alloc(h, (int64_t)mist_cpu_embedding_slice_backward_workspace_bytes(ROWS));
     for (int i = 0; i < ROWS; i++)
         tokens[i] = i * i % 13;
     for (int t = 1; t <= HELP_N_THREADS; t++)
@@ -99,10 +101,11 @@ static void test_embedding(void **state)
                                              N_LOCAL, 1);
             help_bf16_assert_rounded(h, out, out_f, N);
             mist_cpu_embedding_slice_backward(true, dwte, has_wpe ? dwpe : NULL, tokens,
-                                              d_out, ROWS, S, H, FIRST, N_LOCAL, t, 0);
+                                              d_out, ROWS, S, H, FIRST, N_LOCAL, work, t,
+                                              0);
             mist_cpu_embedding_slice_backward(false, dwte_f, has_wpe ? dwpe_f : NULL,
                                               tokens, d_out_f, ROWS, S, H, FIRST, N_LOCAL,
-                                              1, 0);
+                                              work, 1, 0);
             help_assert_same_bits(dwte, dwte_f, N_WTE + HELP_GUARD);
             help_assert_same_bits(dwpe, dwpe_f, N_WPE + HELP_GUARD);
             /* gradients in bf16: the same sums, rounded, are added to what there is */
@@ -112,14 +115,14 @@ static void test_embedding(void **state)
             memset(dwpe_f, 0, N_WPE * sizeof *dwpe_f);
             mist_cpu_embedding_slice_backward(false, dwte_f, has_wpe ? dwpe_f : NULL,
                                               tokens, d_out_f, ROWS, S, H, FIRST, N_LOCAL,
-                                              1, 0);
+                                              work, 1, 0);
             for (int i = 0; i < N_WTE; i++)
                 dwte_f[i] = wte_f[i] + mist_bf16_value(mist_bf16_round(dwte_f[i]));
             for (int i = 0; i < N_WPE; i++)
                 dwpe_f[i] = wpe_f[i] + mist_bf16_value(mist_bf16_round(dwpe_f[i]));
             mist_cpu_embedding_slice_backward(true, dwte_b, has_wpe ? dwpe_b : NULL,
                                               tokens, d_out, ROWS, S, H, FIRST, N_LOCAL,
-                                              t, MIST_CPU_BF16_GRADIENTS);
+                                              work, t, MIST_CPU_BF16_GRADIENTS);
             help_bf16_assert_rounded(h, dwte_b, dwte_f, N_WTE);
             help_bf16_assert_rounded(h, dwpe_b, dwpe_f, N_WPE);
         }

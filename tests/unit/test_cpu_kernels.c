@@ -476,14 +476,16 @@ static void test_embedding(void **state)
         float *out = help_poisoned(h, ROWS * H), *no_wpe = help_poisoned(h, ROWS * H);
         float *dwte = help_copy(h, wte, VOCAB * H), *dwpe = help_copy(h, wpe, S * H);
         float *only = help_copy(h, wte, VOCAB * H);
+        void *work = help_alloc(
+            h, (int64_t)mist_cpu_embedding_slice_backward_workspace_bytes(ROWS));
         mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS, S, H, 0,
                                          INT64_MAX, t);
         mist_cpu_embedding_slice_forward(false, no_wpe, tokens, wte, NULL, ROWS, S, H, 0,
                                          INT64_MAX, t);
         mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS, S, H, 0,
-                                          INT64_MAX, t, 0);
+                                          INT64_MAX, work, t, 0);
         mist_cpu_embedding_slice_backward(false, only, NULL, tokens, d_out, ROWS, S, H, 0,
-                                          INT64_MAX, t, 0);
+                                          INT64_MAX, work, t, 0);
         if (t == 1) {
             first[0] = out;
             first[1] = dwte;
@@ -498,6 +500,40 @@ static void test_embedding(void **state)
         help_assert_same_bits(only, dwte, VOCAB * H);
         for (int i = 0; i < ROWS; i++)
             help_assert_same_bits(no_wpe + i * H, wte + tokens[i] * H, H);
+    }
+}
+
+/* Whatever the tokens have in common, each one's rows are summed in order. */
+static void test_embedding_sums(void **state)
+{
+    enum { S = 257, ROWS = 3 * S, H = 5, VOCAB = 8 * ROWS };
+    struct help *h = *state;
+    const float *wte = help_random(h, VOCAB * H, 1.0);
+    const float *d_out = help_random(h, ROWS * H, 1.0);
+    size_t n_bytes = mist_cpu_embedding_slice_backward_workspace_bytes(ROWS);
+
+    for (int kind = 0; kind < 4; kind++) {
+        float *expected = help_copy(h, wte, VOCAB * H);
+        int32_t tokens[ROWS];
+        for (int i = 0; i < ROWS; i++)
+            tokens[i] = kind == 0   ? 11                /* one */
+                        : kind == 1 ? i                 /* all different */
+                        : kind == 2 ? i * i % 7 * ROWS  /* of one remainder */
+                                    : i * 7919 % VOCAB; /* any */
+        for (int token = 0; token < VOCAB; token++)
+            for (int j = 0; j < H; j++) {
+                float sum = 0;
+                for (int i = 0; i < ROWS; i++)
+                    sum += tokens[i] == token ? d_out[i * H + j] : 0;
+                expected[token * H + j] += sum;
+            }
+        for (int t = 1; t <= HELP_N_THREADS; t++) {
+            float *dwte = help_copy(h, wte, VOCAB * H);
+            mist_cpu_embedding_slice_backward(false, dwte, NULL, tokens, d_out, ROWS, S,
+                                              H, 0, VOCAB,
+                                              help_alloc(h, (int64_t)n_bytes), t, 0);
+            help_assert_same_bits(dwte, expected, VOCAB * H);
+        }
     }
 }
 
@@ -558,6 +594,7 @@ int main(void)
         TEST(test_residual_norm_slopes),
         TEST(test_residual_norm),
         TEST(test_embedding),
+        TEST(test_embedding_sums),
         TEST(test_describe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -622,16 +622,19 @@ static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
                          {.bytes = wte_bytes, .input = dwte, .is_output = true},
                          {.bytes = wpe_bytes, .input = dwpe, .is_output = has_wpe}};
 
+    void *work = help_alloc(
+        h, (int64_t)mist_cpu_embedding_slice_backward_workspace_bytes(c->rows));
+
     run(h, launch_embedding_backward, t, 4, dtype, dims);
     if (dtype == MIST_DTYPE_BF16)
         mist_cpu_embedding_slice_backward(
             true, dwte, has_wpe ? dwpe : NULL, tokens, d_out, c->rows, c->s, c->h,
-            c->first_token, c->n_local, 1,
+            c->first_token, c->n_local, work, 1,
             gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
     else
         mist_cpu_embedding_slice_backward(false, dwte, has_wpe ? dwpe : NULL, tokens,
                                           d_out, c->rows, c->s, c->h, c->first_token,
-                                          c->n_local, 1, 0);
+                                          c->n_local, work, 1, 0);
     assert_memory_equal(t[2].results[0], dwte, wte_bytes);
     assert_memory_equal(t[3].results[0], dwpe, wpe_bytes);
 }

@@ -384,6 +384,8 @@ static void check_workspace(const struct mist_model *m,
             need = mist_cpu_attention_forward_workspace_bytes(&shape, is_bf16, threads);
         else if (step->op == MIST_OP_ATTENTION)
             need = mist_cpu_attention_backward_workspace_bytes(&shape, is_bf16, threads);
+        else if (step->op == MIST_OP_EMBEDDING && !is_forward)
+            need = mist_cpu_embedding_slice_backward_workspace_bytes(d[0]);
         else if (is_bf16)
             continue; /* others have rows in fp32, too */
         else if ((step->op == MIST_OP_LAYER_NORM || step->op == MIST_OP_RMS_NORM) &&
