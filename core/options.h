@@ -67,7 +67,7 @@ struct mist_option {
     size_t offset;              /* in the tool's options struct */
 };
 
-enum { MIST_OPTIONS_MAX = 128 };
+enum { MIST_OPTIONS_MAX = 128, MIST_N_EXIT_CODES = 7 };
 
 struct mist_tool {
     const char *name;            /* "mist-tune" */
@@ -81,8 +81,11 @@ struct mist_tool {
         *first_words; /* what the first positional is one of, NULL-terminated;
                                        NULL: a file, like all others */
     int positional_min, positional_max; /* max -1: any number */
-    const char *exit_text; /* more exit codes, "  4  no plan fits\n"; NULL: none */
-    const char *manual;    /* what the man page says beside the table; NULL: nothing */
+    const char
+        *exit_texts[MIST_N_EXIT_CODES]; /* "no plan fits"; NULL: as with all tools */
+    const char
+        *signal_text;   /* of exit codes 128+n, which signals these are; NULL: none */
+    const char *manual; /* what the man page says beside the table; NULL: nothing */
 };
 
 /*

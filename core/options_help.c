@@ -4,8 +4,21 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#define COLUMN_HELP 30 /* where help texts begin */
+enum {
+    COLUMN_HELP = 30, /* where help texts begin */
+    COLUMN_EXIT = 9,  /* where meanings of exit codes do */
+    LEAST_WIDTH = 60, /* of a terminal for which lines are broken */
+};
+
+/* Where texts are printed. */
+struct page {
+    FILE *stream;
+    int width; /* columns; 0: a line for each text, which is no terminal's */
+    int at;    /* the column where the last text ended */
+};
 
 #define ABOUT_ROW(i_name, i_help)                                                        \
     {                                                                                    \
@@ -61,26 +74,57 @@ void mist_options_describe_values(const struct mist_option *option, char *buffer
                  note, text);
 }
 
-static void print_row(const char *left, const char *help, const char *values,
-                      FILE *stream)
+static int terminal_width(FILE *stream)
 {
-    int n = fprintf(stream, "  %s", left);
+    struct winsize size = {0};
+    int fd = fileno(stream);
 
-    if (n > COLUMN_HELP - 2) {
-        fputc('\n', stream);
-        n = 0;
-    }
-    fprintf(stream, "%*s%s%s\n", COLUMN_HELP - n, "", help, values);
+    return fd >= 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= LEAST_WIDTH
+               ? size.ws_col
+               : 0;
 }
 
-static void print_option(const struct mist_option *option, FILE *stream)
+/* Goes on with words, in lines that begin at a column. */
+static void print_words(struct page *page, int column, const char *text)
+{
+    while (*text) {
+        int n_blanks = (int)strspn(text, " ");
+        int n = n_blanks + (int)strcspn(text + n_blanks, " ");
+        if (page->width > 0 && page->at > column && page->at + n > page->width) {
+            fprintf(page->stream, "\n%*s", column, "");
+            page->at = column;
+            text += n_blanks;
+            n -= n_blanks;
+        }
+        page->at += fprintf(page->stream, "%.*s", n, text);
+        text += n;
+    }
+}
+
+static void print_row(struct page *page, int column, const char *left, const char *help,
+                      const char *values)
+{
+    int n = fprintf(page->stream, "  %s", left);
+
+    if (n > column - 2) {
+        fputc('\n', page->stream);
+        n = 0;
+    }
+    fprintf(page->stream, "%*s", column - n, "");
+    page->at = column;
+    print_words(page, column, help);
+    print_words(page, column, values);
+    fputc('\n', page->stream);
+}
+
+static void print_option(struct page *page, const struct mist_option *option)
 {
     char left[128];
     char values[512];
 
     spell(option, left, sizeof left);
     mist_options_describe_values(option, values, sizeof values);
-    print_row(left, option->help, values, stream);
+    print_row(page, COLUMN_HELP, left, option->help, values);
 }
 
 bool mist_options_begins_group(const struct mist_tool *tool, size_t i)
@@ -103,15 +147,35 @@ void mist_options_describe_usage(const struct mist_tool *tool, char *buffer, siz
              is_optional ? "[" : "", name, repeats ? "..." : "", is_optional ? "]" : "");
 }
 
-const char mist_options_exit_codes[] = "  0  success\n"
-                                       "  1  the run failed\n"
-                                       "  2  the command line is wrong\n"
-                                       "  3  an input file or a value in it is invalid\n";
+const char *mist_options_exit_text(const struct mist_tool *tool, int code)
+{
+    static const char *const usual[MIST_N_EXIT_CODES] = {
+        [0] = "success",
+        [1] = "the run failed",
+        [2] = "the command line is wrong",
+        [3] = "an input file or a value in it is invalid",
+        [5] = "a file can't be read or written",
+    };
 
-const char mist_options_exit_codes_io[] = "  5  a file can't be read or written\n";
+    return tool->exit_texts[code] ? tool->exit_texts[code] : usual[code];
+}
+
+static void print_exit_codes(struct page *page, const struct mist_tool *tool)
+{
+    fputs("\nExit codes:\n", page->stream);
+    for (int i = 0; i < MIST_N_EXIT_CODES; i++) {
+        const char code[] = {(char)('0' + i), '\0'};
+        const char *text = mist_options_exit_text(tool, i);
+        if (text)
+            print_row(page, COLUMN_EXIT, code, text, "");
+    }
+    if (tool->signal_text)
+        print_row(page, COLUMN_EXIT, "128+n", tool->signal_text, "");
+}
 
 void mist_options_print_help(const struct mist_tool *tool, FILE *stream)
 {
+    struct page page = {stream, terminal_width(stream), 0};
     char usage[256];
 
     fprintf(stream, "%s: %s\n\nExamples:\n", tool->name, tool->purpose);
@@ -120,7 +184,7 @@ void mist_options_print_help(const struct mist_tool *tool, FILE *stream)
     mist_options_describe_usage(tool, usage, sizeof usage);
     fprintf(stream, "\nUsage: %s\n", usage);
     if (tool->positional_name && tool->positional_help)
-        print_row(tool->positional_name, tool->positional_help, "", stream);
+        print_row(&page, COLUMN_HELP, tool->positional_name, tool->positional_help, "");
     for (size_t i = 0; i < tool->n_options + N_ABOUT; i++) {
         if (!mist_options_begins_group(tool, i))
             continue;
@@ -128,8 +192,7 @@ void mist_options_print_help(const struct mist_tool *tool, FILE *stream)
         fprintf(stream, "\n%s:\n", group);
         for (size_t k = i; k < tool->n_options + N_ABOUT; k++)
             if (strcmp(mist_options_row(tool, k)->group, group) == 0)
-                print_option(mist_options_row(tool, k), stream);
+                print_option(&page, mist_options_row(tool, k));
     }
-    fprintf(stream, "\nExit codes:\n%s%s%s", mist_options_exit_codes,
-            tool->exit_text ? tool->exit_text : "", mist_options_exit_codes_io);
+    print_exit_codes(&page, tool);
 }

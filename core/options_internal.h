@@ -33,7 +33,7 @@ void mist_options_describe_values(const struct mist_option *option, char *buffer
 /* "mist-sim [OPTIONS] [PLAN]" into buffer. */
 void mist_options_describe_usage(const struct mist_tool *tool, char *buffer, size_t size);
 
-/* The lines of the exit codes: of every tool, in front of and behind the tool's own. */
-extern const char mist_options_exit_codes[], mist_options_exit_codes_io[];
+/* What an exit code of a tool means, 0 .. MIST_N_EXIT_CODES - 1; NULL: it has none such. */
+const char *mist_options_exit_text(const struct mist_tool *tool, int code);
 
 #endif

@@ -89,11 +89,20 @@ static void print_head(const struct mist_tool *tool, FILE *stream)
 
 static void print_exit_codes(const struct mist_tool *tool, FILE *stream)
 {
-    fputs(".SH EXIT STATUS\n.nf\n", stream);
-    print_roff(mist_options_exit_codes, stream);
-    print_roff(tool->exit_text ? tool->exit_text : "", stream);
-    print_roff(mist_options_exit_codes_io, stream);
-    fputs(".fi\n", stream);
+    fputs(".SH EXIT STATUS\n", stream);
+    for (int i = 0; i < MIST_N_EXIT_CODES; i++) {
+        const char *text = mist_options_exit_text(tool, i);
+        if (text) {
+            fprintf(stream, ".TP 8\n%d\n", i);
+            print_roff(text, stream);
+            fputc('\n', stream);
+        }
+    }
+    if (tool->signal_text) {
+        fputs(".TP 8\n128+n\n", stream);
+        print_roff(tool->signal_text, stream);
+        fputc('\n', stream);
+    }
 }
 
 void mist_options_print_man(const struct mist_tool *tool, FILE *stream)

@@ -132,9 +132,9 @@ static const struct mist_tool tool = {
     .purpose = "measures what operators, links and their mixtures cost on this machine",
     .examples = examples,
     .manual = mist_profile_manual,
-    .exit_text =
-        "  128+n  stopped by signal n: Ctrl-C (SIGINT), SIGTERM or SIGUSR1; --resume "
-        "goes on,\n         also after a second Ctrl-C, which ends the session at once\n",
+    .signal_text = "stopped by signal n: Ctrl-C (SIGINT), SIGTERM or SIGUSR1; --resume "
+                   "goes on, also "
+                   "after a second Ctrl-C, which ends the session at once",
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
     .positional_name = "FILE",

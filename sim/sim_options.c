@@ -178,7 +178,7 @@ const struct mist_tool mist_sim_tool = {
     .positional_min = 0, /* --presets and --list take none */
     .positional_max = 1,
     .manual = mist_sim_manual,
-    .exit_text = "  4  a replay takes more memory than there is\n",
+    .exit_texts = {[4] = "a replay takes more memory than there is"},
 };
 
 enum mist_status mist_sim_choose_framework(const struct mist_sim_options *options,

@@ -160,12 +160,12 @@ const struct mist_tool mist_exec_tool = {
     .positional_min = 0, /* --verify needs none */
     .positional_max = 1,
     .manual = mist_exec_manual,
-    .exit_text =
-        "  4  a stage does not fit into the memory that the plan names\n"
-        "  6  --verify: not all checkpoints are whole\n"
-        "  128+n  stopped by signal n: SIGINT, SIGTERM or SIGUSR1 to any rank end "
-        "the run\n         after its step, saved in --checkpoint; a second SIGINT ends "
-        "it at once\n",
+    .exit_texts = {[4] = "a stage does not fit into the memory that the plan names",
+                   [6] = "--verify: not all checkpoints are whole"},
+    .signal_text =
+        "stopped by signal n: SIGINT, SIGTERM or SIGUSR1 to any rank end the "
+        "run after its step, saved in --checkpoint; a second SIGINT ends it at "
+        "once",
 };
 
 static enum mist_status check(const struct mist_exec_options *options, int n_plans,

@@ -1,10 +1,15 @@
 /* core/options: every spelling, every refusal, and the printed texts. */
+#define _XOPEN_SOURCE 700 /* posix_openpt */
+#define _DEFAULT_SOURCE
 #include "tests/unit/test.h"
 
 #include "core/options.h"
 #include "tests/unit/scratch.h"
 
+#include <fcntl.h>
 #include <math.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 struct tool_options {
     struct mist_common_options common;
@@ -91,7 +96,8 @@ static const struct mist_tool tool = {
     .positional_name = "PLAN",
     .positional_help = "a plan",
     .positional_max = 2,
-    .exit_text = "  4  no plan fits\n",
+    .exit_texts = {[4] = "no plan fits"},
+    .signal_text = "stopped by signal n",
 };
 
 struct call {
@@ -242,7 +248,7 @@ static void test_texts(void **state)
         call.text, "  -m, --model=NAME            preset or config.json [required]\n"));
     assert_non_null(strstr(call.text, "[0 .. 1; default: 0.5]"));
     assert_non_null(strstr(call.text, "[cpu, cuda; default: cuda]"));
-    assert_non_null(strstr(call.text, "  4  no plan fits\n  5"));
+    assert_non_null(strstr(call.text, "  4      no plan fits\n  5      a file"));
     for (size_t i = 0; i < tool.n_options; i++) {
         snprintf(name, sizeof name, "--%s", options[i].name);
         assert_non_null(strstr(call.text, name));
@@ -269,6 +275,41 @@ static void test_texts(void **state)
         call.text, "complete -c mist-test -l quiet -s q -d 'print errors only'\n"));
 }
 
+/* On a terminal lines end before its right edge, and begin where the first one did. */
+static void test_narrow(void **state)
+{
+    const struct winsize size = {.ws_col = 64, .ws_row = 24};
+    char *argv[] = {(char[]){"mist-test"}, (char[]){"--help"}, NULL};
+    char text[8192], name[64];
+    struct tool_options out;
+    struct mist_positionals positionals;
+    struct mist_err err;
+    bool is_done;
+    size_t n = 0;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+
+    if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0)
+        skip();
+    snprintf(name, sizeof name, "%s", ptsname(terminal));
+    FILE *stream = fopen(name, "w");
+    assert_non_null(stream);
+    assert_int_equal(ioctl(fileno(stream), TIOCSWINSZ, &size), 0);
+    must(mist_options_parse(&tool, 2, argv, &out, &positionals, stream, &is_done, &err),
+         &err);
+    fclose(stream);
+    for (ssize_t got; n < sizeof text - 1; n += (size_t)got)
+        if ((got = read(terminal, text + n, sizeof text - 1 - n)) <= 0)
+            break;
+    text[n] = '\0';
+    close(terminal);
+    assert_non_null(strstr(text, "print a script by which that shell\r\n"
+                                 "                              completes options"));
+    for (char *line = strtok(strstr(text, "Usage:"), "\r\n"); line;
+         line = strtok(NULL, "\r\n"))
+        if (strlen(line) > size.ws_col)
+            fail_msg("%zu columns: %s", strlen(line), line);
+}
+
 static void test_full_disk(void **state)
 {
     char *argv[] = {(char[]){"mist-test"}, (char[]){"--help"}, NULL};
@@ -291,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_defaults), cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_set),
         cmocka_unit_test(test_texts),    cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_narrow),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
