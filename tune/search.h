@@ -8,31 +8,27 @@
  *   2. what passes a memory limit goes;
  *   3. of the rest the exact Pareto frontier over (t, d) is kept for every number of
  *      layers;
- *   4. offloading: what was over the limit is priced again with the four ratios on the
- *      grid {0, 1/2, 1}, unless none of the ratios' 0 and 1 brings it below the limit or
- *      a point of the frontier is no slower than it would be without offloading, or, with
- *      the same of the four, with halves; then the neighbours of the offloaded points of
- *      the frontier in steps of 1/4 and 1/8, but for those that only offload more than one
- *      of the points. Where the space allows it, each of these that offloads optimizer
- *      state is priced with the update on the device and on the host. What
- *      fits without offloading is never offloaded: that only costs time. This loses no
- *      point of the frontier over the coarse grid as long as nothing gets faster when a
- *      ratio rises, and halves fit only where wholes do;
+ *   4. offloading: what was over the limit, and would be on the frontier otherwise, is
+ *      priced again with the four ratios in steps of 1/8, all of which are looked at by
+ *      branch and bound: of a box of ratios nothing is left out that might come onto the
+ *      frontier as long as nothing gets faster or larger when a ratio rises further above
+ *      its least (search_offload.c). Where the space allows it, each of these that
+ *      offloads optimizer state is priced with the update on the device and on the host.
+ *      What fits without offloading is never offloaded: that only costs time;
  *   5. frontiers are thinned out above max_points;
  *   6. the exact solver (inter_stage.h) picks layers, shape and a point for every stage:
  *      the n_best splits of the case.
  * The candidates of all cases are then sorted. As every step is exact (max_points 0 or
- * not reached; ratios on the coarse grid), candidate 0 is the optimum over all plans of
- * the space by the closed form
+ * not reached), candidate 0 is the optimum over all plans of the space by the closed form
  *
  *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
  * Bounds. With slack_frac > 0 candidates slower than (1 + slack_frac) times the best are
  * not wanted. Equal layers and one shape for all stages are searched first, then any
  * layers, then the whole space, the most promising G first, so a good plan is known
- * early; from then on a configuration is left out when G times its t (without offloading)
- * is above that, a number of layers when the ranks it leaves can't run the layers it
- * leaves in that time, and a case when its least sum and least maximum of t can't be.
+ * early; from then on a configuration is left out when G t + d is above that, a number of
+ * layers when the ranks it leaves can't run the layers it leaves in that time, and a case
+ * when its least sum and least maximum of t can't be.
  * These are lower bounds of the formula, so the candidates within the slack are those of
  * the search without bounds; they need prices whose t and d do not depend on in_flight.
  *

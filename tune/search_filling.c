@@ -55,13 +55,18 @@ bool mist_search_fits(const struct mist_search_filling *at,
            ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
 }
 
+bool mist_search_is_fast(const struct mist_search_work *work, double t_s, double d_s)
+{
+    return t_s + d_s / work->kind.n_micro_batches <= work->most_t_s;
+}
+
 bool mist_search_is_open(const struct mist_search_filling *at, size_t i)
 {
     if (!mist_search_is_priced(&at->base, i) || mist_search_fits(at, &at->base, i))
         return false;
     struct mist_pareto_point point = mist_search_make_point(&at->base, i);
     point.payload = INT64_MAX;
-    return point.t_s <= at->work->most_t_s &&
+    return mist_search_is_fast(at->work, point.t_s, point.d_s) &&
            !mist_pareto_covers(&at->frontiers[(int32_t)at->base.n_layers[i]], &point);
 }
 
@@ -109,7 +114,7 @@ static enum mist_status merge_run(struct mist_search_filling *at,
         if (!mist_search_fits(at, from, i))
             continue;
         work->n_fitting++;
-        if (from->t_s[i] <= work->most_t_s)
+        if (mist_search_is_fast(work, from->t_s[i], from->d_s[i]))
             at->points[n++] = mist_search_make_point(from, i);
         if (n == MIST_SEARCH_BLOCK || i + 1 == end) {
             status = mist_pareto_merge(&at->frontiers[n_layers], at->points, n, at->err);

@@ -54,6 +54,10 @@ bool mist_search_is_priced(const struct mist_search_columns *from, size_t i);
 bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i);
 
+/* Whether a stage of t and d may be part of a plan within the cutoff, which takes G t + d at
+ * least. */
+bool mist_search_is_fast(const struct mist_search_work *work, double t_s, double d_s);
+
 /* Whether a row of the base may be worth saving memory: it can be run, is over the limit,
  * and would be on the frontier if it were not. */
 bool mist_search_is_open(const struct mist_search_filling *at, size_t i);

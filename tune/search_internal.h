@@ -10,8 +10,7 @@ struct mist_search_work {
     struct mist_search_kind kind;
     int64_t limit_bytes; /* of the device arena: config's, or a constraint's */
     int32_t layers_min, layers_max;
-    double
-        most_t_s; /* a configuration with a larger t is not wanted; INFINITY: all are */
+    double most_t_s; /* one with a larger t + d / G is not wanted; INFINITY: all are */
     const bool *is_wanted; /* borrowed; by layers; NULL: all from layers_min on are */
     /* owned, [n_options]: frontier points of all numbers of layers */
     struct mist_search_choice *choices;

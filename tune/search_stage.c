@@ -130,7 +130,7 @@ static void judge_row(const struct mist_search_filling *at, size_t i,
     row->fate = MIST_FATE_DOMINATED;
     if (!mist_search_fits(at, &at->base, i))
         row->fate = MIST_FATE_OVER_LIMIT;
-    else if (point.t_s > at->work->most_t_s)
+    else if (!mist_search_is_fast(at->work, point.t_s, point.d_s))
         row->fate = MIST_FATE_TOO_SLOW;
     for (size_t k = 0; k < frontier->n && row->fate == MIST_FATE_DOMINATED; k++) {
         const struct mist_pareto_point *other = &frontier->points[k];

@@ -135,7 +135,8 @@ struct brute {
     bool sequences[MAX_STAGES];
     unsigned groups;
     int32_t n_layers, n_ranks, global_batch;
-    bool is_tied, has_halves; /* of ratios; else nothing or all is offloaded */
+    bool is_tied;
+    int ratio_step; /* in units of 1 / MIST_RATIO_ONE; 0: nothing or all is offloaded */
     int64_t limit_bytes, host_limit_bytes;
     int32_t g, n_stages;
     int first_sequence;
@@ -242,8 +243,9 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
                       double host_bytes)
 {
     int32_t dp = kind->shape.dp, n_devices = dp * kind->shape.tp;
-    int n_steps = at->has_halves ? 2 : 1;
-    int n_offloads = !has(at, MIST_SPACE_OFFLOAD) ? 1 : at->has_halves ? 81 : 16;
+    int step = at->ratio_step ? at->ratio_step : MIST_RATIO_ONE;
+    int n_ratios = has(at, MIST_SPACE_OFFLOAD) ? MIST_RATIO_ONE / step + 1 : 1;
+    int n_offloads = n_ratios * n_ratios * n_ratios * n_ratios;
 
     at->layers[i] = l;
     at->dps[i] = dp;
@@ -262,8 +264,8 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
                 bool may = may_be(at, ZERO, z, z) && may_be(at, CKPT, c, l) &&
                            may_be(at, LEAN, knobs.n_lean, l - c);
                 for (int k = 0; k < MIST_N_OFFLOADS; k++) {
-                    int value = offloads % (n_steps + 1) * 8 / n_steps;
-                    offloads /= n_steps + 1;
+                    int value = offloads % n_ratios * step;
+                    offloads /= n_ratios;
                     knobs.offload[k] = value / 8.0;
                     may = may && may_be(at, OFFLOADED + k, value, 8);
                 }
@@ -460,8 +462,8 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
     of.ties_embeddings = brute->is_tied;
     enumerate(brute);
     init_space_of(&space, &of, brute->n_ranks, brute->global_batch, brute->groups);
-    if (brute->has_halves)
-        space.ratio_step = MIST_RATIO_ONE / 2;
+    if (brute->ratio_step)
+        space.ratio_step = brute->ratio_step;
     if (bounds) {
         unsigned groups = space.groups;
         struct mist_space whole = space;
@@ -529,8 +531,8 @@ static void test_offload(void **state)
     assert_true(n_feasible > 30);
 }
 
-/* The same with ratios in halves, of single stages and of two with few other knobs. */
-static void test_halves(void **state)
+/* The same with finer ratios, of single stages and in halves of two with few other knobs. */
+static void test_ratios(void **state)
 {
     static struct brute brute;
     static const int64_t limits[] = {700, 550, 400, 300, 250, 150};
@@ -541,7 +543,7 @@ static void test_halves(void **state)
         bool is_one = i % 4 > 0;
         brute.seed = seed + 4000 + (uint64_t)i;
         brute.groups = is_one ? ALL | OFFLOAD : 1u << MIST_SPACE_3D | OFFLOAD;
-        brute.has_halves = true;
+        brute.ratio_step = MIST_RATIO_ONE / (is_one ? i % 16 == 1 ? 8 : 4 : 2);
         brute.n_layers = is_one ? 1 : 2;
         brute.n_ranks = is_one ? 1 + i % 3 : 2;
         brute.global_batch = 2;
@@ -972,7 +974,7 @@ int main(void)
         cmocka_unit_test(test_nodes),    cmocka_unit_test(test_offload),
         cmocka_unit_test(test_slack),    cmocka_unit_test(test_refinement),
         cmocka_unit_test(test_bounds),   cmocka_unit_test(test_bound_words),
-        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_ratios),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
