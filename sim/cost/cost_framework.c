@@ -224,6 +224,15 @@ static void add_products(struct pricing *at, const struct mist_step *step)
                        (double)step->dims[1]);
 }
 
+/* Per element of a weight, to add a micro-batch's gradient. */
+static double accumulate_bytes(const struct pricing *at)
+{
+    const struct mist_framework *of = at->framework;
+    bool copies = of->fp32_sum_factor > 0 && at->job->gradient_dtype == MIST_DTYPE_FP32;
+
+    return of->accumulate_bytes * (copies ? of->fp32_sum_factor : 1);
+}
+
 /* Steps of programs that are no communication and no attention of several kernels. */
 static void add_operator(struct pricing *at, const struct mist_step *step,
                          const struct mist_framework_op *op)
@@ -246,8 +255,7 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
         add_products(at, step);
     at->launches += n_products;
     add_passes(at, op->launches - n_products - is_fused,
-               bytes * result_elements(step) +
-                   at->framework->accumulate_bytes * n_weights);
+               bytes * result_elements(step) + accumulate_bytes(at) * n_weights);
 }
 
 /* A step at the speed of the trace set. */

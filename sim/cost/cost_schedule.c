@@ -64,7 +64,8 @@ static enum mist_status price_copy(const struct place *at, const struct mist_tas
 }
 
 /* Between two ranks; where a framework sends each row once, in parts that the ranks of the
- * next stage gather, their sum. A tied gradient goes both ways at once. */
+ * next stage gather, their sum: also of a gradient that goes whole, for the output of its
+ * stage that was kept in parts. A tied gradient goes both ways at once. */
 static enum mist_status price_transfer(const struct place *at,
                                        const struct mist_task *task,
                                        struct mist_cost *out, struct mist_err *err)
@@ -73,11 +74,14 @@ static enum mist_status price_transfer(const struct place *at,
     bool scatters = framework->scatters_transfers && at->stage->tp > 1 &&
                     !at->stage->is_sequence_parallel &&
                     mist_task_kind_sort(task->kind) == MIST_SORT_TRANSFER;
+    bool is_gradient =
+        task->kind == MIST_TASK_SEND_GRADIENT || task->kind == MIST_TASK_RECV_GRADIENT;
+    bool is_part = scatters && !(is_gradient && framework->sends_whole_gradients);
     struct mist_group_shape gathers = {1, at->stage->tp, 1};
     struct mist_task part = *task;
     struct mist_cost gather = {0};
 
-    part.bytes = scatters ? task->bytes / at->stage->tp : task->bytes;
+    part.bytes = is_part ? task->bytes / at->stage->tp : task->bytes;
     enum mist_status status = price_message(at, MIST_LINK_SEND_RECV, &part, out, err);
     if (status == MIST_OK && scatters && !mist_task_kind_sends(task->kind))
         status = mist_cost_link(at->model, MIST_LINK_ALL_GATHER, gathers, task->bytes,

@@ -21,6 +21,7 @@ static const struct mist_args_framework *find_framework(enum mist_framework_name
         [MIST_FRAMEWORK_DEEPSPEED] = &mist_args_deepspeed,
         [MIST_FRAMEWORK_TORCHTITAN] = &mist_args_torchtitan,
         [MIST_FRAMEWORK_MEGATRON_2021] = &mist_args_megatron,
+        [MIST_FRAMEWORK_DEEPSPEED_2021] = &mist_args_deepspeed,
         [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = &mist_args_torchtitan,
     };
 
@@ -195,8 +196,8 @@ static enum mist_status read_value(const struct mist_args *args,
     if (!value)
         return mist_err_at(err, MIST_ERR_INPUT, args->path, item->line, 0,
                            "%s: expected a value", item->name);
-    if (strcmp(value, "auto") == 0 && args->framework == MIST_FRAMEWORK_DEEPSPEED &&
-        isnan(row->absent))
+    if (strcmp(value, "auto") == 0 &&
+        find_framework(args->framework) == &mist_args_deepspeed && isnan(row->absent))
         return MIST_OK;
     if (row->kind == MIST_ARG_WORD) {
         for (const struct mist_arg_word *w = row->words; w->word; w++)

@@ -11,7 +11,13 @@
  *              two bytes and their fp32 copies stay until the next iteration's take
  *              their place (param.main_grad and param.grad hold them: "max allocated" of
  *              all ranks in BigScience's logs is 22 bytes a parameter beside activations)
- *   deepspeed  Megatron-DeepSpeed of 2021 to 2022: the same kernels, nothing overlaps
+ *   deepspeed  Megatron-DeepSpeed of 2022: the same kernels, nothing overlaps; its pipeline
+ *              sends activations and their gradients in parts (runtime/pipe/engine.py,
+ *              is_pipe_partitioned, is_grad_partitioned); sums in fp32 are copies of a
+ *              micro-batch's gradients, 2 + 4, added, 4 + 4 + 4 (runtime/bf16_optimizer.py,
+ *              update_hp_grads)
+ *   deepspeed-2021 DeepSpeed 0.3 to 0.5.2, until October 2021: gradients of activations go
+ *              whole (is_grad_partitioned is False there)
  *   torchtitan PyTorch's FSDP, eager: every element-wise operation a kernel of its own, but
  *              flash attention, fused LayerNorm and AdamW. RMS norms go to fp32 and back
  *              (torchtitan/models/norms.py): x.float(), pow, mean, a product, type_as and
@@ -114,6 +120,21 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .logit_source = "a copy, fp32, softmax in single kernels, and back",                 \
     .residual_frac = 0.11, .residual_source = "estimate: the curve's"
 
+#define DEEPSPEED                                                                        \
+    .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,         \
+    .repeats_all = true, .scatters_transfers = true, .dispatch_us = 50,                  \
+    .optimizer_bytes = 34, .scaling_bytes = 10, .accumulate_bytes = 6,                   \
+    .fp32_sum_factor = 3, .logit_bytes = 188, .logit_held_bytes = 10, .copy_bytes = 4,   \
+    .fragmentation_frac = FRAGMENTATION, .ops = megatron_ops,                            \
+    .source = "kernels counted in Megatron-DeepSpeed of 2022",                           \
+    .dispatch_source = "vTrain's runs of hidden size 2048",                              \
+    .optimizer_source = "Adam 28, copy to two bytes 6",                                  \
+    .scaling_source = "a look for overflow 2, unscale_and_clip 8",                       \
+    .copy_source = "FP16_Optimizer flattens gradients in fp32",                          \
+    .fragmentation_source = FRAGMENTATION_SOURCE,                                        \
+    .logit_source = "vTrain's runs of hidden size 2048", .residual_frac = 0.14,          \
+    .residual_source = "vTrain's runs of hidden size 2048"
+
 #define TORCHTITAN                                                                       \
     .attention = MIST_ATTENTION_FLASH, .selective_frac = 0.5, .separates_groups = true,  \
     .dispatch_us = 10, .optimizer_bytes = 28, .scaling_bytes = 8,                        \
@@ -136,23 +157,9 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .fragmentation_frac = 0.2,
         .fragmentation_source = "reserved in BigScience's logs: 17 to 22 %",
         .copy_source = "Float16OptimizerWithFloat16Params, kept for an iteration"},
-    [MIST_FRAMEWORK_DEEPSPEED] = {
-        .name = "deepspeed",
-        .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,
-        .repeats_all = true,
-        .dispatch_us = 50, .optimizer_bytes = 34, .scaling_bytes = 10,
-        .accumulate_bytes = 6, .logit_bytes = 188, .logit_held_bytes = 10,
-        .copy_bytes = 4,
-        .fragmentation_frac = FRAGMENTATION,
-        .ops = megatron_ops,
-        .source = "kernels counted in Megatron-DeepSpeed of 2022",
-        .dispatch_source = "vTrain's runs of hidden size 2048",
-        .optimizer_source = "Adam 28, copy to two bytes 6",
-        .scaling_source = "a look for overflow 2, unscale_and_clip 8",
-        .copy_source = "FP16_Optimizer flattens gradients in fp32",
-        .fragmentation_source = FRAGMENTATION_SOURCE,
-        .logit_source = "vTrain's runs of hidden size 2048",
-        .residual_frac = 0.14, .residual_source = "vTrain's runs of hidden size 2048"},
+    [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED, .name = "deepspeed"},
+    [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .name = "deepspeed-2021",
+                                       .sends_whole_gradients = true},
     [MIST_FRAMEWORK_TORCHTITAN] = {
         TORCHTITAN, .name = "torchtitan", .sum_bytes = 6, .logit_bytes = 36, .ops = torchtitan_ops,
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
@@ -245,6 +252,9 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
          framework->logit_source},
         {"gradient of a micro-batch, a parameter", framework->accumulate_bytes,
          MIST_IN_BYTES, framework->source},
+        {"the same where sums are fp32, a parameter",
+         framework->fp32_sum_factor * framework->accumulate_bytes, MIST_IN_BYTES,
+         framework->source},
         {"loss, a logit", framework->logit_bytes, MIST_IN_BYTES, framework->logit_source},
         {"memory held beyond what is allocated", framework->fragmentation_frac,
          MIST_AS_FRAC, framework->fragmentation_source},

@@ -42,6 +42,7 @@ struct mist_framework {
     bool
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
+    bool sends_whole_gradients; /* and scatters activations alone */
     bool separates_groups;  /* collectives of data-parallel ranks go on beside those of
                                tensor-parallel ones */
     double dispatch_us;     /* of the host, for a launch */
@@ -49,8 +50,9 @@ struct mist_framework {
     double scaling_bytes;   /* the same in fp16: gradients are looked through and scaled
                                back before it */
     double
-        accumulate_bytes; /* per element of a weight, to add a micro-batch's gradient */
-    double logit_bytes;   /* moved per logit by losses of a whole vocabulary, products
+        accumulate_bytes;   /* per element of a weight, to add a micro-batch's gradient */
+    double fp32_sum_factor; /* of them, where sums of gradients are fp32; 0: 1 */
+    double logit_bytes;     /* moved per logit by losses of a whole vocabulary, products
                                  apart */
     int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
     int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients

@@ -501,6 +501,26 @@ static void test_launches(void **state)
     mist_trace_set_fini(&set);
 }
 
+/* DeepSpeed's sums in fp32 are a copy of a micro-batch's gradients and its sum, 18 bytes for
+ * each of 12 hidden^2 weights; those in two bytes 6. */
+static void test_sums(void **state)
+{
+    const double n_weights = 12.0 * 2048 * 2048;
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    struct job *job = make_job(MIST_FRAMEWORK_DEEPSPEED, MIST_ATTENTION_FUSED,
+                               gpt(2048, 16), 8, 1024, 1, false, false);
+
+    open_a100(&set, &model);
+    double fp32_s = program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+    job->plan.job.gradient_dtype = MIST_DTYPE_BF16;
+    near_to(fp32_s - program_s(model, job, MIST_PROGRAM_BACKWARD, false),
+            (18 - 6) * n_weights / (0.82 * 2039e9), 1e-6);
+    free(job);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* PyTorch's checkpoints that are not re-entrant stop when all that the backward reads is
  * there: without the last product, its residual and what is behind. Its RMS norm is made
  * of operators, in fp32. */
@@ -657,8 +677,8 @@ static void test_measured_layer(void **state)
     mist_trace_set_fini(&set);
 }
 
-/* Megatron's ranks send a part each, which the next stage gathers; with sequence parallelism
- * there are parts anyway. */
+/* Megatron's and DeepSpeed's ranks send a part each, which the next stage gathers, but of
+ * gradients DeepSpeed's of 2021; with sequence parallelism there are parts anyway. */
 static void test_transfers(void **state)
 {
     const int64_t bytes = 8 << 20;
@@ -679,16 +699,24 @@ static void test_transfers(void **state)
     must(mist_cost_link(model, MIST_LINK_SEND_RECV, across, bytes, &whole, &err), &err);
     must(mist_cost_link(model, MIST_LINK_ALL_GATHER, inside, bytes, &gather, &err), &err);
     double launch_s = mist_cost_model_launch_s(model);
-    for (int i = 0; i < 4; i++) {
-        bool is_cut = i / 2 == 1, receives = i % 2 == 1;
-        struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED,
-                                   gpt(6144, 64), 4, 2048, 8, is_cut, false);
-        task.kind = receives ? MIST_TASK_RECV_ACTIVATION : MIST_TASK_SEND_ACTIVATION;
+    for (int i = 0; i < 24; i++) {
+        static const enum mist_framework_name frameworks[] = {
+            MIST_FRAMEWORK_MEGATRON, MIST_FRAMEWORK_DEEPSPEED,
+            MIST_FRAMEWORK_DEEPSPEED_2021};
+        static const enum mist_task_kind kinds[] = {
+            MIST_TASK_SEND_ACTIVATION, MIST_TASK_RECV_ACTIVATION, MIST_TASK_SEND_GRADIENT,
+            MIST_TASK_RECV_GRADIENT};
+        bool is_cut = i / 4 % 2 == 1, receives = i % 2 == 1;
+        bool is_whole = is_cut || (i / 8 == 2 && i % 4 >= 2);
+        struct job *job = make_job(frameworks[i / 8], MIST_ATTENTION_FUSED, gpt(6144, 64),
+                                   4, 2048, 8, is_cut, false);
+        task.kind = kinds[i % 4];
         must(mist_cost_task(model, &job->plan, 0, job->layouts, across, &task, &cost,
                             &err),
              &err);
         near_to(cost.time_s - launch_s,
-                is_cut ? whole.time_s : part.time_s + (receives ? gather.time_s : 0),
+                (is_whole ? whole.time_s : part.time_s) +
+                    (receives && !is_cut ? gather.time_s : 0),
                 1e-9);
         free(job);
     }
@@ -801,6 +829,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_fall_back),
         cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_sums),
         cmocka_unit_test(test_measured_layer),
         cmocka_unit_test(test_transfers),
         cmocka_unit_test(test_constants),

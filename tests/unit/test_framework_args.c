@@ -565,6 +565,7 @@ static void test_round_trips(void **state)
         int64_t bytes, bytes_again;
         if (!draw_plan(&random,
                        of == MIST_FRAMEWORK_MEGATRON_2021         ? MEGATRON
+                       : of == MIST_FRAMEWORK_DEEPSPEED_2021      ? DEEPSPEED
                        : of == MIST_FRAMEWORK_TORCHTITAN_COMPILED ? TORCHTITAN
                                                                   : of,
                        &plan))
