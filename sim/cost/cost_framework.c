@@ -15,8 +15,10 @@
  *
  * The device starts at the later of itself and its host, taken pass by pass: a program
  * takes at least what the host needs for its launches, and if that is more than its
- * kernels, all its parts are stretched by the same factor. Left out: a lead that the host
- * has from one pass to the next, where one is bound by the host and the other is not.
+ * kernels, all its parts are stretched by the same factor. A host that waits for every
+ * kernel before it launches the next one takes its time beside theirs. Left out: a lead
+ * that the host has from one pass to the next, where one is bound by the host and the other
+ * is not.
  */
 #include "sim/cost/cost_internal.h"
 #include "sim/model/framework.h"
@@ -344,8 +346,9 @@ enum mist_status mist_cost_framework_part(const struct mist_cost_model *model,
     }
     double whole_s = device_s + repeated_s(&at, layout, program);
     double host_s = at.launches * at.framework->dispatch_us * 1e-6;
+    double time_s = job->blocks_launches ? host_s + whole_s : fmax(host_s, whole_s);
     if (at.status == MIST_OK && device_s > 0)
-        mist_cost_scale(&part, (host_s > whole_s ? host_s : whole_s) / device_s);
+        mist_cost_scale(&part, time_s / device_s);
     part.doubt_s = fmax(part.doubt_s, at.framework->residual_frac * part.time_s);
     if (at.status == MIST_OK)
         *out = part;

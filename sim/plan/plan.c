@@ -168,7 +168,8 @@ static enum mist_status check_framework(const struct check *c)
         bool value;
     } flags[] = {{"recompute_attention", job->recomputes_attention},
                  {"no_dropout", job->has_no_dropout},
-                 {"overlap", job->overlaps}};
+                 {"overlap", job->overlaps},
+                 {"launch_blocking", job->blocks_launches}};
 
     if ((unsigned)job->framework >= MIST_N_FRAMEWORKS)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "framework",

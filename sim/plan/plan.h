@@ -37,6 +37,7 @@ struct mist_job {
     bool recomputes_attention;
     bool has_no_dropout; /* though their blocks have it */
     bool overlaps;       /* communication and computation, though they take turns there */
+    bool blocks_launches; /* the host waits for every kernel (CUDA_LAUNCH_BLOCKING) */
 };
 
 struct mist_stage_plan {
@@ -195,7 +196,8 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *              "rope_original_positions", "rotary_dim", "window", "exact_gelu",
  *              "unsupported"},
  *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu",
- *            "framework", "attention", "recompute_attention", "no_dropout", "overlap"},
+ *            "framework", "attention", "recompute_attention", "no_dropout", "overlap",
+ *            "launch_blocking"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p" or "zb_2p",
@@ -214,10 +216,10 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *
  * Every key is required but the model's behind "rope_theta" (left out when "default", 0,
  * false or empty), "predicted" (left out when all of it is 0), "threads" (left out when
- * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "passes" (of zb_1p and
- * zb_2p alone, one for each stage), "probe_s"
- * (left out when 0), "framework" ("ours"), "attention" ("flash"), "gpu",
- * "recompute_attention", "no_dropout", "overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
+ * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "passes" (of
+ * zb_1p and zb_2p alone, one for each stage), "probe_s" (left out when 0), "framework"
+ * ("ours"), "attention" ("flash"), "gpu", "recompute_attention", "no_dropout", "overlap",
+ * "launch_blocking", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
  * loads as 0; entries of arrays beyond n_stages load as 0. A relative trace_set is a path

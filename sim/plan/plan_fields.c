@@ -53,6 +53,7 @@ const struct mist_plan_field mist_plan_job_fields[] = {
     FIELD(MIST_FIELD_FLAG, mist_job, "recompute_attention", recomputes_attention),
     FIELD(MIST_FIELD_FLAG, mist_job, "no_dropout", has_no_dropout),
     FIELD(MIST_FIELD_FLAG, mist_job, "overlap", overlaps),
+    FIELD(MIST_FIELD_FLAG, mist_job, "launch_blocking", blocks_launches),
     {NULL, MIST_FIELD_BOOL, 0, 0},
 };
 

@@ -497,6 +497,15 @@ static void test_launches(void **state)
     /* recomputation of the whole block is its forward */
     near_to(program_s(model, job, MIST_PROGRAM_RECOMPUTE, false), 15 * dispatch_s, 1e-9);
     free(job);
+    /* a host that waits for its kernels adds its time to theirs */
+    job = make_job(MIST_FRAMEWORK_DEEPSPEED, MIST_ATTENTION_FUSED, gpt(6144, 64), 4, 1024,
+                   1, false, false);
+    double device_s = program_s(model, job, MIST_PROGRAM_FORWARD, false);
+    assert_true(device_s > 15 * dispatch_s);
+    job->plan.job.blocks_launches = true;
+    near_to(program_s(model, job, MIST_PROGRAM_FORWARD, false) - device_s,
+            15 * dispatch_s, 1e-9);
+    free(job);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
