@@ -24,10 +24,11 @@ mkdir "$folder/plans"
 : > "$folder/layers"
 
 # Lines "set|run|measured_s|cluster|family layers hidden heads kv_heads ffn vocab seq bias tied|
-#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype ends|of"
+#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype ends
+#   flag|of"
 # become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. ends:
-# blocks that the first and the last stage have less than the others (0). of: what was measured; nothing: an iteration,
-# else see predicted().
+# blocks that the first and the last stage have less than the others (0). flag: a key of the job that is true. of: what
+# was measured; nothing: an iteration, else see predicted().
 plans() {
     awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
         function stage(layers) {
@@ -50,7 +51,8 @@ plans() {
                 m[1], m[2], m[3], m[4], m[5], m[3] / m[4], m[6], m[7], (m[1] == "gpt" ? m[8] : 0),
                 (m[9] ? "true" : "false"), (m[10] ? "true" : "false"), (m[1] == "gpt" ? "0.0" : "5e5") > file
             printf "\"job\": {\"global_batch\": %d, \"seq_len\": %d, \"dtype\": \"%s\", \"gradient_dtype\": \"%s\", " \
-                "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"},\n", p[1], m[8], p[10], p[9], f[1], f[2] > file
+                "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"%s},\n", p[1], m[8], p[10], p[9], f[1], f[2],
+                (p[12] == "" ? "" : ", \"" p[12] "\": true") > file
             printf "\"cluster\": {\"trace_set\": \"%s\", \"fingerprint\": \"%016d\", \"device_memory_bytes\": 0},\n",
                 $4, 0 > file
             printf "\"pipeline\": \"%s\", \"chunks\": %d, \"n_micro_batches\": %d, \"stages\": [",
@@ -115,21 +117,22 @@ if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
                 ($17 == "PURE" ? "bf16" : "fp32") }' | plans
 fi
 # BigScience's runs before BLOOM: Megatron and Megatron-DeepSpeed, fp16, full recomputation, nodes of four V100 on Jean
-# Zay. Its network as measured there (all_reduce_bench, 4 nodes: 10.6 GB/s of a node). Median of each log, and the
-# most that rank 0 allocated (but where the log says it after the first iteration, before which there is no state of
-# Adam: ds-off, 20 bytes a parameter); of the table, whose runs varied twofold with the network, the fastest of a plan.
+# Zay. Its network as measured there (experiments/bandwidth, all_reduce_bench: a node reaches 10.6 GB/s where there are
+# four, 6.9 where there are 16). Median of each log, and the most that rank 0 allocated (but where the log says it after
+# the first iteration, before which there is no state of Adam: ds-off, 20 bytes a parameter); of the table, whose runs
+# varied twofold with the network, the fastest of a plan.
 # Where Megatron-DeepSpeed ran without DeepSpeed ("ds-off", "N"), the pipeline is Megatron's; DeepSpeed's runs of 07-10
 # had ZeRO-1 (experiments/gpt2.md).
 bloom() { # SET FILE: name, layers, hidden, framework, micro-batch, batch, tp, pp, dp, zero, measured, of
     awk -F, -v set="$1" '{
         n = $7 * $8 * $9
-        printf "%s|%s|%s|v100:%dx4,nic=4x27Gb/s|gpt %d %d 32 32 %d 50688 1024 1 1|%s fused full|", set, $1, $11, n / 4, $2,
-            $3, 4 * $3, $4
+        printf "%s|%s|%s|v100:%dx4,nic=4x%sGb/s|gpt %d %d 32 32 %d 50688 1024 1 1|%s fused full|", set, $1, $11, n / 4,
+            (n < 64 ? 27 : 17.2), $2, $3, 4 * $3, $4
         printf "%d %d %d %d %d 1 %d 0 fp16 fp16|%s\n", $6, $5, $7, $8, $9, $10, $12 }' "$2" | plans
 }
 if has end_to_end/bigscience_v100_megatron_runs.csv; then
     awk -F, -v OFS=, '$9 ~ /^[0-9]+$/ && $5 == 1024 {
-        run = $1; sub(/.*\//, "", run); framework = $1 ~ /-ds-/ && $1 !~ /ds-off/ ? "deepspeed" : "megatron-2021"
+        run = $1; sub(/.*\//, "", run); framework = $1 ~ /-ds-/ && $1 !~ /ds-off/ ? "deepspeed-2021" : "megatron-2021"
         print run, $2, $3, framework, $6, $7, $8, $9, $10, 0, $15 / 1000, ""
         if ($19 > 0 && $1 !~ /ds-off/)
             print run, $2, $3, framework, $6, $7, $8, $9, $10, 0, $19 / 1024, "peak" > (folder "/allocated") }' \
@@ -144,12 +147,12 @@ bloom_table() { # LEFT_OUT: days, an expression
     awk -F, -v OFS=, -v days="$1" '{ sub(/\r$/, "") }
         $5 ~ /^[0-9]+$/ && $8 ~ /^[0-9]+$/ && $7 * $8 * $9 == $2 && $12 == $10 * $11 * $9 &&
         $16 !~ days {
-        framework = $1 ~ /Deepspeed/ && $6 != "N" ? "deepspeed" : "megatron-2021"
+        framework = $1 ~ /Deepspeed/ && $6 != "N" ? "deepspeed-2021" : "megatron-2021"
         key = framework " " $3 ", " $2 " GPUs, " $12 " of " $11 ", tp " $7 " pp " $8 " dp " $9
         times[key, ++n[key]] = $13; n_rows++
         if (!(key in best) || $13 < best[key]) {
             best[key] = $13
-            row[key] = $5 "," $4 "," framework "," $11 "," $12 "," $7 "," $8 "," $9 "," (framework $16 == "deepspeed07-10")
+            row[key] = $5 "," $4 "," framework "," $11 "," $12 "," $7 "," $8 "," $9 "," (framework $16 == "deepspeed-202107-10")
         } }
         END {
             for (key in best) {
@@ -180,14 +183,15 @@ if has end_to_end/bigscience_v100_megatron_tables.csv; then
 fi
 # BigScience, train/tr11-176B-ml/chronicles-prequel.md: how BLOOM's plan was chosen, its second iteration each, from
 # 2022-02-25 on (the hosts had become faster) what cuts blocks evenly: fp16, and from 02-28 on bf16 with embedding and loss
-# as a block each. Megatron-DeepSpeed, ZeRO-1, full recomputation; 48 nodes on Jean Zay with four Omni-Path of 100 Gb/s;
+# as a block each. Megatron-DeepSpeed, ZeRO-1, full recomputation; 48 nodes on Jean Zay with four Omni-Path of 100 Gb/s,
+# of which NCCL reaches 5.07 GB/s each (experiments/bandwidth, all_reduce_bench: rings of 16 and of 32 ranks through one);
 # ALiBi as learned positions. CUDA_LAUNCH_BLOCKING was set, without which so many hung. Memory is nvidia-smi's, in GB
 # taken as GiB, of the nodes with the embedding.
 awk '{
     n = $6 * $7 * $8; is_cut = $2 == "bf16"
     run = sprintf("%d x %d, %d heads, dp %d tp %d pp %d, %d of %d, %s", $3, $4, $5, $6, $7, $8, $10, $9, $2)
-    rest = sprintf("a100-80:%dx8,nic=4x100Gb/s|gpt %d %d %d %d %d 250880 2048 1 1|deepspeed fused full|" \
-        "%d %d %d %d %d 1 %d 0 %s %s %d", n / 8, $3, $4, $5, $5, 4 * $4, $10, $9, $7, $8, $6, $6 > 1,
+    rest = sprintf("a100-80:%dx8,nic=4x51Gb/s|gpt %d %d %d %d %d 250880 2048 1 1|deepspeed fused full|" \
+        "%d %d %d %d %d 1 %d 0 %s %s %d launch_blocking", n / 8, $3, $4, $5, $5, 4 * $4, $10, $9, $7, $8, $6, $6 > 1,
         (is_cut ? "fp32" : "fp16"), $2, is_cut)
     print "BLOOM, A100|" run "|" $1 "|" rest
     if ($11 > 0) print "BLOOM, A100, nvidia-smi|" run "|" $11 "|" rest "|device" }' <<'END' | plans
@@ -292,6 +296,8 @@ END
 
 # Runs of models that many know, on the page of `make published-page`: what is run, on what, in tokens/s of a GPU,
 # TFLOP/s of a GPU by equation 3 of Narayanan et al. (T) or seconds of an iteration (s); its source. FSDP is zero 3.
+# GPT-NeoX-20B's 117 TFLOP/s are those of gpt-neox (megatron/logging.py, get_flops: of a token 6 for each parameter and
+# 60 s h l): 43.85 s; its 150,000 steps in 1,830 hours make 43.9.
 # torchtitan's H100 are slower than the preset's: 500 W, 2.4 TB/s.
 well_known() {
     awk -F'|' -v folder="$folder" -v known="$known" '
@@ -328,10 +334,10 @@ Llama 2 34B, 128 A100, FSDP|a100-80:16x8,nic=4x100Gb/s|llama 48 8192 64 8 22016 
 Llama 2 70B, 128 A100, FSDP|a100-80:16x8,nic=4x100Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|torchtitan flash full|768 6 1 1 128 1 3 0 bf16|380|fms-fsdp, README.md
 Llama 2 7B, 96 H100, FSDP|h100-sxm:12x8,nic=8x100Gb/s|llama 32 4096 32 32 11008 32000 4096 0 0|torchtitan flash none|192 2 1 1 96 1 3 0 bf16|7500|fms-fsdp, README.md of 2024 (replicas of nodes)
 Llama 2 34B, 96 H100, FSDP|h100-sxm:12x8,nic=8x100Gb/s|llama 48 8192 64 8 22016 32000 4096 0 0|torchtitan flash full|192 2 1 1 96 1 3 0 bf16|1550|fms-fsdp, README.md of 2024
-BLOOM 176B, 384 A100, TP 4, PP 12|a100-80:48x8,nic=4x100Gb/s|gpt 70 14336 112 112 57344 250880 2048 1 1|deepspeed fused full|2048 2 4 12 8 1 1 0 fp32 bf16 1|104.5s|BigScience, tr11-176B-ml/chronicles-prequel.md
-MT-NLG 530B, 2,240 A100, TP 8, PP 35|a100-80:280x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed fused full|1920 1 8 35 8 1 0 0 fp32|60.1s|Smith et al. 2022, section 2.4
-MT-NLG 530B, 3,360 A100, TP 8, PP 35|a100-80:420x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed fused full|1920 1 8 35 12 1 0 0 fp32|44.4s|Smith et al. 2022, section 2.4
-GPT-NeoX-20B, 96 A100 of 40 GB, TP 2, PP 4|a100-40:12x8,nic=4x200Gb/s|gpt_neox 44 6144 64 64 24576 50432 2048 1 0|deepspeed fused full|1536 4 2 4 12 1 1 0 fp16 fp16|117T|Black et al. 2022, section 2.3
+BLOOM 176B, 384 A100, TP 4, PP 12|a100-80:48x8,nic=4x51Gb/s|gpt 70 14336 112 112 57344 250880 2048 1 1|deepspeed fused full|2048 2 4 12 8 1 1 0 fp32 bf16 1 launch_blocking|104.5s|BigScience, tr11-176B-ml/chronicles-prequel.md
+MT-NLG 530B, 2,240 A100, TP 8, PP 35|a100-80:280x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 8 1 0 0 fp32|60.1s|Smith et al. 2022, section 2.4
+MT-NLG 530B, 3,360 A100, TP 8, PP 35|a100-80:420x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 12 1 0 0 fp32|44.4s|Smith et al. 2022, section 2.4
+GPT-NeoX-20B, 96 A100 of 40 GB, TP 2, PP 4|a100-40:12x8,nic=4x200Gb/s|gpt_neox 44 6144 64 64 24576 50432 2048 1 0|deepspeed fused full|1536 4 2 4 12 1 1 0 fp16 fp16|43.85s|Black et al. 2022: 117 TFLOP/s as gpt-neox counts them
 MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
 MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
 MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md
