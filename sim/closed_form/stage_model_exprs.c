@@ -601,6 +601,8 @@ static mist_expr sums_behind(writer *at)
 
     if (at->is_first && at->is_last)
         tie = mist_stage_if_apart(at, tie, num(at, 0));
+    tie = add(at, tie,
+              mist_stage_by_zero(at, 2, at->value[MIST_STAGE_EXCHANGED_SUM], num(at, 0)));
     mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], tie);
     rest = add(at, rest, at->pauses ? reduce_behind(at) : zero_once(at));
     return add(at, sums_of_first(at), rest);

@@ -48,8 +48,10 @@
  * gradient, or on one rank, where head and embedding have one each, the sum of the two and
  * zeroing the second; the last exchange of an iteration. Bytes: what a lean block keeps,
  * and what it makes again; what blocks may keep beyond a ratio; gradients of a tied weight
- * on one rank, which the head's do not count; boundary activation, constants, token ids of
- * a micro-batch. IS_UNTIED: 1, or 0 where gradients of the ends can't be
+ * on one rank, which the head's do not count; gradients of a weight that another stage has,
+ * too, and of these what is no shard of this rank, which no ZeRO cuts (the sum over ranks
+ * takes EXCHANGED_SUM seconds); boundary activation, constants, token ids of a micro-batch.
+ * IS_UNTIED: 1, or 0 where gradients of the ends can't be
  * offloaded. */
 #define MIST_STAGE_ONCE(X)                                                               \
     X(RECV_ACTIVATION)                                                                   \
@@ -69,6 +71,9 @@
     X(REMADE)                                                                            \
     X(KEPT_OFF)                                                                          \
     X(TIED_GRADIENTS)                                                                    \
+    X(EXCHANGED)                                                                         \
+    X(EXCHANGED_OTHERS)                                                                  \
+    X(EXCHANGED_SUM)                                                                     \
     X(BOUNDARY)                                                                          \
     X(CONSTANT)                                                                          \
     X(TOKENS)

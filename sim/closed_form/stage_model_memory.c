@@ -114,6 +114,15 @@ static mist_expr tied(writer *at,
                : none;
 }
 
+/* Of a weight that another stage has, too, where ZeRO cuts other gradients. */
+static mist_expr exchanged(writer *at, enum mist_stage_value size)
+{
+    mist_expr none = num(at, 0);
+
+    return at->is_first != at->is_last ? mist_stage_by_zero(at, 2, at->value[size], none)
+                                       : none;
+}
+
 static mist_expr persistent(writer *at)
 {
     mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
@@ -121,6 +130,7 @@ static mist_expr persistent(writer *at)
     mist_expr others = add(at, at->value[MIST_STAGE_CONSTANT], tokens);
 
     others = add(at, others, tied(at, mist_stage_if_apart));
+    others = add(at, others, exchanged(at, MIST_STAGE_EXCHANGED_OTHERS));
     return add(at, add(at, modules, off_the_ratios(at)), others);
 }
 
@@ -155,7 +165,9 @@ static mist_expr brought(writer *at, enum mist_layer_kind kind)
 /* A micro-batch's gradients of a module. */
 static mist_expr fresh(writer *at, enum mist_layer_kind kind)
 {
-    return rooms(at, kind, MIST_UNTIL_SUMMED);
+    mist_expr all = rooms(at, kind, MIST_UNTIL_SUMMED);
+
+    return kind == BLOCK ? all : sub(at, all, exchanged(at, MIST_STAGE_EXCHANGED));
 }
 
 /* What of gradients for the next pass is there before it: where the sum so far comes from

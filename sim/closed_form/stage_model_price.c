@@ -33,6 +33,12 @@ struct stage {
     struct mist_err *err;
 };
 
+/* What a buffer takes of its arena. */
+static double in_arena(int64_t size_bytes)
+{
+    return (double)mist_align_up(size_bytes, MIST_BUFFER_ALIGNMENT);
+}
+
 static const struct mist_stage_plan *plan_of(const struct stage *at)
 {
     return &at->plan->stages[at->i_stage];
@@ -251,7 +257,8 @@ static double price_piece(struct stage *at, const struct mist_piece *piece,
 
     for (int32_t s = 0; s < storage->n_slabs; s++) {
         const struct mist_slab *slab = &storage->slabs[s];
-        if (slab->is_alias || slab->offloads_state != is_away)
+        bool adds_up = slab->is_exchanged && (piece->if_all & MIST_IF_SUMS_EACH);
+        if (slab->is_alias || adds_up || slab->offloads_state != is_away)
             continue;
         int64_t n = mist_piece_elements(
             slab, piece->quantity, piece->extent,
@@ -350,6 +357,31 @@ static void price_tie(struct stage *at)
     at->values[MIST_STAGE_TIE] += price(at, &task);
 }
 
+/* Gradients of a weight that another stage has, too, and their sum over ranks where others
+ * are summed after every micro-batch. */
+static void price_exchanged(struct stage *at)
+{
+    int64_t n = 0;
+    double *values = at->values;
+
+    for (int32_t m = 0; m < at->n_modules; m++)
+        for (int32_t s = 0; s < at->here[m].n_slabs; s++)
+            n += at->here[m].slabs[s].is_exchanged ? at->here[m].slabs[s].n_elements : 0;
+    for (int i = 0; i < MIST_N_PIECES && n > 0 && plan_of(at)->dp > 1; i++) {
+        const struct mist_piece *piece = &mist_pieces[i];
+        struct mist_task task = mist_piece_task(piece, &at->plan->job, n);
+        if (piece->kind == MIST_TASK_REDUCE_GRADIENT &&
+            !(piece->if_all & MIST_IF_SUMS_EACH))
+            values[MIST_STAGE_EXCHANGED_SUM] = price(at, &task);
+    }
+    values[MIST_STAGE_EXCHANGED] =
+        in_arena(mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, n));
+    values[MIST_STAGE_EXCHANGED_OTHERS] =
+        values[MIST_STAGE_EXCHANGED] -
+        in_arena(
+            mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, n / plan_of(at)->dp));
+}
+
 static void price_once(struct stage *at)
 {
     struct mist_task exchange = {.kind = MIST_TASK_REDUCE_NORM,
@@ -372,12 +404,6 @@ static void price_once(struct stage *at)
 
 /* ----------------------------------------------------------------------------- bytes */
 
-/* What a buffer takes of its arena. */
-static double in_arena(int64_t size_bytes)
-{
-    return (double)mist_align_up(size_bytes, MIST_BUFFER_ALIGNMENT);
-}
-
 /* Homes of a module's slabs but for an alias. */
 static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
 {
@@ -392,8 +418,9 @@ static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
         const struct mist_slab *slab = &storage->slabs[s];
         uint32_t conditions = mist_piece_conditions(at->plan, at->i_stage, slab);
         for (int q = 0; q < MIST_N_QUANTITIES; q++) {
-            int64_t n = mist_piece_elements(slab, (enum mist_quantity)q, MIST_EXTENT_HOME,
-                                            conditions, plan_of(at)->dp);
+            int64_t n =
+                mist_piece_elements(slab, (enum mist_quantity)q, MIST_EXTENT_UPDATE,
+                                    conditions, plan_of(at)->dp);
             if (!slab->is_alias)
                 at->values[(int)values[q][is_sharded] + kind_of(at, i_module)] +=
                     in_arena(
@@ -515,6 +542,7 @@ static void price_stage(struct stage *at)
         for (int32_t m = 0; m < at->n_modules; m++)
             add_homes(at, m, is_sharded);
     }
+    price_exchanged(at);
     set_knobs(&at->plan->stages[at->i_stage], false, false);
     price_modules(at);
     price_once(at);

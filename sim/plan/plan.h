@@ -93,8 +93,9 @@ struct mist_plan {
     /* Model chunks per stage of the interleaved pipeline; 0: those of the schedule. */
     int32_t n_chunks;
     /* Gradients are summed over data-parallel ranks after every micro-batch, not once per
-     * step. A stage's shards_gradients (ZeRO-2 and ZeRO-3) implies it for that stage;
-     * with it all ZeRO levels add in the same order. */
+     * step. A stage's shards_gradients (ZeRO-2 and ZeRO-3) implies it for that stage, but
+     * not for a tied weight that another stage has, too: its gradient adds up whole. With
+     * it all ZeRO levels add in the same order. */
     bool reduces_each_micro_batch;
     int32_t n_micro_batches; /* gradient accumulation steps G */
     int32_t n_stages;

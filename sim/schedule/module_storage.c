@@ -79,7 +79,8 @@ static bool is_same_place(const struct mist_slab *a, const struct mist_slab *b)
 {
     return a->offloads_weights == b->offloads_weights &&
            a->offloads_gradients == b->offloads_gradients &&
-           a->offloads_state == b->offloads_state && a->is_alias == b->is_alias;
+           a->offloads_state == b->offloads_state && a->is_alias == b->is_alias &&
+           a->is_exchanged == b->is_exchanged;
 }
 
 /* Places parameters one behind the other in their slabs, which are counted up. */
@@ -121,6 +122,7 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
             .offloads_gradients = k < prefix[RATIO_GRADIENTS] && !is_tied[k],
             .offloads_state = k < prefix[RATIO_STATE],
             .is_alias = layout->params[i].is_tied && mist_plan_head_stage(plan) == 0,
+            .is_exchanged = is_tied[k] && mist_plan_head_stage(plan) > 0,
             .updates_on_host = k < prefix[RATIO_STATE] && stage->updates_on_host,
         };
         if (places[k].is_alias)

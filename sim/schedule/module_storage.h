@@ -30,6 +30,7 @@ struct mist_slab {
     bool offloads_weights, offloads_gradients, offloads_state;
     bool is_alias; /* the weights are the embedding's, on the same rank: only gradients
                       may have storage here (mist_piece_joins_embedding()) */
+    bool is_exchanged;    /* a tied weight that another stage has, too */
     bool updates_on_host; /* where its state is */
 };
 

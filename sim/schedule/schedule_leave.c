@@ -138,24 +138,6 @@ static void add_tie(struct mist_schedule_builder *at, int32_t i_module,
     }
 }
 
-/* Whether a slab is a tied weight that another stage has, too. */
-static bool is_exchanged(const struct mist_schedule_builder *at, int32_t i_module,
-                         int32_t i_slab)
-{
-    enum mist_layer_kind kind = mist_schedule_kind_of(at, at->out->modules[i_module]);
-    const struct mist_layer_layout *layout = &at->out->layouts[kind];
-    const struct mist_module_storage *storage = &at->out->storage[i_module];
-
-    if (!mist_schedule_has_tied_stages(at->plan))
-        return false;
-    if (kind == MIST_LAYER_EMBEDDING)
-        return i_slab == 0;
-    for (int32_t i = 0; i < layout->n_params; i++)
-        if (layout->params[i].is_tied && storage->param_slab[i] == i_slab)
-            return true;
-    return false;
-}
-
 /* Slabs by what becomes of gradients that are summed once per step: those that leave the
  * device are summed before they do, of others the sum can be put off. */
 enum which { ALL, THAT_LEAVE, THAT_STAY };
@@ -187,7 +169,7 @@ static void leave_module(struct mist_schedule_builder *at, int32_t i_module,
     for (int32_t s = 0; s < storage->n_slabs; s++) {
         const struct mist_slab *slab = &storage->slabs[s];
         bool is_meant = which == ALL || slab->offloads_gradients == (which == THAT_LEAVE);
-        if (is_meant && !slab->is_alias && !is_exchanged(at, i_module, s))
+        if (is_meant && !slab->is_alias && !slab->is_exchanged)
             leave_slab(at, i_module, s, micro_batch);
     }
 }
@@ -197,7 +179,7 @@ void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_ba
     int32_t i_module = at->out->i_stage == 0 ? 0 : at->out->n_modules - 1;
 
     for (int32_t s = 0; s < at->out->storage[i_module].n_slabs; s++)
-        if (is_exchanged(at, i_module, s))
+        if (at->out->storage[i_module].slabs[s].is_exchanged)
             leave_slab(at, i_module, s, micro_batch);
 }
 

@@ -171,7 +171,8 @@ static void begin_gradients(struct mist_schedule_builder *at, struct run *run, i
     bool scatters = run->layout->kind == MIST_LAYER_EMBEDDING;
 
     at->is_touched[cell] = 1;
-    if (state->gradients_begin < 0 || mist_schedule_reduces_each(at))
+    if (state->gradients_begin < 0 ||
+        (mist_piece_conditions(at->plan, at->out->i_stage, slab) & MIST_IF_SUMS_EACH))
         state->gradients_begin = k;
     if (state->gradients_begin != k)
         return;

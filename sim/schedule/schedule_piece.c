@@ -93,16 +93,8 @@ _Static_assert(sizeof mist_rooms / sizeof *mist_rooms == MIST_N_ROOMS, "a new ro
 static bool sums_each(const struct mist_plan *plan, int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    int32_t i_last = mist_plan_head_stage(plan);
-    bool is_end = i_stage == 0 || i_stage == i_last;
 
-    if (stage->dp == 1)
-        return false;
-    if (plan->reduces_each_micro_batch || stage->shards_gradients)
-        return true;
-    /* both holders of a tied weight exchange its gradient at the same times */
-    return is_end && mist_schedule_has_tied_stages(plan) &&
-           (plan->stages[0].shards_gradients || plan->stages[i_last].shards_gradients);
+    return stage->dp > 1 && (plan->reduces_each_micro_batch || stage->shards_gradients);
 }
 
 uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_stage)
@@ -120,8 +112,12 @@ uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_sta
 uint32_t mist_piece_conditions(const struct mist_plan *plan, int32_t i_stage,
                                const struct mist_slab *slab)
 {
-    return mist_piece_stage_conditions(plan, i_stage) |
-           (slab->offloads_weights ? MIST_IF_WEIGHTS_AWAY : 0) |
+    uint32_t of_stage = mist_piece_stage_conditions(plan, i_stage);
+
+    /* the gradient of a weight that two stages hold adds up whole until they exchange it */
+    if (slab->is_exchanged && !plan->reduces_each_micro_batch)
+        of_stage &= ~(uint32_t)(MIST_IF_SHARDS_GRADIENTS | MIST_IF_SUMS_EACH);
+    return of_stage | (slab->offloads_weights ? MIST_IF_WEIGHTS_AWAY : 0) |
            (slab->offloads_gradients ? MIST_IF_GRADIENTS_AWAY : 0) |
            (slab->offloads_state ? MIST_IF_STATE_AWAY : 0) |
            (slab->updates_on_host ? MIST_IF_HOST_UPDATES : 0);

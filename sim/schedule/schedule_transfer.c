@@ -179,7 +179,7 @@ static int compare_transfers(const void *a_void, const void *b_void)
 static void list_ties(struct mist_schedule_builder *at)
 {
     int32_t i_last = mist_plan_head_stage(at->plan), i_stage = at->out->i_stage;
-    bool reduces_each = mist_schedule_reduces_each(at);
+    bool reduces_each = at->stage->dp > 1 && at->plan->reduces_each_micro_batch;
     struct mist_slice slice;
 
     if (!mist_schedule_has_tied_stages(at->plan) || (i_stage > 0 && i_stage < i_last))
@@ -266,14 +266,11 @@ static void add_tie(struct mist_schedule_builder *at,
                     const struct mist_schedule_transfer *tie)
 {
     int32_t i_module = at->out->i_stage == 0 ? 0 : at->out->n_modules - 1;
-    const struct mist_layer_layout *layout =
-        mist_schedule_layout_of(at, at->out->modules[i_module]);
     const struct mist_module_storage *storage = &at->out->storage[i_module];
     int32_t s = 0, k = tie->of.micro_batch;
 
-    for (int32_t i = 0; i < layout->n_params && i_module > 0; i++)
-        if (layout->params[i].is_tied)
-            s = storage->param_slab[i];
+    while (!storage->slabs[s].is_exchanged)
+        s++;
     int32_t task = mist_schedule_add_task(at, MIST_TASK_TIE_GRADIENT, MIST_STREAM_GPU_GPU,
                                           at->out->modules[i_module], k);
     if (task < 0)

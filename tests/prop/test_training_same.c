@@ -6,7 +6,8 @@
  * checkpointing, lean blocks, every offloading, overlap, random delays, evaluations in between, the
  * pipeline and its order, and ZeRO at equal accumulation order. The order is that of
  * data-parallel and tensor-parallel sizes, of the micro-batches, and of whether gradients
- * are summed over ranks after each of them, as ZeRO-2 and ZeRO-3 must.
+ * are summed over ranks after each of them, as ZeRO-2 and ZeRO-3 must but for a tied weight
+ * that two stages hold.
  */
 #include "tests/unit/test.h"
 
@@ -180,6 +181,16 @@ static const char *const sharded_single[] = {
     NULL,
 };
 
+/* A tied weight on two stages once per step, all others after each micro-batch. */
+static const char *const tied_on_two[] = {
+    "G4: dp2 z3 / dp2 z2",
+    "G4 zb: dp2 z2 oa1 / dp2 z3 ck1",
+    "G4 zba2: dp2 z3 ck1 / dp2 z2 oa.5",
+    "G4 delay12: dp2 z3 oa.5 / dp2 z3 og.5",
+    "G4 il2 delay14: dp2 z3 ck1 / dp2 z3 og1 oo.5",
+    NULL,
+};
+
 static const char *const sharded_chunked[] = {
     "G4 each: dp2",
     "G4 il2 each: dp2 z1 / dp2",
@@ -319,6 +330,7 @@ static const struct class classes[] = {
     {"ZeRO, once, bf16 gradients", sharded_once, {3, 0, 0, 0, 0}, 32, BF16_GRADIENTS},
     {"ZeRO, once", sharded_once, {3, 0, 5, 3, 0}, 32, FP32},
     {"ZeRO, one micro-batch", sharded_single, {3, 5, 3, 0, 0}, 96, FP32},
+    {"ZeRO, tied on two stages", tied_on_two, {4, 0, 0, 0, 0}, 32, FP32},
     {"ZeRO, chunks", sharded_chunked, {4, 0, 0, 4, 0}, 32, FP32},
     {"ZeRO, chunks, bf16 gradients",
      sharded_chunked,
@@ -358,6 +370,10 @@ static int32_t add_class(struct training_grid *grid, const struct class *class)
             if (class->formats == BF16_GRADIENTS)
                 run->plan.job.gradient_dtype = MIST_DTYPE_BF16;
             training_read_plan(run);
+            /* what is summed after each micro-batch for ZeRO alone */
+            if (model == TRAINING_GPT_TIED && run->plan.n_stages > 1 && i > 0)
+                run->plan.reduces_each_micro_batch =
+                    grid->runs[first].plan.reduces_each_micro_batch;
         }
         if (grid->n == first + 1)
             grid->n = first; /* in brief runs: nothing is left to compare it with */
