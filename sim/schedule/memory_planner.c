@@ -4,10 +4,11 @@
  * Offsets: persistent buffers first, then the others size by size, each at the lowest
  * offset that is free from its first to its last task. All lifetimes are known and there
  * is only a handful of different sizes. The largest come first; where that leaves holes,
- * the size that ended up on top is placed before all others and everything once more, a
- * few times, until the arena is no larger than what is live at once. Buffers of one size
- * share places, a few hundred in large schedules, and a place is asked about lifetimes in
- * order of birth, which takes one step per answer.
+ * those that are there when nearly the most is live come before all others, which find room
+ * more easily. Then what ended up on top is placed first of all and everything once more,
+ * a few times, until the arena is no larger than what is live at
+ * once. Buffers of one size share places, a few hundred in large schedules, and a place is
+ * asked about lifetimes in order of birth, which takes one step per answer.
  *
  * Waits: tasks are walked in dispatch order over a list of segments in address order,
  * each live or free; a free segment remembers the last task of each stream that used it,
@@ -29,7 +30,8 @@ static int64_t aligned_size(const struct mist_buffer *buffer)
 /* ---------------------------------------------------------------------------- offsets */
 
 enum {
-    MOST_TRIES = 8,       /* orders of sizes for one arena */
+    MOST_TRIES = 32,      /* orders for one arena */
+    NEARLY_ALL = 32,      /* at most one part of these less */
     MOST_PLACED = 1 << 16 /* buffers, in all tries but the first */
 };
 
@@ -39,30 +41,38 @@ struct piece {
     int32_t first_task, last_task;
     int32_t next; /* piece that has the same place after this one; -1 none */
     int32_t id;
+    bool is_full;  /* lives when nearly the most is live */
+    bool is_first; /* in the list of those that come first of all */
 };
 
 /* A place where buffers of one size follow one another; places may overlap. */
 struct place {
     int64_t start, end;
     int32_t head, tail; /* its first and its last piece */
+    int32_t i_size;     /* which size shares it, in order of birth; -1 none */
     int32_t next; /* earliest piece that may outlive the birth of one to come; -1 none */
     int32_t next_born, next_dies; /* its first and last task; -1: past all */
 };
 
 struct placer {
     struct mist_schedule *schedule;
-    struct piece *pieces; /* [n_pieces] by decreasing size, equals by birth */
+    struct piece
+        *pieces; /* [n_pieces] by what has a place first, then by decreasing size,
+                             equals by birth */
     struct place *places; /* [n_places] by start */
     int32_t *sizes;       /* [n_sizes + 1] first piece of each size */
-    int32_t *turns;       /* [n_sizes] which size is placed when */
-    int32_t n_pieces, n_places, n_sizes;
-    int64_t *live; /* [n_tasks] room */
+    int32_t *first;       /* [n_first] pieces that are placed before all others */
+    int32_t n_pieces, n_places, n_sizes, n_first;
+    int32_t i_size; /* that is being placed; -1: those that come first */
+    int64_t *live;  /* [n_tasks] room */
 };
 
 static int compare_pieces(const void *a_void, const void *b_void)
 {
     const struct piece *a = a_void, *b = b_void;
 
+    if (a->is_full != b->is_full)
+        return a->is_full ? -1 : 1;
     if (a->size != b->size)
         return a->size > b->size ? -1 : 1;
     if (a->first_task != b->first_task)
@@ -126,11 +136,14 @@ static void settle(struct placer *at, int32_t i, int64_t offset)
 
     struct place *place = at->places + k;
     for (int32_t j = k - 1; j >= 0 && at->places[j].start == offset; j--)
-        if (at->places[j].end == offset + piece->size)
+        if (at->i_size >= 0 && at->places[j].i_size == at->i_size)
             place = &at->places[j];
     if (place == at->places + k) {
         memmove(place + 1, place, (size_t)(at->n_places++ - k) * sizeof *place);
-        *place = (struct place){.start = offset, .end = offset + piece->size, .head = i};
+        *place = (struct place){.start = offset,
+                                .end = offset + piece->size,
+                                .head = i,
+                                .i_size = at->i_size};
     } else {
         at->pieces[place->tail].next = i;
     }
@@ -138,49 +151,72 @@ static void settle(struct placer *at, int32_t i, int64_t offset)
     set_next(at, place, i); /* those before are dead by then */
 }
 
+static void sort_pieces(struct placer *at)
+{
+    qsort(at->pieces, (size_t)at->n_pieces, sizeof *at->pieces, compare_pieces);
+    at->n_sizes = 0;
+    for (int32_t i = 0; i < at->n_pieces; i++)
+        if (i == 0 || at->pieces[i].is_full != at->pieces[i - 1].is_full ||
+            at->pieces[i].size != at->pieces[i - 1].size)
+            at->sizes[at->n_sizes++] = i;
+    at->sizes[at->n_sizes] = at->n_pieces;
+}
+
 /* The arena's buffers that come and go, size by size. */
 static void list_pieces(struct placer *at, enum mist_buffer_arena arena)
 {
     const struct mist_schedule *schedule = at->schedule;
 
-    at->n_pieces = at->n_sizes = 0;
+    at->n_pieces = at->n_first = 0;
     for (int32_t i = 0; i < schedule->n_buffers; i++) {
         const struct mist_buffer *buffer = &schedule->buffers[i];
         if (buffer->arena == arena && !buffer->is_persistent)
-            at->pieces[at->n_pieces++] = (struct piece){
-                aligned_size(buffer), 0, buffer->first_task, buffer->last_task, -1, i};
+            at->pieces[at->n_pieces++] = (struct piece){.size = aligned_size(buffer),
+                                                        .first_task = buffer->first_task,
+                                                        .last_task = buffer->last_task,
+                                                        .id = i};
     }
-    qsort(at->pieces, (size_t)at->n_pieces, sizeof *at->pieces, compare_pieces);
-    for (int32_t i = 0; i < at->n_pieces; i++) {
-        if (i > 0 && at->pieces[i].size == at->pieces[i - 1].size)
-            continue;
-        at->turns[at->n_sizes] = at->n_sizes;
-        at->sizes[at->n_sizes++] = i;
-    }
-    at->sizes[at->n_sizes] = at->n_pieces;
+    sort_pieces(at);
 }
 
-/* Places all pieces, the sizes in their turns. Returns the end of the arena; *top: the
- * turn of the size that reaches it. */
+/* From now on places are asked about lifetimes from the beginning. */
+static void rewind_places(struct placer *at)
+{
+    for (int32_t k = 0; k < at->n_places; k++)
+        set_next(at, &at->places[k], at->places[k].head);
+}
+
+/* Places a piece. Raises the end of the arena, where it is above: *top is the piece then. */
+static void place_piece(struct placer *at, int32_t i, int64_t base, int64_t *end,
+                        int32_t *top)
+{
+    struct piece *piece = &at->pieces[i];
+
+    piece->next = -1;
+    piece->offset = lowest_offset(at, piece, base);
+    settle(at, i, piece->offset);
+    if (piece->offset + piece->size <= *end)
+        return;
+    *end = piece->offset + piece->size;
+    *top = i;
+}
+
+/* Places all pieces. Returns the end of the arena. */
 static int64_t place_pieces(struct placer *at, int64_t base, int32_t *top)
 {
     int64_t end = base;
 
     at->n_places = *top = 0;
-    for (int32_t turn = 0; turn < at->n_sizes; turn++) {
-        int32_t size = at->turns[turn];
-        for (int32_t k = 0; k < at->n_places; k++)
-            set_next(at, &at->places[k], at->places[k].head);
-        for (int32_t i = at->sizes[size]; i < at->sizes[size + 1]; i++) {
-            struct piece *piece = &at->pieces[i];
-            piece->next = -1;
-            piece->offset = lowest_offset(at, piece, base);
-            settle(at, i, piece->offset);
-            if (piece->offset + piece->size <= end)
-                continue;
-            end = piece->offset + piece->size;
-            *top = turn;
-        }
+    at->i_size = -1;
+    for (int32_t k = 0; k < at->n_first; k++) {
+        rewind_places(at);
+        place_piece(at, at->first[k], base, &end, top);
+    }
+    for (at->i_size = 0; at->i_size < at->n_sizes; at->i_size++) {
+        rewind_places(at);
+        for (int32_t i = at->sizes[at->i_size]; i < at->sizes[at->i_size + 1]; i++)
+            if (!at->pieces[i].is_first)
+                place_piece(at, i, base, &end, top);
     }
     return end;
 }
@@ -212,14 +248,45 @@ static int64_t most_live(const struct placer *at, enum mist_buffer_arena arena)
     return most;
 }
 
-/* Whether the sizes have been placed in these turns before; notes them as the n-th. */
+/* Those that are there when nearly the most is live have a place first. Bytes that are live
+ * become the number of such tasks so far. */
+static void put_full_first(struct placer *at, int64_t most)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < at->schedule->n_tasks; i++) {
+        n += at->live[i] >= most - most / NEARLY_ALL;
+        at->live[i] = n;
+    }
+    for (int32_t i = 0; i < at->n_pieces; i++) {
+        struct piece *piece = &at->pieces[i];
+        int64_t before = piece->first_task > 0 ? at->live[piece->first_task - 1] : 0;
+        piece->is_full = at->live[piece->last_task] > before;
+    }
+    sort_pieces(at);
+}
+
+/* A piece comes first of all. */
+static void put_first(struct placer *at, int32_t piece)
+{
+    for (int32_t k = 0; k < at->n_first; k++)
+        if (at->first[k] == piece)
+            memmove(at->first + k, at->first + k + 1,
+                    (size_t)(--at->n_first - k) * sizeof *at->first);
+    memmove(at->first + 1, at->first, (size_t)at->n_first++ * sizeof *at->first);
+    at->first[0] = piece;
+    at->pieces[piece].is_first = true;
+}
+
+/* Whether these pieces have come first before; notes them as the n-th. */
 static bool is_tried(const struct placer *at, uint64_t *tried, int32_t n)
 {
     struct mist_hash hash;
 
     mist_hash_init(&hash);
-    for (int32_t i = 0; i < at->n_sizes; i++)
-        mist_hash_add_int64(&hash, at->turns[i]);
+    for (int32_t i = 0; i < at->n_first; i++)
+        mist_hash_add_int64(&hash, at->first[i]);
+    mist_hash_add_int64(&hash, n > 0); /* full ones are before others */
     tried[n] = hash.value;
     for (int32_t i = 0; i < n; i++)
         if (tried[i] == hash.value)
@@ -231,8 +298,8 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
 {
     struct mist_schedule *schedule = at->schedule;
     int64_t base = place_persistent(schedule, arena), least = most_live(at, arena);
-    int64_t *best = &schedule->arena_bytes[arena];
     int32_t tries = 1, top;
+    int64_t *best = &schedule->arena_bytes[arena];
     uint64_t tried[MOST_TRIES];
 
     list_pieces(at, arena);
@@ -245,11 +312,10 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
         for (int32_t k = 0; k < at->n_pieces && end < *best; k++)
             schedule->buffers[at->pieces[k].id].offset_bytes = at->pieces[k].offset;
         *best = end < *best ? end : *best;
-        if (at->n_sizes == 0)
-            break;
-        int32_t first = at->turns[top];
-        memmove(at->turns + 1, at->turns, (size_t)top * sizeof *at->turns);
-        at->turns[0] = first;
+        if (i == 0)
+            put_full_first(at, least);
+        else if (at->n_pieces > 0)
+            put_first(at, top);
     }
 }
 
@@ -271,17 +337,17 @@ static bool place_all(struct mist_schedule *schedule)
         .pieces = malloc(n * sizeof *at.pieces),
         .places = malloc(n * sizeof *at.places),
         .sizes = malloc(n * sizeof *at.sizes),
-        .turns = malloc(n * sizeof *at.turns),
+        .first = malloc(n * sizeof *at.first),
         .live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *at.live),
     };
-    bool fits = at.pieces && at.places && at.sizes && at.turns && at.live;
+    bool fits = at.pieces && at.places && at.sizes && at.first && at.live;
 
     for (int i = 0; i < MIST_N_ARENAS && fits; i++)
         place_arena(&at, (enum mist_buffer_arena)i);
     free(at.pieces);
     free(at.places);
     free(at.sizes);
-    free(at.turns);
+    free(at.first);
     free(at.live);
     return fits;
 }
