@@ -20,10 +20,12 @@
  *
  * peak: the most device buffers that live at once, of the lifetimes that the rooms of
  * schedule_piece.h declare. Exact while nothing is offloaded and ZeRO is below 2; otherwise
- * never below it, but for the padding of slabs. Ratios act through whole tensors: one
- * between 0 and 1 counts with what these may be off, 3 % in the median over the random
- * plans of tests/prop/test_stage_model.c, whose stages are small. The planner's arena is
- * larger by the holes of its layout, none in most stages and 9 % at worst, so
+ * never below it, but for the padding of slabs (0.05 %), and exact in the median where all
+ * of something is offloaded or nothing. Ratios act through whole tensors: one between 0 and
+ * 1 counts with what these may be off, 4 % in the median over the random plans of
+ * tests/prop/test_stage_memory.c, whose stages have 2 to 8 blocks, half of it with twice as
+ * many. The planner's arena is larger by the holes of its layout, which one stage in
+ * fifteen has, with ZeRO-2 and ZeRO-3 one in five: 1 % in most of them, 13 % at worst. So
  * whoever must not pass a limit asks mist_replay_memory() for the few plans that are left.
  *
  * host: the same of pinned host memory.

@@ -344,6 +344,17 @@ static mist_expr stepped(writer *at, enum mist_layer_kind kind)
 
 /* -------------------------------------------------------------------------- forwards */
 
+/* Of the last block while it runs: the head's, whose step lets the block's leave, if it has
+ * any there. A tied one on the embedding's rank has none. */
+static mist_expr stepped_last(writer *at)
+{
+    mist_expr of_head = stepped(at, HEAD);
+
+    if (at->is_first)
+        of_head = mul(at, of_head, at->value[MIST_STAGE_IS_UNTIED]);
+    return mist_expr_select(at->pool, of_head, of_head, stepped(at, BLOCK));
+}
+
 /* What leaves of the last two blocks is still there. Behind it comes the head; or in later
  * micro-batches the backward of another one, in the first its own or the next forward. */
 static mist_expr forward_of_last(writer *at)
@@ -355,7 +366,7 @@ static mist_expr forward_of_last(writer *at)
     if (at->is_last) {
         sum = add(at, sum, brought(at, HEAD));
         later = add(at, others(at), next_fresh(at, HEAD));
-        return add(at, sum, max(at, later, stepped(at, HEAD)));
+        return add(at, sum, max(at, later, stepped_last(at)));
     }
     later = add(at, others(at), add(at, swapped(at, 0), fresh_next));
     return add(at, sum,
@@ -471,8 +482,8 @@ static mist_expr backward_of_first(writer *at)
     sum = add(at, sum, add(at, brought(at, BLOCK), fresh(at, BLOCK)));
     sum = add(at, sum,
               at->is_first ? next_fresh(at, EMBEDDING)
-                           : mist_expr_select_le(at->pool, at->in_flight, one,
-                                                 brought(at, BLOCK), for_another(at)));
+                           : mist_expr_select_le(at->pool, at->in_flight, one, num(at, 0),
+                                                 for_another(at)));
     return add(at, sum,
                if_below(at, 1, at->n_layers, others_and_waiting(at, BLOCK), others(at)));
 }
