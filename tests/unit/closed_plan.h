@@ -10,8 +10,9 @@
 #include <math.h>
 
 /* One stage. */
-static void closed_stage(struct mist_stage_model *model, const struct mist_plan *plan,
-                         int32_t i, double out[MIST_STAGE_N_OUTPUTS])
+static inline void closed_stage(struct mist_stage_model *model,
+                                const struct mist_plan *plan, int32_t i,
+                                double out[MIST_STAGE_N_OUTPUTS])
 {
     const struct mist_stage_plan *stage = &plan->stages[i];
     struct mist_stage_shape shape = {
@@ -53,9 +54,9 @@ static void closed_stage(struct mist_stage_model *model, const struct mist_plan 
 }
 
 /* stable_s, extra_s, peak_bytes and iteration_s: (G - 1) max t + sum t + max(0,
- * max_i (d_i - sum_{j < i} t_j)). host_bytes: [n_stages] or NULL. */
-static void closed_plan(struct mist_stage_model *model, const struct mist_plan *plan,
-                        struct mist_prediction *out, double *host_bytes)
+ * max_i (d_i - sum_{j < i} t_j)). */
+static inline void closed_plan(struct mist_stage_model *model,
+                               const struct mist_plan *plan, struct mist_prediction *out)
 {
     double most_s = 0, sum_s = 0, extra_s = 0;
 
@@ -66,8 +67,6 @@ static void closed_plan(struct mist_stage_model *model, const struct mist_plan *
         out->stable_s[i] = of[MIST_STAGE_STABLE];
         out->extra_s[i] = of[MIST_STAGE_EXTRA];
         out->peak_bytes[i] = (int64_t)ceil(of[MIST_STAGE_PEAK]);
-        if (host_bytes)
-            host_bytes[i] = of[MIST_STAGE_HOST];
         extra_s = fmax(extra_s, of[MIST_STAGE_EXTRA] - sum_s);
         sum_s += of[MIST_STAGE_STABLE];
         most_s = fmax(most_s, of[MIST_STAGE_STABLE]);

@@ -202,7 +202,7 @@ static void check_closed_form(const struct bench *at, const struct mist_validate
     assert_int_equal(
         mist_stage_model_new(&at->model, at->cost_model, &at->space.job, 1, &model, &err),
         MIST_OK);
-    closed_plan(model, plan, &predicted, NULL);
+    closed_plan(model, plan, &predicted);
     /* what all ranks do together is priced with at most two stages by the search */
     assert_true(fabs(predicted.iteration_s - of->closed_s) <=
                 (plan->n_stages > 2 ? 1e-2 : 1e-9) * of->closed_s);
