@@ -26,7 +26,7 @@ enum {
 };
 
 struct mist_cuda_recorder {
-    struct mist_cuda_records records;       /* guarded by state.sink_mutex */
+    struct mist_cuda_records records;       /* guarded by shared.sink_mutex */
     bool is_recording;                      /* started once: CUPTI notes everything */
     CUptiResult span_result;                /* first failure of a push or pop */
     struct mist_cuda_clock_pair begin, end; /* of the period; of the last that ended */
@@ -40,8 +40,8 @@ static struct {
     int n_pool, n_made;              /* there; these and those that CUPTI has */
     pthread_mutex_t sink_mutex;      /* guards sink and what it says above */
     struct mist_cuda_recorder *sink; /* the open recorder, or NULL */
-} state = {.pool_mutex = PTHREAD_MUTEX_INITIALIZER,
-           .sink_mutex = PTHREAD_MUTEX_INITIALIZER};
+} shared = {.pool_mutex = PTHREAD_MUTEX_INITIALIZER,
+            .sink_mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static enum mist_status cupti_error(CUptiResult result, const char *what,
                                     struct mist_err *err)
@@ -64,41 +64,41 @@ static uint8_t *take_buffer(void)
 {
     uint8_t *buffer = NULL;
 
-    pthread_mutex_lock(&state.pool_mutex);
-    if (state.n_pool > 0) {
-        buffer = state.pool[--state.n_pool];
-    } else if (state.n_made < MAX_BUFFERS) {
+    pthread_mutex_lock(&shared.pool_mutex);
+    if (shared.n_pool > 0) {
+        buffer = shared.pool[--shared.n_pool];
+    } else if (shared.n_made < MAX_BUFFERS) {
         buffer = aligned_alloc(64, BUFFER_BYTES);
-        state.n_made += buffer != NULL;
+        shared.n_made += buffer != NULL;
         if (buffer)
             memset(buffer, 0, BUFFER_BYTES);
     }
-    pthread_mutex_unlock(&state.pool_mutex);
+    pthread_mutex_unlock(&shared.pool_mutex);
     return buffer;
 }
 
 static void put_buffer(uint8_t *buffer)
 {
-    pthread_mutex_lock(&state.pool_mutex);
-    state.pool[state.n_pool++] = buffer;
-    pthread_mutex_unlock(&state.pool_mutex);
+    pthread_mutex_lock(&shared.pool_mutex);
+    shared.pool[shared.n_pool++] = buffer;
+    pthread_mutex_unlock(&shared.pool_mutex);
 }
 
 static void drop_buffer(uint8_t *buffer)
 {
-    pthread_mutex_lock(&state.pool_mutex);
-    state.n_made--;
-    pthread_mutex_unlock(&state.pool_mutex);
+    pthread_mutex_lock(&shared.pool_mutex);
+    shared.n_made--;
+    pthread_mutex_unlock(&shared.pool_mutex);
     free(buffer);
 }
 
 static void free_pool(void)
 {
-    pthread_mutex_lock(&state.pool_mutex);
-    state.n_made -= state.n_pool;
-    while (state.n_pool > 0)
-        free(state.pool[--state.n_pool]);
-    pthread_mutex_unlock(&state.pool_mutex);
+    pthread_mutex_lock(&shared.pool_mutex);
+    shared.n_made -= shared.n_pool;
+    while (shared.n_pool > 0)
+        free(shared.pool[--shared.n_pool]);
+    pthread_mutex_unlock(&shared.pool_mutex);
 }
 
 static void CUPTIAPI on_request(uint8_t **buffer, size_t *n_bytes, size_t *max_records)
@@ -116,12 +116,12 @@ static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bu
     (void)n_bytes;
     if (!buffer)
         return;
-    pthread_mutex_lock(&state.sink_mutex);
-    struct mist_cuda_recorder *recorder = state.sink;
+    pthread_mutex_lock(&shared.sink_mutex);
+    struct mist_cuda_recorder *recorder = shared.sink;
     if (recorder)
         mist_cuda_read_buffer(buffer, n_valid, cuptiActivityGetNextRecord,
                               &recorder->records);
-    pthread_mutex_unlock(&state.sink_mutex);
+    pthread_mutex_unlock(&shared.sink_mutex);
     if (!recorder) { /* comes after the close */
         drop_buffer(buffer);
         return;
@@ -283,11 +283,11 @@ static enum mist_status enable(struct mist_err *err)
 /* Only one at a time: false when another is open. */
 static bool claim_sink(struct mist_cuda_recorder *recorder)
 {
-    pthread_mutex_lock(&state.sink_mutex);
-    bool is_free = !state.sink;
+    pthread_mutex_lock(&shared.sink_mutex);
+    bool is_free = !shared.sink;
     if (is_free)
-        state.sink = recorder;
-    pthread_mutex_unlock(&state.sink_mutex);
+        shared.sink = recorder;
+    pthread_mutex_unlock(&shared.sink_mutex);
     return is_free;
 }
 
@@ -324,9 +324,9 @@ void mist_cuda_recorder_close(struct mist_cuda_recorder *recorder)
     for (int i = recorder->is_recording ? N_KINDS : 1; i > 0;)
         (void)cuptiActivityDisable(kinds[--i]);
     (void)cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    pthread_mutex_lock(&state.sink_mutex);
-    state.sink = NULL;
-    pthread_mutex_unlock(&state.sink_mutex);
+    pthread_mutex_lock(&shared.sink_mutex);
+    shared.sink = NULL;
+    pthread_mutex_unlock(&shared.sink_mutex);
     free_pool();
     mist_cuda_records_clear(&recorder->records);
     free(recorder);
@@ -359,9 +359,9 @@ enum mist_status mist_cuda_recorder_start(struct mist_cuda_recorder *recorder,
         status = read_clocks(&now, err);
     if (status != MIST_OK)
         return status;
-    pthread_mutex_lock(&state.sink_mutex);
+    pthread_mutex_lock(&shared.sink_mutex);
     begin_period(recorder, &now);
-    pthread_mutex_unlock(&state.sink_mutex);
+    pthread_mutex_unlock(&shared.sink_mutex);
     return MIST_OK;
 }
 
@@ -435,7 +435,7 @@ enum mist_status mist_cuda_recorder_collect(struct mist_cuda_recorder *recorder,
         status = read_clocks(&recorder->end, err);
     if (status != MIST_OK)
         return status;
-    pthread_mutex_lock(&state.sink_mutex);
+    pthread_mutex_lock(&shared.sink_mutex);
     size_t n = mist_cuda_records_join(records);
     *loss = !mist_cuda_clock_through(&recorder->begin, &recorder->end, &clock)
                 ? MIST_SPANS_CLOCK_SET
@@ -445,6 +445,6 @@ enum mist_status mist_cuda_recorder_collect(struct mist_cuda_recorder *recorder,
     if (*loss == MIST_SPANS_WHOLE)
         tell(records, n, &clock, fn, context);
     begin_period(recorder, &recorder->end);
-    pthread_mutex_unlock(&state.sink_mutex);
+    pthread_mutex_unlock(&shared.sink_mutex);
     return MIST_OK;
 }

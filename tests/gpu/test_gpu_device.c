@@ -46,7 +46,7 @@ static void launch_tick(void *arg)
     mist_device_call_host(task->device, tick, task);
 }
 
-static void test_random_graphs(void **state)
+TEST(test_random_graphs)
 {
     static struct task tasks[N_TASKS];
     struct mist_device *device =
@@ -68,7 +68,7 @@ static void test_random_graphs(void **state)
 
 /* ------------------------------------------------------------------ bodies of tasks */
 
-static void test_copies(void **state)
+TEST(test_copies)
 {
     struct mist_device *device = open_device(4096, 4096, false);
 
@@ -98,7 +98,7 @@ static void launch_calls(void *arg)
     }
 }
 
-static void test_host_calls(void **state)
+TEST(test_host_calls)
 {
     static struct task calls[N_CALLS];
     struct mist_device *device = open_device(0, 0, false);
@@ -117,7 +117,7 @@ static void test_host_calls(void **state)
 }
 
 /* From the host: both arenas, zeroed, of odd sizes. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     struct mist_device *device = open_device(10001, 130 * (int64_t)MIB + 1, false);
     static char bytes[4096];
@@ -140,7 +140,7 @@ static void test_memory(void **state)
 }
 
 /* More than there is: said with numbers, and nothing is left behind. */
-static void test_too_much_memory(void **state)
+TEST(test_too_much_memory)
 {
     struct mist_device_config config = {.arena_bytes = {(int64_t)1 << 42, 0}};
     struct mist_device *device;
@@ -156,7 +156,7 @@ static void test_too_much_memory(void **state)
 /* ------------------------------------------------------------------ failures, spans */
 
 /* What fails in a function of the host is told, and it stays. */
-static void test_failure(void **state)
+TEST(test_failure)
 {
     struct mist_device *device = open_device(4096, 0, false);
     struct failing failing = {device, "on purpose"};
@@ -204,7 +204,7 @@ static void note_work(void *context, const struct mist_span_work *work)
 
 /* Copies of 32 MiB: their spans lie within the host's clock, in order, and no copy is
  * faster than any memory. */
-static void test_spans(void **state)
+TEST(test_spans)
 {
     struct mist_device *device = open_device((int64_t)64 * MIB, 0, true);
     static struct task tasks[N_SPANS];
@@ -236,14 +236,4 @@ static void test_spans(void **state)
     mist_device_close(device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_graphs),   cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_host_calls),      cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_too_much_memory), cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_spans),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -299,13 +299,13 @@ static void check_gradients(enum catalogue_variant_index i_variant,
     }
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
     check_gradients(CATALOGUE_WHOLE, MIST_DTYPE_FP32);
 }
 
 /* Rounded after every micro-batch. */
-static void test_rounded_gradients(void **state)
+TEST(test_rounded_gradients)
 {
     check_gradients(CATALOGUE_WHOLE, MIST_DTYPE_BF16);
     check_gradients(CATALOGUE_MICRO_BATCHES, MIST_DTYPE_BF16);
@@ -330,7 +330,7 @@ static void check_same_bits(const struct mist_model *model,
 }
 
 /* Recomputed activations and a split backward change no bit; nor does a second thread. */
-static void test_variants(void **state)
+TEST(test_variants)
 {
     skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
@@ -342,7 +342,7 @@ static void test_variants(void **state)
 }
 
 /* fp32 masters follow AdamW, weights are their rounded copies. */
-static void test_masters(void **state)
+TEST(test_masters)
 {
     static struct catalogue_run run;
     struct shadow shadows[CATALOGUE_MAX_MODULES];
@@ -369,7 +369,7 @@ static void test_masters(void **state)
     }
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
     static struct pair pair;
 
@@ -393,13 +393,4 @@ static void test_training(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_rounded_gradients),
-        cmocka_unit_test(test_variants),  cmocka_unit_test(test_masters),
-        cmocka_unit_test(test_training),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -88,7 +88,6 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
                               const struct mist_search_block *block,
                               struct mist_err *unused)
 {
-    (void)unused;
     for (size_t i = 0; i < block->n; i++) {
         price_one(*(const uint64_t *)context, kind, (int)block->n_layers[i],
                   (int)block->n_checkpointed[i], (int)block->zero[i], &block->t_s[i],
@@ -365,7 +364,7 @@ static void search(struct problem *at, double slack_frac, struct mist_thread_poo
     mist_space_fini(&space);
 }
 
-static void test_brute_force(void **state)
+TEST(test_brute_force)
 {
     struct mist_thread_pool *pool = NULL;
     uint64_t seed = test_seed(20254);
@@ -396,9 +395,4 @@ static void test_brute_force(void **state)
         assert_true(n_solved > 300 && n_bind > 60 && n_none > 100 && n_glpk > 2000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_brute_force)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -162,7 +162,7 @@ static void check_replays(const struct training_grid *grid)
     }
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
     struct training_grid grid = {0};
 
@@ -209,13 +209,4 @@ static void test_training(void **state)
     training_grid_fini(&grid);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-    };
-
-    if (argc == 3 && strcmp(argv[1], "child") == 0)
-        return training_child_main(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TRAINING_MAIN

@@ -403,7 +403,7 @@ static double compare(const struct random_graph *r, const struct flat_graph *g,
     return off;
 }
 
-static void test_equals_naive_simulator(void **state)
+TEST(test_equals_naive_simulator)
 {
     uint64_t seed = test_seed(20260101), rng = seed;
     static struct random_graph r;
@@ -525,7 +525,7 @@ static void calm(struct random_graph *r)
         r->device[d].interference = NULL;
 }
 
-static void test_makespans_are_bounded(void **state)
+TEST(test_makespans_are_bounded)
 {
     uint64_t seed = test_seed(20260102), rng = seed;
     static struct random_graph r;
@@ -565,7 +565,7 @@ static void scale_work(struct random_graph *r, double factor, bool of_messages,
     }
 }
 
-static void test_faster_is_never_slower(void **state)
+TEST(test_faster_is_never_slower)
 {
     uint64_t seed = test_seed(20260103), rng = seed;
     static struct random_graph r;
@@ -588,7 +588,7 @@ static void test_faster_is_never_slower(void **state)
     assert_true(n_faster > N_MEANING / 4);
 }
 
-static void test_times_scale(void **state)
+TEST(test_times_scale)
 {
     uint64_t seed = test_seed(20260104), rng = seed;
     static struct random_graph r;
@@ -628,7 +628,7 @@ static const double *ends_of(const struct random_graph *r,
     return end_s;
 }
 
-static void test_names_do_not_matter(void **state)
+TEST(test_names_do_not_matter)
 {
     uint64_t seed = test_seed(20260105), rng = seed;
     static struct random_graph r, renamed;
@@ -665,15 +665,4 @@ static void test_names_do_not_matter(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_naive_simulator),
-        cmocka_unit_test(test_makespans_are_bounded),
-        cmocka_unit_test(test_faster_is_never_slower),
-        cmocka_unit_test(test_times_scale),
-        cmocka_unit_test(test_names_do_not_matter),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

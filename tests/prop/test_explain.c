@@ -175,7 +175,7 @@ static void expect_only_stages(const struct mist_plan *plan,
     mist_replay_result_fini(&part);
 }
 
-static void test_times_are_those_of_the_timeline(void **state)
+TEST(test_times_are_those_of_the_timeline)
 {
     struct mist_plan *plan = malloc(sizeof *plan);
     uint64_t seed = test_seed(1401);
@@ -265,7 +265,7 @@ static void naive_operators(const struct mist_plan *plan,
     free(costs);
 }
 
-static void test_operators_take_their_prices(void **state)
+TEST(test_operators_take_their_prices)
 {
     struct mist_plan *plan = malloc(sizeof *plan);
     uint64_t seed = test_seed(1402);
@@ -342,7 +342,7 @@ static void expect_splits(const struct mist_plan *plan,
     mist_schedule_free(schedule);
 }
 
-static void test_prices_of_frameworks_split(void **state)
+TEST(test_prices_of_frameworks_split)
 {
     struct mist_plan *plan = calloc(1, sizeof *plan);
     struct mist_trace_set traces;
@@ -454,7 +454,7 @@ static void expect_arena(const struct mist_plan *plan,
     mist_explained_memory_fini(&memory);
 }
 
-static void test_memory_is_that_of_live_buffers(void **state)
+TEST(test_memory_is_that_of_live_buffers)
 {
     struct mist_plan *plan = malloc(sizeof *plan);
     uint64_t seed = test_seed(1403);
@@ -479,7 +479,7 @@ static void test_memory_is_that_of_live_buffers(void **state)
 }
 
 /* One block of 64-byte tensors that are kept: tensor by tensor. */
-static void test_kept_tensors_by_hand(void **state)
+TEST(test_kept_tensors_by_hand)
 {
     struct mist_plan *plan = calloc(1, sizeof *plan);
     struct mist_schedule *schedule;
@@ -511,7 +511,7 @@ static void test_kept_tensors_by_hand(void **state)
 
 /* ------------------------------------------------------------------------------- FLOP */
 
-static void test_model_flop(void **state)
+TEST(test_model_flop)
 {
     static const struct {
         const char *name;
@@ -548,7 +548,7 @@ static double naive_flop(const struct mist_step *step)
                : 0;
 }
 
-static void test_recomputed_flop(void **state)
+TEST(test_recomputed_flop)
 {
     struct mist_plan *plan = malloc(sizeof *plan);
     uint64_t seed = test_seed(1404);
@@ -584,17 +584,4 @@ static void test_recomputed_flop(void **state)
     free(plan);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times_are_those_of_the_timeline),
-        cmocka_unit_test(test_operators_take_their_prices),
-        cmocka_unit_test(test_prices_of_frameworks_split),
-        cmocka_unit_test(test_memory_is_that_of_live_buffers),
-        cmocka_unit_test(test_kept_tensors_by_hand),
-        cmocka_unit_test(test_model_flop),
-        cmocka_unit_test(test_recomputed_flop),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

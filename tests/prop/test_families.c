@@ -291,7 +291,7 @@ static void check_same_bits(const struct instance *at, const struct tensor *t,
 
 /* ------------------------------------------------------------------------------ tests */
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
     static struct catalogue_run run;
     static struct instance at;
@@ -348,7 +348,7 @@ static void naive_log_softmax(double *logits, int64_t n)
 }
 
 /* Of every row and word: what the loss would be were it the target. */
-static void test_logits(void **state)
+TEST(test_logits)
 {
     enum { ROWS = BATCH * SEQ };
     static struct catalogue_run run;
@@ -386,7 +386,7 @@ static void test_logits(void **state)
     }
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static struct instance at;
     struct mist_err err = {0};
@@ -458,7 +458,7 @@ static const struct {
      "dual_chunk_attention_config", false},
 };
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         static struct mist_plan plan;
@@ -487,7 +487,7 @@ static void test_refusals(void **state)
 }
 
 /* What needs other dimensions is no model at all. */
-static void test_experts(void **state)
+TEST(test_experts)
 {
     static const char *const keys[] = {"num_experts", "num_local_experts",
                                        "n_routed_experts"};
@@ -511,12 +511,6 @@ static void test_experts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),  cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_experts),
-    };
-
     fill_ramp();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

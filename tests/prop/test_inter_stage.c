@@ -328,7 +328,7 @@ static void check_glpk(const struct instance *it, const struct choice *choices, 
     assert_close(result.time_s, naive_time(it, i_option));
 }
 
-static void test_three_ways_agree(void **unused)
+TEST(test_three_ways_agree)
 {
     static struct choice choices[MAX_CHOICES];
     static struct instance it;
@@ -336,7 +336,6 @@ static void test_three_ways_agree(void **unused)
     int32_t i_option[MAX_STAGES];
     uint64_t seed = test_seed(20251);
     int n_solved = 0;
-    (void)unused;
     mist_random_init(&random, seed);
     for (int round = 0; round < N_INSTANCES; round++) {
         make_instance(&random, &it);
@@ -361,8 +360,4 @@ static void test_three_ways_agree(void **unused)
     assert_true(n_solved > N_INSTANCES / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_three_ways_agree)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

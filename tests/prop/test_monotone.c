@@ -220,7 +220,7 @@ static int count_slower_spaces(struct problem *at, int *n_pairs)
     return n_slower;
 }
 
-static void test_spaces(void **state)
+TEST(test_spaces)
 {
     uint64_t first = test_seed(SEED);
     int n_slower = 0, n_pairs = 0;
@@ -262,7 +262,7 @@ static int count_slower_limits(struct problem *at, unsigned groups)
     return n_slower;
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     uint64_t first = test_seed(SEED);
     int n_slower = 0;
@@ -286,7 +286,7 @@ static void test_limits(void **state)
 
 /* Of rising limits: a plan that is chosen has ratios in eighths only where a search without
  * them finds nothing as fast, but for 1 %. */
-static void test_eighths(void **state)
+TEST(test_eighths)
 {
     uint64_t first = test_seed(SEED);
     int n_fine = 0, n_rounded = 0, n_vain = 0;
@@ -398,7 +398,7 @@ static void try_stage(struct brute *at, const struct mist_space_case *of, int32_
 
 /* A thorough search finds the fastest plan of all, but for half a percent. Ratios are 0
  * or 1. */
-static void test_all_plans(void **state)
+TEST(test_all_plans)
 {
     uint64_t first = test_seed(SEED);
     int n_plans = 0, n_problems_done = 0, n_worse = 0;
@@ -439,13 +439,4 @@ static void test_all_plans(void **state)
     assert_int_equal(n_worse, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_eighths),
-        cmocka_unit_test(test_all_plans),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

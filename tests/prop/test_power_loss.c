@@ -421,18 +421,18 @@ static void lose_training(const char *launch, const char *plan, const char *befo
     free(log);
 }
 
-static void test_one_rank(void **state)
+TEST(test_one_rank)
 {
     lose_training("", "plan", "true", 0, "--keep 1");
 }
 
-static void test_two_ranks(void **state)
+TEST(test_two_ranks)
 {
     lose_training("mpirun --oversubscribe -n 2", "plan2", "true", 0, "--keep 2");
 }
 
 /* The newest one is damaged; the run goes on from the one before and replaces it. */
-static void test_replaced(void **state)
+TEST(test_replaced)
 {
     lose_training("", "plan",
                   "cp -R ../alone/ck . && rm -r ck/step-00000003 && "
@@ -466,7 +466,7 @@ static void look_at_plan(struct judge *judge, const struct state *state, bool ha
         complain(judge, is_old ? "the plan is the old one" : "the plan is torn");
 }
 
-static void test_plan(void **state)
+TEST(test_plan)
 {
     char path[128];
     struct disk_tree *initial = malloc(sizeof *initial);
@@ -522,11 +522,5 @@ int main(void)
 #endif
     /* the address sanitizer comes behind what records */
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_two_ranks),
-        cmocka_unit_test(test_replaced),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return run_listed_tests(set_up, tear_down);
 }

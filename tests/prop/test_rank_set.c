@@ -317,7 +317,7 @@ static void expect_replay(struct world *at, struct mist_random *random)
         mist_loads_fini(&factors.loads);
 }
 
-static void test_shared_is_own(void **state)
+TEST(test_shared_is_own)
 {
     static struct world world;
     struct mist_random random;
@@ -361,7 +361,7 @@ static bool has_groups(const struct mist_plan *plan)
 }
 
 /* Of unequal lengths one rank of each tensor-parallel group says what all do. */
-static void test_one_of_a_group(void **state)
+TEST(test_one_of_a_group)
 {
     struct mist_random random;
     struct mist_plan plan;
@@ -402,10 +402,4 @@ static void test_one_of_a_group(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shared_is_own),
-                                       cmocka_unit_test(test_one_of_a_group)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

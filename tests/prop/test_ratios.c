@@ -144,7 +144,7 @@ static void check_model(struct mist_random *random, const struct mist_cost_model
     mist_stage_model_free(model);
 }
 
-static void offloading_costs_time(void **state)
+TEST(offloading_costs_time)
 {
     /* by ratio: weights, gradients, optimizer, activations */
     static const double most_frac[N_RATIOS] = {0.005, 0.03, 1e-9, 1e-9};
@@ -174,9 +174,4 @@ static void offloading_costs_time(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(offloading_costs_time)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -65,7 +65,7 @@ static double check_gradients(const struct reference *reference,
     return worst;
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
     static struct catalogue_run run;
     struct reference reference;
@@ -90,7 +90,7 @@ static void test_gradients(void **state)
 
 /* The program that only evaluates gives the loss and leaves the gradients
  * alone. */
-static void test_evaluation(void **state)
+TEST(test_evaluation)
 {
     static struct catalogue_run run;
     struct reference reference;
@@ -110,7 +110,7 @@ static void test_evaluation(void **state)
     }
 }
 
-static void test_steps(void **state)
+TEST(test_steps)
 {
     static struct catalogue_run run;
     struct reference reference;
@@ -130,13 +130,4 @@ static void test_steps(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_steps),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -260,7 +260,7 @@ static void check_same_plan(enum mist_family family, const struct layout *layout
     clean();
 }
 
-static void test_same_plan(void **state)
+TEST(test_same_plan)
 {
     check_same_plan(MIST_FAMILY_GPT, &alone, "GPT, one rank");
     check_same_plan(MIST_FAMILY_GPT, &two_stages, "GPT, two stages");
@@ -293,7 +293,7 @@ static void check_other_plans(enum mist_family family, const struct layout *from
     clean();
 }
 
-static void test_from_one_rank(void **state)
+TEST(test_from_one_rank)
 {
     const struct layout *to[] = {&two_stages, &offloads,  &on_host,     &two_chunks,
                                  &in_a_v,     &two_tp_sp, &two_dp_zero3};
@@ -303,7 +303,7 @@ static void test_from_one_rank(void **state)
     check_other_plans(MIST_FAMILY_LLAMA, &alone, to, tolerances, 7, "Llama, one rank");
 }
 
-static void test_from_a_v(void **state)
+TEST(test_from_a_v)
 {
     const struct layout *to[] = {&alone, &two_stages, &two_chunks};
     const double tolerances[] = {0, 0, 0};
@@ -311,7 +311,7 @@ static void test_from_a_v(void **state)
     check_other_plans(MIST_FAMILY_GPT, &in_a_v, to, tolerances, 3, "GPT, in a V");
 }
 
-static void test_from_two_dp(void **state)
+TEST(test_from_two_dp)
 {
     const struct layout *to[] = {&two_dp_zero3,  &two_dp_zero1, &two_dp_on_host,
                                  &two_dp_in_a_v, &two_stages,   &two_tp};
@@ -320,7 +320,7 @@ static void test_from_two_dp(void **state)
     check_other_plans(MIST_FAMILY_GPT, &two_dp, to, tolerances, 6, "GPT, dp 2");
 }
 
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     const struct layout *to[] = {&half_zero1};
     const double tolerances[] = {0};
@@ -328,7 +328,7 @@ static void test_bf16(void **state)
     check_other_plans(MIST_FAMILY_LLAMA, &half_zero3, to, tolerances, 1, "Llama, bf16");
 }
 
-static void test_from_two_tp(void **state)
+TEST(test_from_two_tp)
 {
     const struct layout *to[] = {&two_tp_sp, &alone, &two_dp_zero1};
     const double tolerances[] = {TOLERANCE, TOLERANCE, TOLERANCE};
@@ -352,7 +352,7 @@ static void check_weights(enum mist_family family, const struct layout *from,
     clean();
 }
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
     check_weights(MIST_FAMILY_GPT, &two_stages, &alone, 0);
     check_weights(MIST_FAMILY_GPT, &in_a_v, &alone, 0);
@@ -374,14 +374,4 @@ static int tear_down(void **state)
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_plan),   cmocka_unit_test(test_from_one_rank),
-        cmocka_unit_test(test_from_two_dp), cmocka_unit_test(test_from_two_tp),
-        cmocka_unit_test(test_from_a_v),    cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_weights),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

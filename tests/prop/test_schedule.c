@@ -499,7 +499,7 @@ static int64_t kept_bytes(const struct mist_schedule *schedule)
 
 /* Gradients in bf16: 16 bytes for each parameter instead of 18, and half the bytes to
  * sum over ranks. */
-static void test_gradient_bytes(void **state)
+TEST(test_gradient_bytes)
 {
     static struct mist_plan plan;
 
@@ -539,7 +539,7 @@ static bool is_computed_with(const struct mist_schedule *schedule, int32_t buffe
 /* With everything in the host: no weights come in vain, not even where a module's forward
  * follows its backward; and no computation waits until the gradients of the pass before it
  * have left. */
-static void test_copies_overlap(void **state)
+TEST(test_copies_overlap)
 {
     static struct mist_plan plan;
 
@@ -572,7 +572,7 @@ static void test_copies_overlap(void **state)
     }
 }
 
-static void test_random_plans(void **state)
+TEST(test_random_plans)
 {
     static struct world world;
     static double ratios[MAX_RATIOS];
@@ -603,13 +603,4 @@ static void test_random_plans(void **state)
     assert_true(ratios[n - 1] < 1.35);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradient_bytes),
-        cmocka_unit_test(test_copies_overlap),
-        cmocka_unit_test(test_random_plans),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -135,7 +135,7 @@ static bool try_one_iteration(const struct mist_plan *plan,
     return true;
 }
 
-static void test_random_plans(void **state)
+TEST(test_random_plans)
 {
     try_plans(test_seed(1561), try_one_iteration);
 }
@@ -423,15 +423,9 @@ static bool try_iterations(const struct mist_plan *plan,
     return true;
 }
 
-static void test_iterations(void **state)
+TEST(test_iterations)
 {
     try_plans(test_seed(2027), try_iterations);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_plans),
-                                       cmocka_unit_test(test_iterations)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -173,7 +173,7 @@ static const struct bars all_bars[] = {
 
 enum { N_KINDS = sizeof all_bars / sizeof *all_bars };
 
-static void closed_form_follows_the_replay(void **state)
+TEST(closed_form_follows_the_replay)
 {
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
@@ -245,7 +245,7 @@ static void check_schedule(const struct kind *kind, const struct mist_cost_model
 }
 
 /* The passes of a plan against its replay, with the other schedules. */
-static void passes_follow_every_schedule(void **state)
+TEST(passes_follow_every_schedule)
 {
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
@@ -305,7 +305,7 @@ static void check_transfers(int32_t dp, bool has_nodes)
     free(plan);
 }
 
-static void transfers_are_waited_for(void **state)
+TEST(transfers_are_waited_for)
 {
     check_transfers(1, false);
     check_transfers(4, false);
@@ -340,7 +340,7 @@ static void tear_down(struct setting *at)
 
 /* With one micro-batch ZeRO-1 and ZeRO-2 send the same at the same times: gradients that a
  * sum reads must not hold up the next pass, which wants room for its own. */
-static void first_sums_overlap(void **state)
+TEST(first_sums_overlap)
 {
     struct setting at;
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
@@ -386,7 +386,7 @@ static double edge_s(const struct mist_timeline *timeline, enum mist_task_kind k
 
 /* Optimizer state for a block does not wait until that of the one before has left: it has
  * room of its own, though norms, whose state stays, are stepped in between. */
-static void state_moves_both_ways(void **state)
+TEST(state_moves_both_ways)
 {
     struct setting at;
     struct mist_replay_options options = {.threads = 1};
@@ -416,7 +416,7 @@ static void state_moves_both_ways(void **state)
 
 /* One rank, nothing moved: nothing overlaps but the loading of the batch, which disturbs
  * nobody on this machine, so G t + d is the whole truth. */
-static void one_stage_is_exact(void **state)
+TEST(one_stage_is_exact)
 {
     struct setting at;
     struct machine machine = machines[0];
@@ -440,7 +440,7 @@ static void one_stage_is_exact(void **state)
 /* One rank whose weights, or what blocks keep, are all in the host, so that no ratio is off by
  * part of a tensor: copies are waited for pass by pass, those of a tied head and of the
  * embedding too, and blocks of both sorts have their own. */
-static void one_stage_waits_for_copies(void **state)
+TEST(one_stage_waits_for_copies)
 {
     struct setting at;
 
@@ -474,7 +474,7 @@ static void one_stage_waits_for_copies(void **state)
 }
 
 /* A batch of configurations of one shape against the same one by one, as a plan. */
-static void batches_equal_single_calls(void **state)
+TEST(batches_equal_single_calls)
 {
     struct mist_random random;
     struct mist_trace_set traces;
@@ -576,7 +576,7 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
 }
 
 /* Two channels: exact. More: never below the longest, and how far off is known. */
-static void bundles_are_near_the_exact_ones(void **state)
+TEST(bundles_are_near_the_exact_ones)
 {
     static const double most_frac[N_MACHINES] = {0.05, 0.06, 0.08}; /* in the median */
     struct mist_random random;
@@ -615,19 +615,4 @@ static void bundles_are_near_the_exact_ones(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_form_follows_the_replay),
-        cmocka_unit_test(passes_follow_every_schedule),
-        cmocka_unit_test(transfers_are_waited_for),
-        cmocka_unit_test(first_sums_overlap),
-        cmocka_unit_test(state_moves_both_ways),
-        cmocka_unit_test(one_stage_is_exact),
-        cmocka_unit_test(one_stage_waits_for_copies),
-        cmocka_unit_test(batches_equal_single_calls),
-        cmocka_unit_test(bundles_are_near_the_exact_ones),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

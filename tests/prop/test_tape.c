@@ -214,7 +214,7 @@ static void *new_scratch(const struct mist_tape *tape)
     return scratch;
 }
 
-static void test_tape_equals_recursion(void **state)
+TEST(test_tape_equals_recursion)
 {
     static const size_t lengths[] = {1, 7, 64, 255, 1000, 0};
     static struct dag dag;
@@ -246,7 +246,7 @@ static void test_tape_equals_recursion(void **state)
 
 /* The same sums whether a symbol is compiled as uniform or given
  * as a column of equal values. */
-static void test_uniform_equals_column(void **state)
+TEST(test_uniform_equals_column)
 {
     static struct dag dag;
     static struct data data;
@@ -277,11 +277,6 @@ static void test_uniform_equals_column(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tape_equals_recursion),
-        cmocka_unit_test(test_uniform_equals_column),
-    };
-
     random_state = test_seed(1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

@@ -225,7 +225,7 @@ static void fini(struct problem *at)
 
 /* --------------------------------------------------------------------------- the rules */
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
     struct mist_random random;
     int n_solved[MIST_N_FRAMEWORKS] = {0}, n_plans = 0, n_pipelines = 0,
@@ -329,7 +329,7 @@ static double find_fastest(const struct problem *at)
     return best_s;
 }
 
-static void test_best(void **state)
+TEST(test_best)
 {
     struct mist_random random;
     int n_solved = 0, n_run = 0;
@@ -361,7 +361,7 @@ static void test_best(void **state)
 }
 
 /* What an allocator holds beyond a plan's arena still fits; nothing more is left out. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
     const double most_frac = 0.2;
 
@@ -377,13 +377,4 @@ static void test_limit(void **state)
     assert_true(mist_target_limit(MIST_FRAMEWORK_MEGATRON, INT64_MAX) == INT64_MAX);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_best),
-        cmocka_unit_test(test_limit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -290,7 +290,7 @@ static void compare_model(const struct training_grid *grid, int32_t i_plain, int
     assert_true(first <= 1e-6 && all <= 1e-4 && norms <= 1e-2);
 }
 
-static void test_models(void **state)
+TEST(test_models)
 {
     struct training_grid grid = {0};
     int32_t first[TRAINING_N_ALL_MODELS + 1] = {0};
@@ -314,11 +314,4 @@ static void test_models(void **state)
     training_grid_fini(&grid);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models)};
-
-    if (argc == 3 && strcmp(argv[1], "child") == 0)
-        return training_child_main(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TRAINING_MAIN

@@ -139,7 +139,7 @@ static void check_near(const struct training_grid *grid)
            worst_first, worst);
 }
 
-static void test_random_plans(void **state)
+TEST(test_random_plans)
 {
     struct training_grid grid = {0};
     struct mist_random random;
@@ -172,11 +172,4 @@ static void test_random_plans(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_plans)};
-
-    if (argc == 3 && strcmp(argv[1], "child") == 0)
-        return training_child_main(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TRAINING_MAIN

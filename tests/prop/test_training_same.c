@@ -381,7 +381,7 @@ static int32_t add_class(struct training_grid *grid, const struct class *class)
     return grid->n - before;
 }
 
-static void test_classes(void **state)
+TEST(test_classes)
 {
     struct training_grid grid = {0};
     int32_t n_of[N_CLASSES] = {0};
@@ -399,11 +399,4 @@ static void test_classes(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_classes)};
-
-    if (argc == 3 && strcmp(argv[1], "child") == 0)
-        return training_child_main(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TRAINING_MAIN

@@ -126,7 +126,7 @@ static void make_run(struct training_grid *grid, const char *text)
     training_grid_execute(grid);
 }
 
-static void test_tool_makes_the_same_run(void **state)
+TEST(test_tool_makes_the_same_run)
 {
     static const char *const texts[] = {
         "G4: ck1 ow.5 oa.5", "G4 il2: dp2 z3 og.5 / dp2 z2",
@@ -142,7 +142,7 @@ static void test_tool_makes_the_same_run(void **state)
     }
 }
 
-static void test_memory_limit(void **state)
+TEST(test_memory_limit)
 {
     struct training_grid grid = {0};
     struct end end;
@@ -170,7 +170,7 @@ static void test_memory_limit(void **state)
 }
 
 /* More than there is anywhere: the planner says so, not the allocator. */
-static void test_beyond_the_limit(void **state)
+TEST(test_beyond_the_limit)
 {
     struct training_grid grid = {0};
     struct end end;
@@ -192,15 +192,9 @@ static void test_beyond_the_limit(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tool_makes_the_same_run),
-        cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_beyond_the_limit),
-    };
-
     if (argc == 3 && strcmp(argv[1], "child") == 0)
         return training_child_main(argv[2]);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

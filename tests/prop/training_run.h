@@ -332,4 +332,13 @@ static inline int training_child_main(const char *folder)
     return 0;
 }
 
+/* The main function of such a program. */
+#define TRAINING_MAIN                                                                    \
+    int main(int argc, char **argv)                                                      \
+    {                                                                                    \
+        if (argc == 3 && strcmp(argv[1], "child") == 0)                                  \
+            return training_child_main(argv[2]);                                         \
+        return run_listed_tests(NULL, NULL);                                             \
+    }
+
 #endif

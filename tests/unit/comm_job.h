@@ -173,4 +173,14 @@ static inline void run_good_job(int n, const char *options, const char *mode)
     assert_int_equal(end.code, 0);
 }
 
+/* The main function, where int run_rank(mode) is all that a rank does. */
+#define JOB_MAIN                                                                         \
+    int main(int argc, char **argv)                                                      \
+    {                                                                                    \
+        if (argc == 3)                                                                   \
+            return run_rank(argv[1]);                                                    \
+        program = argv[0];                                                               \
+        return run_listed_tests(NULL, NULL);                                             \
+    }
+
 #endif

@@ -1,5 +1,5 @@
-/* One scratch folder for all tests of a program: set_up and tear_down are for
- * cmocka_run_group_tests(). Include after cmocka.h, in one file. */
+/* One scratch folder for all tests of a program: TEST_MAIN(set_up, tear_down). Include in
+ * one file. */
 #ifndef MIST_TESTS_UNIT_SCRATCH_GROUP_H
 #define MIST_TESTS_UNIT_SCRATCH_GROUP_H
 

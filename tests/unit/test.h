@@ -52,6 +52,51 @@ static inline bool test_is_left_out(void)
     return n_each > 1 && atomic_fetch_add(&n_cases, 1) % n_each != 0;
 }
 
+/* The tests of the program, in the order of its source. */
+enum { MOST_TESTS = 64 };
+static struct CMUnitTest listed_tests[MOST_TESTS];
+static size_t n_listed_tests;
+
+static inline void list_test(const struct CMUnitTest *test)
+{
+    if (n_listed_tests == MOST_TESTS)
+        abort();
+    listed_tests[n_listed_tests++] = *test;
+}
+
+/*
+ * TEST(name) { ... } is a test, TEST_WITH one with functions in front of it and behind it
+ * (NULL: none), which get the same void **state; TEST_AGAIN(name, set_up, tear_down) runs
+ * one once more. Constructors run by their priority, of which the first 100 are the
+ * compiler's.
+ */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+#define TEST_WITH(name, set_up, tear_down)                                               \
+    static void name(void **state);                                                      \
+    TEST_LISTED(name, name##_is_listed, set_up, tear_down)                               \
+    static void name(void **state)
+#define TEST_AGAIN(name, set_up, tear_down)                                              \
+    TEST_LISTED(name, name##_is_listed_again, set_up, tear_down)
+#define TEST_LISTED(name, constructor_name, set_up, tear_down)                           \
+    __attribute__((constructor(101 + __COUNTER__))) static void constructor_name(void)   \
+    {                                                                                    \
+        list_test(&(struct CMUnitTest){#name, name, set_up, tear_down, NULL});           \
+    }
+
+/* Runs them, between two functions for all of them (NULL: none): what main() returns. */
+static inline int run_listed_tests(CMFixtureFunction set_up, CMFixtureFunction tear_down)
+{
+    return _cmocka_run_group_tests("tests", listed_tests, n_listed_tests, set_up,
+                                   tear_down);
+}
+
+/* A main function that does nothing else. */
+#define TEST_MAIN(set_up, tear_down)                                                     \
+    int main(void)                                                                       \
+    {                                                                                    \
+        return run_listed_tests(set_up, tear_down);                                      \
+    }
+
 static inline void test_skipped(void **state)
 {
     print_message("# %s\n", (const char *)*state);
@@ -66,5 +111,11 @@ static inline int test_skip_all(const char *why)
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+
+#define TEST_MAIN_SKIPPED(why)                                                           \
+    int main(void)                                                                       \
+    {                                                                                    \
+        return test_skip_all(why);                                                       \
+    }
 
 #endif

@@ -101,7 +101,7 @@ static void assert_shared(const struct node *node, int32_t n_processors)
 }
 
 /* mpirun -n 2: a core each. */
-static void test_bound_to_cores(void **state)
+TEST(test_bound_to_cores)
 {
     struct node node = node_of(2, 2);
 
@@ -128,7 +128,7 @@ static void test_bound_to_cores(void **state)
 }
 
 /* Two processors for two ranks, one for one or two: there is nothing to give. */
-static void test_small_machines(void **state)
+TEST(test_small_machines)
 {
     struct node node = node_of(2, 1);
 
@@ -163,7 +163,7 @@ static void test_small_machines(void **state)
 }
 
 /* The launcher itself is kept within processors 8-15 and 24 (a cpuset, taskset). */
-static void test_subset(void **state)
+TEST(test_subset)
 {
     struct node node = node_of(2, 2);
     struct mist_processors within = range(8, 8);
@@ -182,7 +182,7 @@ static void test_subset(void **state)
 }
 
 /* Two jobs' worth of ranks on the same core; and sets that overlap in part. */
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
     struct node node = node_of(4, 1);
 
@@ -209,7 +209,7 @@ static void test_overlap(void **state)
 }
 
 /* srun --cpus-per-task=4: disjoint sets, which are what there is for each. */
-static void test_disjoint_allotments(void **state)
+TEST(test_disjoint_allotments)
 {
     struct node node = node_of(4, 4);
 
@@ -229,7 +229,7 @@ static void test_disjoint_allotments(void **state)
 }
 
 /* Where one rank has enough, or may run elsewhere than the others, nothing is changed. */
-static void test_disagreement(void **state)
+TEST(test_disagreement)
 {
     struct node node = node_of(2, 1);
 
@@ -244,7 +244,7 @@ static void test_disagreement(void **state)
 
 /* Two packages of 4 cores of two threads: processors p and p + 8 are one core, and even
  * ones are on the first package. */
-static void test_threads_and_packages(void **state)
+TEST(test_threads_and_packages)
 {
     struct node node = node_of(4, 2);
 
@@ -262,7 +262,7 @@ static void test_threads_and_packages(void **state)
     assert_set(&node.got[3], "5,7,13,15");
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     struct mist_processors set = range(0, 0);
     char text[64];
@@ -277,7 +277,7 @@ static void test_text(void **state)
 }
 
 /* Without a launcher everything stays as it is, and what is short is said. */
-static void test_settle_alone(void **state)
+TEST(test_settle_alone)
 {
     cpu_set_t before, after;
     struct mist_comm *comm = NULL;
@@ -351,7 +351,7 @@ static int run_rank(const char *n_threads)
     return n_wrong == 0 ? 0 : 3;
 }
 
-static void test_launched(void **state)
+TEST(test_launched)
 {
     char self[512] = "", command[1024];
     cpu_set_t here;
@@ -372,21 +372,8 @@ static void test_launched(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bound_to_cores),
-        cmocka_unit_test(test_small_machines),
-        cmocka_unit_test(test_subset),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_disjoint_allotments),
-        cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_threads_and_packages),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_settle_alone),
-        cmocka_unit_test(test_launched),
-    };
-
     if (argc == 2)
         return run_rank(argv[1]);
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void assert_near(double value, double expected)
 }
 
 /* Drift is shared, and so is what a check says of what both do. */
-static void what_plans_share_is_left_out(void **state)
+TEST(what_plans_share_is_left_out)
 {
     struct mist_trace_set traces;
 
@@ -64,7 +64,7 @@ static void what_plans_share_is_left_out(void **state)
     mist_trace_set_fini(&traces);
 }
 
-static void without_checks_time_decides(void **state)
+TEST(without_checks_time_decides)
 {
     struct mist_validated at[2] = {{.plan = &plans[0]}, {.plan = &plans[1]}};
     struct mist_trace_set traces;
@@ -101,7 +101,7 @@ static int count_eighths(const struct mist_plan *plan)
 
 /* Without checks time decides, but for ratios in eighths that gain 1 % or less: of what is
  * left the fewest, then the fastest. */
-static void eighths_have_to_gain(void **state)
+TEST(eighths_have_to_gain)
 {
     uint64_t seed = (uint64_t)time(NULL);
     struct mist_trace_set traces;
@@ -143,7 +143,7 @@ static void eighths_have_to_gain(void **state)
 
 /* Of those within the bar of the fastest: none has fewer techniques, none with as few is
  * faster; the others keep their order. */
-static void the_simplest_is_preferred(void **state)
+TEST(the_simplest_is_preferred)
 {
     uint64_t seed = (uint64_t)time(NULL);
     struct mist_random random;
@@ -184,14 +184,4 @@ static void the_simplest_is_preferred(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_plans_share_is_left_out),
-        cmocka_unit_test(eighths_have_to_gain),
-        cmocka_unit_test(without_checks_time_decides),
-        cmocka_unit_test(the_simplest_is_preferred),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

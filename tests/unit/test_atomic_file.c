@@ -28,7 +28,7 @@ static enum mist_status write_file(const char *path, bool force, const char *tex
     return mist_atomic_file_commit(&file, err);
 }
 
-static void test_overwriting(void **state)
+TEST(test_overwriting)
 {
     struct scratch scratch;
     struct mist_err err;
@@ -50,7 +50,7 @@ static void test_overwriting(void **state)
 }
 
 /* A target that appears while we write is not replaced either. */
-static void test_late_target_and_abort(void **state)
+TEST(test_late_target_and_abort)
 {
     struct scratch scratch;
     struct mist_atomic_file file;
@@ -73,7 +73,7 @@ static void test_late_target_and_abort(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     struct mist_err err;
 
@@ -84,7 +84,7 @@ static void test_full_disk(void **state)
 
 /* Every malloc, flush, fsync and rename fails once; the old file stays, and nothing
  * beside it. */
-static void test_faults(void **state)
+TEST(test_faults)
 {
     struct scratch scratch;
     struct mist_err err;
@@ -127,7 +127,7 @@ static void test_faults(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_reading(void **state)
+TEST(test_reading)
 {
     struct scratch scratch;
     struct mist_err err;
@@ -167,7 +167,7 @@ static void test_reading(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_directories(void **state)
+TEST(test_directories)
 {
     struct scratch scratch;
     struct mist_err err;
@@ -187,7 +187,7 @@ static void test_directories(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_nameless(void **state)
+TEST(test_nameless)
 {
     struct scratch scratch;
     struct mist_err err;
@@ -232,14 +232,4 @@ static void test_nameless(void **state)
     scratch_fini(&scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overwriting), cmocka_unit_test(test_late_target_and_abort),
-        cmocka_unit_test(test_full_disk),   cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_reading),     cmocka_unit_test(test_directories),
-        cmocka_unit_test(test_nameless),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -41,7 +41,7 @@ static void check_cpu(const struct mist_backend *backend,
     assert_true(info->memory_bytes > 0 && info->n_processors > 0);
 }
 
-static void test_cpu(void **state)
+TEST_WITH(test_cpu, forget_plugin, NULL)
 {
     const struct mist_backend *backend;
     struct mist_backend_info info;
@@ -67,7 +67,7 @@ static void test_cpu(void **state)
 }
 
 /* Not even a plugin that would not load is looked at. */
-static void test_auto_without_driver(void **state)
+TEST_WITH(test_auto_without_driver, forget_plugin, NULL)
 {
     const struct mist_backend *backend;
     struct mist_backend_info info;
@@ -88,7 +88,7 @@ static void test_auto_without_driver(void **state)
     }
 }
 
-static void test_cuda_without_driver(void **state)
+TEST_WITH(test_cuda_without_driver, forget_plugin, NULL)
 {
     const struct mist_backend *backend;
     char note[512];
@@ -128,7 +128,7 @@ static void expect(const char *path, enum mist_status status, const char *says,
     }
 }
 
-static void test_bad_plugins(void **state)
+TEST_WITH(test_bad_plugins, forget_plugin, NULL)
 {
     struct scratch scratch;
 
@@ -152,7 +152,7 @@ static const char source[] =
     "const struct mist_backend NAME = {\n"
     "    .version = MIST_BACKEND_VERSION + NEWER, .name = \"cuda\", .probe = probe};\n";
 
-static void test_made_plugins(void **state)
+TEST_WITH(test_made_plugins, forget_plugin, NULL)
 {
     static const struct {
         const char *flags;
@@ -187,7 +187,7 @@ static void test_made_plugins(void **state)
 }
 
 /* The one that was built, where CUDA is installed. */
-static void test_real_plugin(void **state)
+TEST_WITH(test_real_plugin, forget_plugin, NULL)
 {
     const struct mist_backend *backend;
     struct mist_backend_info info;
@@ -267,7 +267,7 @@ static int run_picking(const struct picking *picking)
     return 0;
 }
 
-static void test_pick_device(void **state)
+TEST(test_pick_device)
 {
     need_mpirun();
     for (int i = 0; i < N_PICKINGS; i++)
@@ -275,7 +275,7 @@ static void test_pick_device(void **state)
 }
 
 /* One rank, and CPUs, which nobody is told about. */
-static void test_pick_alone(void **state)
+TEST(test_pick_alone)
 {
     struct mist_backend_info info = {.n_devices = 2, .device_ids = {"x", "y"}};
     struct mist_backend_place place;
@@ -364,7 +364,7 @@ static int run_rank(const char *mode)
     return 0;
 }
 
-static void test_communication(void **state)
+TEST(test_communication)
 {
     need_mpirun();
     run_good_job(4, "", "own");
@@ -373,7 +373,7 @@ static void test_communication(void **state)
 }
 
 /* No messages: the backend's own way would be for nothing. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct mist_backend backend = {.open_collectives = open_own};
     struct mist_device_config config = {.threads = 1};
@@ -391,23 +391,4 @@ static void test_alone(void **state)
     mist_comm_close(comm);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_cpu, forget_plugin),
-        cmocka_unit_test_setup(test_auto_without_driver, forget_plugin),
-        cmocka_unit_test_setup(test_cuda_without_driver, forget_plugin),
-        cmocka_unit_test_setup(test_bad_plugins, forget_plugin),
-        cmocka_unit_test_setup(test_made_plugins, forget_plugin),
-        cmocka_unit_test_setup(test_real_plugin, forget_plugin),
-        cmocka_unit_test(test_pick_device),
-        cmocka_unit_test(test_pick_alone),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_communication),
-    };
-
-    if (argc == 3)
-        return run_rank(argv[1]);
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

@@ -112,13 +112,13 @@ static void check_parameters(const struct mist_model *m,
     assert_int_equal(sum, expected[layout->kind]);
 }
 
-static void test_parameters(void **state)
+TEST(test_parameters)
 {
     for_all(check_parameters);
 }
 
 /* All modules together: gpt3-demo counted by hand. */
-static void test_whole_model(void **state)
+TEST(test_whole_model)
 {
     struct mist_model model = case_model(CASE_DEMO);
     struct mist_err err = {0};
@@ -200,7 +200,7 @@ static void check_flop(const struct mist_model *m, const struct mist_layer_layou
     assert_true(sum_flop(layout->backward, layout->n_backward, true) == 5 * pair_flop);
 }
 
-static void test_flop(void **state)
+TEST(test_flop)
 {
     for_all(check_flop);
 }
@@ -266,7 +266,7 @@ static void check_saved(const struct mist_model *m,
                      has_rope ? 4 * layout->shape.seq * m->head_dim : 0);
 }
 
-static void test_saved_bytes(void **state)
+TEST(test_saved_bytes)
 {
     for_all(check_saved);
 }
@@ -536,7 +536,7 @@ static void check_all_operands(const struct mist_model *m,
     check_gradients(layout);
 }
 
-static void test_operands(void **state)
+TEST(test_operands)
 {
     for_all(check_all_operands);
 }
@@ -675,7 +675,7 @@ static void check_order(const struct mist_model *m,
                      seen.is_written[i]);
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
     for_all(check_order);
 }
@@ -748,7 +748,7 @@ static void check_remake(const struct mist_model *m,
     assert_int_equal(bytes, is_block ? remade_bytes(m, layout->shape) : 0);
 }
 
-static void test_remake(void **state)
+TEST(test_remake)
 {
     for_all(check_remake);
 }
@@ -820,7 +820,7 @@ static void check_communication(const struct expected_communication *expected)
     assert_string_equal(ops, expected->ops);
 }
 
-static void test_communication(void **state)
+TEST(test_communication)
 {
     for (size_t i = 0;
          i < sizeof expected_communication / sizeof expected_communication[0]; i++)
@@ -850,7 +850,7 @@ static void check_once(const struct mist_model *m, const struct mist_layer_layou
                      layout->backward[i].adds_residual_once);
 }
 
-static void test_once(void **state)
+TEST(test_once)
 {
     for_all(check_once);
 }
@@ -878,7 +878,7 @@ static void check_passes(const struct mist_model *m,
         assert_true(n_fused >= 2);
 }
 
-static void test_passes(void **state)
+TEST(test_passes)
 {
     for_all(check_passes);
 }
@@ -946,14 +946,14 @@ static void check_parts(const struct mist_model *m,
         check_parts_of(layout, &layout->backward[i]);
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
     for_all(check_parts);
 }
 
 /* ---------------------------------------------------------------------- names, errors */
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char text[80], cut[12];
     const int64_t dims[MIST_MAX_DIMS] = {512, 256, 768};
@@ -974,7 +974,7 @@ static void test_names(void **state)
 }
 
 /* Work is exact up to 2^63, and above it not said. */
-static void test_work(void **state)
+TEST(test_work)
 {
     const int64_t fits[MIST_MAX_DIMS] = {1 << 20, 1 << 20, (1 << 20) + 1};
     const int64_t beyond[MIST_MAX_DIMS] = {1 << 21, 1 << 20, 1 << 21};
@@ -1007,7 +1007,7 @@ static void check_refused(int model_case, enum mist_layer_kind kind,
                      MIST_ERR_RANGE);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     check_refused(
         CASE_DEMO, MIST_LAYER_BLOCK,
@@ -1034,17 +1034,4 @@ static void test_refused(void **state)
         (struct mist_layer_shape){.micro_batch = 1 << 11, .seq = 1 << 27, .tp = 1});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_whole_model),
-        cmocka_unit_test(test_flop),       cmocka_unit_test(test_saved_bytes),
-        cmocka_unit_test(test_operands),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_remake),     cmocka_unit_test(test_communication),
-        cmocka_unit_test(test_once),       cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_parts),      cmocka_unit_test(test_work),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -406,7 +406,7 @@ static bool exists(struct scratch *scratch, const char *name)
 /* ---------------------------------------------------------------------------- tests */
 
 /* Published values of XXH64. */
-static void test_sum(void **state)
+TEST(test_sum)
 {
     static const char text[] =
         "Call me Ishmael. Some years ago--never mind how long precisely-";
@@ -419,7 +419,7 @@ static void test_sum(void **state)
     assert_true(mist_checkpoint_sum(text, 63, 1) != mist_checkpoint_sum(text, 63, 0));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char name[MIST_CHECKPOINT_NAME_BYTES];
 
@@ -432,7 +432,7 @@ static void test_names(void **state)
                         "9/b/moment2");
 }
 
-static void test_any_layout_to_any_other(void **state)
+TEST(test_any_layout_to_any_other)
 {
     struct scratch scratch;
     struct mist_random random;
@@ -471,7 +471,7 @@ static void test_any_layout_to_any_other(void **state)
 }
 
 /* Payloads of several blocks, with damage in one of them only. */
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     enum { N = 700001, BLOCK = 1 << 18 };
     struct scratch scratch;
@@ -522,7 +522,7 @@ static void test_blocks(void **state)
     remove_tree(scratch.folder);
 }
 
-static void test_training_and_model(void **state)
+TEST(test_training_and_model)
 {
     struct scratch scratch;
     struct mist_err err = {0};
@@ -570,7 +570,7 @@ static void test_training_and_model(void **state)
 }
 
 /* What the writer and the commit refuse. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct scratch scratch;
     struct mist_err err = {0};
@@ -612,7 +612,7 @@ static void test_refusals(void **state)
     remove_tree(dir);
 }
 
-static void test_keep(void **state)
+TEST(test_keep)
 {
     struct scratch scratch;
     struct layout large = {.tp = 2, .dp = 2, .writes_all = true},
@@ -656,7 +656,7 @@ static void test_keep(void **state)
 }
 
 /* The same step again, and a kill between the two renames. */
-static void test_replacing(void **state)
+TEST(test_replacing)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 2, .dp = 1};
@@ -739,7 +739,7 @@ static void expect_refused(const char *path, const struct whole *whole)
     mist_checkpoint_close(checkpoint);
 }
 
-static void test_damage(void **state)
+TEST(test_damage)
 {
     static const char *const names[] = {"step-00000002/manifest.json",
                                         "step-00000002/rank-00000.bin",
@@ -790,7 +790,7 @@ static void test_damage(void **state)
 }
 
 /* Tables with sound checksums that lie: a reader must not be led outside the file. */
-static void test_forged_tables(void **state)
+TEST(test_forged_tables)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 1, .dp = 1};
@@ -863,7 +863,7 @@ static void forge_manifest(const char *path, const char *from, const char *to)
 }
 
 /* Manifests with a sound checksum that say something else than the ranks' files. */
-static void test_forged_manifests(void **state)
+TEST(test_forged_manifests)
 {
     static const struct {
         const char *from, *to, *message;
@@ -902,7 +902,7 @@ static void test_forged_manifests(void **state)
 }
 
 /* A replica with other bits: each alone is sound, together they are not. */
-static void test_replicas_that_differ(void **state)
+TEST(test_replicas_that_differ)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 1, .dp = 2, .writes_all = true};
@@ -927,7 +927,7 @@ static void test_replicas_that_differ(void **state)
 }
 
 /* The newest is damaged: the one before is taken, and the reason is told. */
-static void test_fallback(void **state)
+TEST(test_fallback)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 2, .dp = 1};
@@ -968,7 +968,7 @@ static void test_fallback(void **state)
 
 /* Ranks of different runs: no commit makes them one checkpoint, no reader takes them for
  * one. */
-static void test_mixed_runs(void **state)
+TEST(test_mixed_runs)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 2, .dp = 1};
@@ -1032,7 +1032,7 @@ static void test_mixed_runs(void **state)
 }
 
 /* What lies in the way of a rank's file is removed; what it points to is not touched. */
-static void test_links(void **state)
+TEST(test_links)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 1, .dp = 1};
@@ -1066,7 +1066,7 @@ static void test_links(void **state)
     remove_tree(dir);
 }
 
-static void test_lock(void **state)
+TEST(test_lock)
 {
     struct scratch scratch;
     struct mist_checkpoint_lock *lock, *second;
@@ -1192,25 +1192,25 @@ static long run_fault_loop(enum fault fault, enum mist_status expected)
     return n - 1;
 }
 
-static void test_faults_of_fsync(void **state)
+TEST(test_faults_of_fsync)
 {
     /* two rank files, the manifest, their folder, the one above, the one above that */
     assert_int_equal(run_fault_loop(FAULT_FSYNC, MIST_ERR_IO), 6);
 }
 
-static void test_faults_of_rename(void **state)
+TEST(test_faults_of_rename)
 {
     /* of the checkpoint, and of the one that is deleted */
     assert_int_equal(run_fault_loop(FAULT_RENAME, MIST_ERR_IO), 2);
 }
 
-static void test_faults_of_malloc(void **state)
+TEST(test_faults_of_malloc)
 {
     assert_true(run_fault_loop(FAULT_MALLOC, MIST_ERR_MEMORY) > 20);
 }
 
 /* The same for the second rename of a checkpoint that replaces one of its step. */
-static void test_faults_of_replacing(void **state)
+TEST(test_faults_of_replacing)
 {
     struct layout layout = {.tp = 1, .dp = 1};
     struct whole first = make_whole(13), second = make_whole(14);
@@ -1235,7 +1235,7 @@ static void test_faults_of_replacing(void **state)
 }
 
 /* A disk that is full after n bytes of a file. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 2, .dp = 1};
@@ -1268,7 +1268,7 @@ static void test_full_disk(void **state)
     remove_tree(scratch.folder);
 }
 
-static void test_faults_of_reading(void **state)
+TEST(test_faults_of_reading)
 {
     struct scratch scratch;
     struct layout layout = {.tp = 2, .dp = 2, .is_sharded = true};
@@ -1302,32 +1302,4 @@ static void test_faults_of_reading(void **state)
     remove_tree(scratch.folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_any_layout_to_any_other),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_training_and_model),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_replacing),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_forged_tables),
-        cmocka_unit_test(test_forged_manifests),
-        cmocka_unit_test(test_replicas_that_differ),
-        cmocka_unit_test(test_fallback),
-        cmocka_unit_test(test_mixed_runs),
-        cmocka_unit_test(test_links),
-        cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_faults_of_fsync),
-        cmocka_unit_test(test_faults_of_rename),
-        cmocka_unit_test(test_faults_of_malloc),
-        cmocka_unit_test(test_faults_of_replacing),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_faults_of_reading),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

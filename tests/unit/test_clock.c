@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <math.h>
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
     double before_s = mist_clock_now_s();
 
@@ -22,7 +22,7 @@ static void test_clock(void **state)
     mist_clock_sleep_s((double)NAN);
 }
 
-static void test_conditions(void **state)
+TEST(test_conditions)
 {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t condition;
@@ -41,10 +41,4 @@ static void test_conditions(void **state)
     pthread_cond_destroy(&condition);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clock),
-                                       cmocka_unit_test(test_conditions)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -480,7 +480,7 @@ static int run_rank(const char *mode)
 /* -------------------------------------------------------------------------- the tests */
 
 /* In a job of one rank there is nobody to talk to, and a group of one. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct subject subjects[N_SUBJECTS];
 
@@ -504,7 +504,7 @@ static void test_alone(void **state)
     mist_comm_close(comm);
 }
 
-static void test_jobs(void **state)
+TEST(test_jobs)
 {
     need_mpirun();
     test_seed(1);
@@ -512,7 +512,7 @@ static void test_jobs(void **state)
     run_good_job(4, "", "batches");
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     static const char *const modes[] = {"failing", "failing_later"};
     struct job_end end;
@@ -527,16 +527,4 @@ static void test_failures(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_failures),
-    };
-
-    if (argc == 3)
-        return run_rank(argv[1]);
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

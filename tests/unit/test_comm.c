@@ -458,7 +458,7 @@ static int run_rank(const char *mode, const char *shared)
 
 /* -------------------------------------------------------------------------- the tests */
 
-static void test_jobs(void **state)
+TEST(test_jobs)
 {
     need_mpirun();
     for (int n = 2; n <= 4; n++)
@@ -470,7 +470,7 @@ static void test_jobs(void **state)
  * gives each of them a host name of its own; nodes with different names share no memory
  * and talk through sockets.
  */
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     struct scratch scratch;
     char options[512], command[1024];
@@ -501,7 +501,7 @@ static void test_nodes(void **state)
 }
 
 /* Without a launcher: a job of one, whose operations change nothing. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct mist_comm *alone;
     struct mist_comm_group *group;
@@ -567,7 +567,7 @@ static void test_alone(void **state)
 }
 
 /* Bounded however large the message is, and enough for every smaller group. */
-static void test_workspace(void **state)
+TEST(test_workspace)
 {
     assert_int_equal(mist_comm_workspace_bytes(1000, 1), 0);
     assert_int_equal(mist_comm_workspace_bytes(0, 4), 0);
@@ -582,15 +582,8 @@ static void test_workspace(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_nodes),
-    };
-
     if (argc == 3)
         return run_rank(argv[1], argv[2]);
     program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

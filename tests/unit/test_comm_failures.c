@@ -186,7 +186,7 @@ static int run_rank(const char *mode)
 
 /* -------------------------------------------------------------------------- the tests */
 
-static void test_late(void **state)
+TEST(test_late)
 {
     struct job_end end;
     static const struct {
@@ -212,7 +212,7 @@ static void test_late(void **state)
 }
 
 /* Nothing returns from MPI_Init or MPI_Finalize then. */
-static void test_no_start(void **state)
+TEST(test_no_start)
 {
     struct job_end end;
 
@@ -227,7 +227,7 @@ static void test_no_start(void **state)
 }
 
 /* The launcher ends the job and says who died. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
     struct job_end end;
     double time_start_s = mist_clock_now_s();
@@ -241,7 +241,7 @@ static void test_killed(void **state)
 }
 
 /* A launcher that takes no notice: the others do, and end the job. */
-static void test_killed_unseen(void **state)
+TEST(test_killed_unseen)
 {
     struct job_end end;
 
@@ -255,11 +255,10 @@ static void test_killed_unseen(void **state)
 }
 
 /* The deadline is for ranks that are gone, not for slow ones. */
-static void test_vigil(void **state)
+TEST(test_vigil)
 {
     struct job_end end;
 
-    (void)state;
     need_mpirun();
     run_good_job(3, "", "vigil");
     run_job(2, "", "vigil_stopped", &end);
@@ -273,16 +272,4 @@ static void test_vigil(void **state)
     assert_string_equal(end.output, "no thread to answer other ranks with\n");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late),   cmocka_unit_test(test_no_start),
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_killed_unseen),
-        cmocka_unit_test(test_vigil),
-    };
-
-    if (argc == 3)
-        return run_rank(argv[1]);
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

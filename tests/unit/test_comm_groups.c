@@ -201,7 +201,7 @@ static void run_step(const struct team *teams, int32_t step)
         run_control(step);
 }
 
-static int run_rank(void)
+static int run_rank(const char *mode)
 {
     struct team teams[N_TEAMS] = {0};
 
@@ -219,7 +219,7 @@ static int run_rank(void)
     return 0;
 }
 
-static void test_sequences(void **state)
+TEST(test_sequences)
 {
     need_mpirun();
     test_seed(1);
@@ -227,12 +227,4 @@ static void test_sequences(void **state)
     run_good_job(8, "", "sequence");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sequences)};
-
-    if (argc == 3)
-        return run_rank();
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

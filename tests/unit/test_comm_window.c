@@ -137,14 +137,14 @@ static int run_rank(const char *mode)
 
 /* -------------------------------------------------------------------------- the tests */
 
-static void test_without_failures(void **state)
+TEST(test_without_failures)
 {
     need_mpirun();
     run_good_job(2, "", "nothing:0");
     run_good_job(3, "", "nothing:0");
 }
 
-static void test_every_call_on_every_rank(void **state)
+TEST(test_every_call_on_every_rank)
 {
     static const char *const calls[] = {"memfd_create", "ftruncate", "mmap_own",
                                         "open",         "stranger",  "mmap_peer"};
@@ -158,15 +158,4 @@ static void test_every_call_on_every_rank(void **state)
     run_good_job(3, "", "mmap_peer:1"); /* two ranks have each other's, and do without */
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_failures),
-        cmocka_unit_test(test_every_call_on_every_rank),
-    };
-
-    program = argv[0];
-    if (argc > 2)
-        return run_rank(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

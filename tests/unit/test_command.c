@@ -32,7 +32,7 @@ static const char *split(const char *text, int32_t n_ranks)
     return join(&command);
 }
 
-static void test_launcher(void **state)
+TEST(test_launcher)
 {
     assert_string_equal(split("srun -n {ranks}", 12), "srun|-n|12|");
     assert_string_equal(split("  a\tb  \n c ", 1), "a|b|c|");
@@ -45,7 +45,7 @@ static void test_launcher(void **state)
     assert_string_equal(split("$(x) 'a b' ;", 1), "$(x)|'a|b'|;|");
 }
 
-static void test_mpirun(void **state)
+TEST(test_mpirun)
 {
     struct mist_command command;
     const char *root = geteuid() == 0 ? "--allow-run-as-root|" : "";
@@ -63,7 +63,7 @@ static void test_mpirun(void **state)
     assert_string_equal(join(&command), expected);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     bool has_failed = true;
     struct mist_err err;
@@ -85,7 +85,7 @@ static void test_no_memory(void **state)
     }
 }
 
-static void test_finds(void **state)
+TEST(test_finds)
 {
     struct scratch scratch;
     char path[256];
@@ -111,7 +111,7 @@ static void test_finds(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_beside(void **state)
+TEST(test_beside)
 {
     char *path = mist_command_path_beside("test_command");
 
@@ -121,13 +121,4 @@ static void test_beside(void **state)
     free(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launcher),  cmocka_unit_test(test_mpirun),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_finds),
-        cmocka_unit_test(test_beside),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

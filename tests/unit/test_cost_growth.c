@@ -90,7 +90,7 @@ static double load_s(const struct fixture *at, const struct mist_plan *plan)
 /* Samples of half the tokens cost what a plan of half the sequence length does, whoever
  * trains; full ones what the plan does, to the bit; between two, something between (0.5 %
  * off where tasks wait for a host, which attention and the rest share out). */
-static void equal_lengths_are_another_plan(void **state)
+TEST(equal_lengths_are_another_plan)
 {
     const enum mist_framework_name frameworks[] = {
         MIST_FRAMEWORK_OURS, MIST_FRAMEWORK_MEGATRON, MIST_FRAMEWORK_DEEPSPEED};
@@ -125,7 +125,7 @@ static void equal_lengths_are_another_plan(void **state)
 
 /* Two sequences in a sample: attention is that of twice as many samples of half the length,
  * and nearly all else (but what has a row for each position) sees the same tokens. */
-static void attention_is_within_sequences(void **state)
+TEST(attention_is_within_sequences)
 {
     struct fixture at;
     struct mist_loads loads;
@@ -149,7 +149,7 @@ static void attention_is_within_sequences(void **state)
 }
 
 /* Messages of tensor-parallel ranks have as many bytes less as there are tokens less. */
-static void messages_follow_their_bytes(void **state)
+TEST(messages_follow_their_bytes)
 {
     struct fixture at;
     struct mist_schedule *schedule;
@@ -196,12 +196,4 @@ static void messages_follow_their_bytes(void **state)
     stop(&at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_lengths_are_another_plan),
-        cmocka_unit_test(attention_is_within_sequences),
-        cmocka_unit_test(messages_follow_their_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

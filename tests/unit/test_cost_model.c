@@ -85,7 +85,7 @@ static struct mist_cost linear_cost(const struct mist_cost_model *model, int64_t
 }
 
 /* A measured shape is what was measured, with the standard error 8 us / sqrt(16). */
-static void test_hit(void **state)
+TEST(test_hit)
 {
     struct mist_trace_set set;
     start(&set);
@@ -104,7 +104,7 @@ static void test_hit(void **state)
 }
 
 /* Between sizes of one line the law holds exactly; its residual is 0. */
-static void test_line(void **state)
+TEST(test_line)
 {
     static const int64_t sizes[] = {4096, 64, 1024, 256};
     struct mist_trace_set set;
@@ -125,7 +125,7 @@ static void test_line(void **state)
 }
 
 /* The residual is what leaving the middle row out would have been off by. */
-static void test_line_residual(void **state)
+TEST(test_line_residual)
 {
     struct mist_trace_set set;
     start(&set);
@@ -143,7 +143,7 @@ static void test_line_residual(void **state)
 
 /* Off every line: one efficiency everywhere is found again, inside and outside; only
  * outside is extrapolated, in whichever dimension. */
-static void test_near(void **state)
+TEST(test_near)
 {
     struct mist_trace_set set;
     start(&set);
@@ -168,7 +168,7 @@ static void test_near(void **state)
 
 /* Rows of a constant and a rate: found again inside and outside, a hundred times below and
  * above what was measured. */
-static void test_near_law(void **state)
+TEST(test_near_law)
 {
     struct mist_trace_set set;
     start(&set);
@@ -188,7 +188,7 @@ static void test_near_law(void **state)
 
 /* Rows that say nothing of a constant, as all are of one size or there are two: in
  * proportion to the nearest. */
-static void test_near_few(void **state)
+TEST(test_near_few)
 {
     struct mist_trace_set set;
     start(&set);
@@ -208,7 +208,7 @@ static void test_near_few(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_roofline(void **state)
+TEST(test_roofline)
 {
     struct mist_trace_set set;
     start(&set);
@@ -268,7 +268,7 @@ static struct mist_cost gelu_cost(const struct mist_trace_set *set, enum mist_ph
 
 /* An operator without rows costs what its parts cost, and of them those that have no rows
  * their parts or the roofline; its own rows come first. */
-static void test_operator_of_parts(void **state)
+TEST(test_operator_of_parts)
 {
     struct mist_trace_set set;
     const double gelu_s = fmax(18 * 64 * 16 / PEAK, 4 * 3 * 64 * 16 / BANDWIDTH);
@@ -301,7 +301,7 @@ static void test_operator_of_parts(void **state)
 }
 
 /* Three products and the loss; shapes that were not measured from each one's rows. */
-static void test_loss_of_parts(void **state)
+TEST(test_loss_of_parts)
 {
     struct mist_trace_set set;
     struct mist_cost cost;
@@ -326,7 +326,7 @@ static void test_loss_of_parts(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_wrong_shape(void **state)
+TEST(test_wrong_shape)
 {
     struct mist_trace_set set;
     struct mist_cost_model *model = NULL;
@@ -356,7 +356,7 @@ static struct mist_step linear_step(int64_t rows)
 
 /* Equal steps share one measurement (their errors add), others are independent; the
  * all-reduce of tensor parallelism is no compute. */
-static void test_program(void **state)
+TEST(test_program)
 {
     struct mist_trace_set set;
     struct mist_cost cost;
@@ -385,7 +385,7 @@ static double optimizer_s(int64_t shard, int64_t padded)
     return (28.0 * (double)shard + 4.0 * (double)padded) / BANDWIDTH;
 }
 
-static void test_optimizer(void **state)
+TEST(test_optimizer)
 {
     struct mist_trace_set set;
     start(&set);
@@ -481,7 +481,7 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
 }
 
 /* The law at, between and beyond the sizes; only beyond is extrapolated. */
-static void test_link(void **state)
+TEST(test_link)
 {
     struct mist_trace_set set;
     start(&set);
@@ -504,7 +504,7 @@ static void test_link(void **state)
 
 /* A machine that was disturbed: times that fall. What is longer than all is never faster
  * than the longest, nor is any of the sizes as the others say it. */
-static void test_link_falls(void **state)
+TEST(test_link_falls)
 {
     static const double times_us[] = {50, 900, 400, 100};
     struct mist_trace_set set;
@@ -533,7 +533,7 @@ static void test_link_falls(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_link_for_nothing(void **state)
+TEST(test_link_for_nothing)
 {
     struct mist_trace_set set;
     start(&set);
@@ -549,7 +549,7 @@ static void test_link_for_nothing(void **state)
 }
 
 /* A shape that was not measured: the ring's volume, 2 (n - 1) / n of the message. */
-static void test_link_stand_in(void **state)
+TEST(test_link_stand_in)
 {
     struct mist_trace_set set;
     start(&set);
@@ -567,7 +567,7 @@ static void test_link_stand_in(void **state)
 
 /* A latency goes by the steps from rank to rank: 1 of two ranks, 7 of eight, and of an
  * all-reduce over nodes those of a tree, 2 (7 + 2) against 2. */
-static void test_link_steps(void **state)
+TEST(test_link_steps)
 {
     static const struct link_law two[] = {{MIST_LINK_ALL_GATHER, 1, 2, 1, 10e-6, 3e-10},
                                           {MIST_LINK_ALL_REDUCE, 1, 2, 1, 20e-6, 4e-10},
@@ -591,7 +591,7 @@ static void test_link_steps(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_link_missing(void **state)
+TEST(test_link_missing)
 {
     struct mist_trace_set set;
     struct mist_cost cost;
@@ -616,7 +616,7 @@ static void test_link_missing(void **state)
 
 /* The middle size, left out, would have been off by 20 %: between sizes that is the
  * deviation, beside the spread of the two rows; at a measured size it is not. */
-static void test_link_residual(void **state)
+TEST(test_link_residual)
 {
     struct mist_trace_set set;
     static const double times_us[] = {100, 250, 300};
@@ -643,7 +643,7 @@ static void test_link_residual(void **state)
 }
 
 /* What was not measured comes from what a ring does alike; all of it extrapolated. */
-static void test_link_mirrors(void **state)
+TEST(test_link_mirrors)
 {
     struct mist_trace_set set;
     start(&set);
@@ -812,7 +812,7 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
 
 /* Data-parallel, tensor-parallel, sequence-parallel, all pipelines, tied and offloaded;
  * all task kinds occur. */
-static void test_schedule(void **state)
+TEST(test_schedule)
 {
     static struct mist_plan plan;
     struct mist_trace_set set;
@@ -857,7 +857,7 @@ static void test_schedule(void **state)
 
 /* A sum over ranks is priced with a look at every gradient, whatever weights and
  * gradients are stored as: the bytes of the message, read once. */
-static void test_scans(void **state)
+TEST(test_scans)
 {
     static const enum mist_dtype dtypes[] = {MIST_DTYPE_FP32, MIST_DTYPE_BF16};
     static struct mist_plan plan;
@@ -937,7 +937,7 @@ static double device_s(int64_t n)
 }
 
 /* By its own rows; on a CPU as the device's; else not at all. */
-static void test_update_on_host(void **state)
+TEST(test_update_on_host)
 {
     static struct mist_plan plan;
     struct mist_trace_set set;
@@ -972,7 +972,7 @@ static void test_update_on_host(void **state)
 }
 
 /* Where groups lie: ranks of four devices, two on each node. */
-static void test_placement(void **state)
+TEST(test_placement)
 {
     static struct mist_plan plan;
     /* nodes, ranks per node and groups at once, with a price of its own each */
@@ -1123,7 +1123,7 @@ static double within_s(double bytes)
 
 /* Ranks of a node send at once through one adapter or eight, by what is declared, by one
  * pair that was measured, and by as many pairs. */
-static void test_sends_at_once(void **state)
+TEST(test_sends_at_once)
 {
     const struct link_law one = {MIST_LINK_SEND_RECV, 2, 1, 1, 0, 1 / 5e9};
     const struct link_law eight = {MIST_LINK_SEND_RECV, 2, 1, 8, 3e-6, 1 / 2e9};
@@ -1154,7 +1154,7 @@ static void test_sends_at_once(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_interference(void **state)
+TEST(test_interference)
 {
     struct mist_trace_set set;
     start(&set);
@@ -1182,7 +1182,7 @@ static void test_interference(void **state)
 
 /* One mixture measured twice (but for rounding), 200 and 100 us: whatever the factors,
  * one time x answers both. (x/200 - 1)^2 + (x/100 - 1)^2 is least at 120: 40 and 20 %. */
-static void test_interference_residual(void **state)
+TEST(test_interference_residual)
 {
     struct mist_trace_set set;
     start(&set);
@@ -1288,7 +1288,7 @@ static double leave_out_rule(const struct table *table, bool logs_time)
     return sum / (table->n - 2);
 }
 
-static void test_reference_links(void **state)
+TEST(test_reference_links)
 {
     char folder[REFERENCE_PATH_BYTES], path[2 * REFERENCE_PATH_BYTES];
     double sums[3] = {0};
@@ -1317,38 +1317,4 @@ static void test_reference_links(void **state)
     assert_true(sums[0] < sums[1] && sums[1] < sums[2]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hit),
-        cmocka_unit_test(test_line),
-        cmocka_unit_test(test_line_residual),
-        cmocka_unit_test(test_near),
-        cmocka_unit_test(test_near_law),
-        cmocka_unit_test(test_near_few),
-        cmocka_unit_test(test_roofline),
-        cmocka_unit_test(test_operator_of_parts),
-        cmocka_unit_test(test_loss_of_parts),
-        cmocka_unit_test(test_wrong_shape),
-        cmocka_unit_test(test_program),
-        cmocka_unit_test(test_optimizer),
-        cmocka_unit_test(test_link),
-        cmocka_unit_test(test_link_falls),
-        cmocka_unit_test(test_link_for_nothing),
-        cmocka_unit_test(test_link_stand_in),
-        cmocka_unit_test(test_link_steps),
-        cmocka_unit_test(test_link_missing),
-        cmocka_unit_test(test_schedule),
-        cmocka_unit_test(test_scans),
-        cmocka_unit_test(test_update_on_host),
-        cmocka_unit_test(test_placement),
-        cmocka_unit_test(test_sends_at_once),
-        cmocka_unit_test(test_link_residual),
-        cmocka_unit_test(test_link_mirrors),
-        cmocka_unit_test(test_interference),
-        cmocka_unit_test(test_interference_residual),
-        cmocka_unit_test(test_reference_links),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -59,7 +59,7 @@ static struct result run_kernels(struct help *h, const struct mist_cpu_attention
     return r;
 }
 
-static void test_attention(void **state)
+TEST_WITH(test_attention, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_SHAPES; i++) {
@@ -90,7 +90,7 @@ static void test_attention(void **state)
 /*
  * lse belongs to the scaled scores: exp(score of the first key - lse) is its probability.
  */
-static void test_attention_lse(void **state)
+TEST_WITH(test_attention_lse, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention *a = &shapes[4];
@@ -114,7 +114,7 @@ static void test_attention_lse(void **state)
 }
 
 /* Grouped queries; multi-query over more than one block, which threads share out. */
-static void test_attention_slopes(void **state)
+TEST_WITH(test_attention_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention cases[] = {{2, 5, 6, 2, 6}, {1, 67, 2, 1, 2}};
@@ -130,7 +130,7 @@ static void test_attention_slopes(void **state)
 }
 
 /* Scores far from 0 neither overflow nor lose the softmax. */
-static void test_attention_large_scores(void **state)
+TEST_WITH(test_attention_large_scores, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention a = {1, 40, 1, 1, 4};
@@ -145,7 +145,7 @@ static void test_attention_large_scores(void **state)
         assert_true(isfinite(r.dqkv[i]));
 }
 
-static void test_rope(void **state)
+TEST_WITH(test_rope, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_SHAPES; i++) {
@@ -183,7 +183,7 @@ static void rope_forward(struct help *h, double *out, const double *in,
                (int)a->head_dim, 500.0, 1.0);
 }
 
-static void test_rope_slopes(void **state)
+TEST_WITH(test_rope_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention a = {1, 5, 2, 1, 4};
@@ -197,17 +197,4 @@ static void test_rope_slopes(void **state)
     help_assert_close(dqkv, slopes, n, "rope backward");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_attention),
-        TEST(test_attention_lse),
-        TEST(test_attention_slopes),
-        TEST(test_attention_large_scores),
-        TEST(test_rope),
-        TEST(test_rope_slopes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -28,7 +28,7 @@ static mist_bf16 rounded(float x)
 }
 
 /* Every bf16 is itself; what lies between two goes to the nearer, halfway to the even. */
-static void test_conversion(void **state)
+TEST_WITH(test_conversion, help_setup, help_teardown)
 {
     for (uint32_t upper = 0; upper < 0x10000; upper++) {
         mist_bf16 x = (mist_bf16)upper;
@@ -54,7 +54,7 @@ static void test_conversion(void **state)
     assert_int_equal(rounded(-3.4e38f), 0xFF80);
 }
 
-static void test_conversion_lengths(void **state)
+TEST_WITH(test_conversion_lengths, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_LENGTHS; i++) {
@@ -72,7 +72,7 @@ static void test_conversion_lengths(void **state)
 
 /* -------------------------------------------------------------------------- embedding */
 
-static void test_embedding(void **state)
+TEST_WITH(test_embedding, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { S = 9, ROWS = 2 * S, H = 75, FIRST = 4, N_LOCAL = 6, N = ROWS * H };
@@ -252,7 +252,7 @@ static void check_norm_backward(struct help *h, const struct norm_case *c, int n
     check_rounded_norm(h, c, d_out, x, stats, weight, n_threads, work);
 }
 
-static void test_norm(void **state)
+TEST_WITH(test_norm, help_setup, help_teardown)
 {
     for (int i = 0; i < N_NORM_CASES; i++)
         for (int t = 1; t <= HELP_N_THREADS; t++) {
@@ -263,7 +263,7 @@ static void test_norm(void **state)
 
 /* ------------------------------------------------------------------------ activations */
 
-static void test_gelu_and_add(void **state)
+TEST_WITH(test_gelu_and_add, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_LENGTHS; i++)
@@ -289,7 +289,7 @@ static void test_gelu_and_add(void **state)
         }
 }
 
-static void test_swiglu(void **state)
+TEST_WITH(test_swiglu, help_setup, help_teardown)
 {
     struct help *h = *state;
     static const int shapes[][2] = {{1, 1}, {7, 33}, {5, 2048}, {3, 5000}};
@@ -360,7 +360,7 @@ static void check_loss(struct help *h, int64_t vocab, int64_t n_valid, int n_thr
     }
 }
 
-static void test_cross_entropy(void **state)
+TEST_WITH(test_cross_entropy, help_setup, help_teardown)
 {
     for (int t = 1; t <= HELP_N_THREADS; t++) {
         check_loss(*state, 38, 38, t);
@@ -370,7 +370,7 @@ static void test_cross_entropy(void **state)
     }
 }
 
-static void test_cross_entropy_nan(void **state)
+TEST_WITH(test_cross_entropy_nan, help_setup, help_teardown)
 {
     for (int at = 0; at < 3; at++) {
         mist_bf16 logits[3] = {0x3F80, 0x4000, 0xBF80};
@@ -384,7 +384,7 @@ static void test_cross_entropy_nan(void **state)
 
 /* -------------------------------------------------------------------------- optimizer */
 
-static void test_adamw(void **state)
+TEST_WITH(test_adamw, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_adamw config = {1e-2f, 0.9f, 0.999f, 1e-8f,
@@ -417,7 +417,7 @@ static void test_adamw(void **state)
 }
 
 /* Squares and what is not finite: those of the values in fp32. */
-static void test_sums(void **state)
+TEST_WITH(test_sums, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_LENGTHS; i++)
@@ -438,15 +438,4 @@ static void test_sums(void **state)
         }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_conversion),    TEST(test_conversion_lengths), TEST(test_embedding),
-        TEST(test_norm),          TEST(test_gelu_and_add),       TEST(test_swiglu),
-        TEST(test_cross_entropy), TEST(test_cross_entropy_nan),  TEST(test_adamw),
-        TEST(test_sums),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -155,7 +155,7 @@ static struct mist_cpu_bf16 *context_or_skip(int n_threads)
     return context;
 }
 
-static void test_linear(void **state)
+TEST_WITH(test_linear, help_setup, help_teardown)
 {
     struct mist_cpu_bf16 *context = context_or_skip(HELP_N_THREADS);
     for (int again = 0; again < 2; again++) /* compiled, then found */
@@ -166,7 +166,7 @@ static void test_linear(void **state)
 }
 
 /* Bits do not depend on where tensors lie: offloading brings them back elsewhere. */
-static void test_linear_addresses(void **state)
+TEST_WITH(test_linear_addresses, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { ROWS = 70, IN = 97, OUT = 130, N_X = ROWS * IN, N_W = OUT * IN };
@@ -188,7 +188,7 @@ static void test_linear_addresses(void **state)
 }
 
 /* Nothing to do is fine, and leaves accumulated gradients alone. */
-static void test_linear_empty(void **state)
+TEST_WITH(test_linear_empty, help_setup, help_teardown)
 {
     struct help *h = *state;
     struct mist_cpu_bf16 *context = context_or_skip(1);
@@ -281,7 +281,7 @@ static void check_attention(struct help *h, struct mist_cpu_bf16 *context,
     }
 }
 
-static void test_attention(void **state)
+TEST_WITH(test_attention, help_setup, help_teardown)
 {
     struct mist_cpu_bf16 *context = context_or_skip(HELP_N_THREADS);
 
@@ -290,7 +290,7 @@ static void test_attention(void **state)
     mist_cpu_bf16_free(context);
 }
 
-static void test_rope(void **state)
+TEST_WITH(test_rope, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_SHAPES; i++)
@@ -310,14 +310,4 @@ static void test_rope(void **state)
         }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_linear),       TEST(test_linear_addresses),
-        TEST(test_linear_empty), TEST(test_attention),
-        TEST(test_rope),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -49,14 +49,14 @@ static void check_gelu(struct help *h, bool is_exact)
     }
 }
 
-static void test_gelu(void **state)
+TEST_WITH(test_gelu, help_setup, help_teardown)
 {
     for (int i = 0; i < N_FORMS; i++)
         check_gelu(*state, i);
 }
 
 /* The exact form to some 1e-6 of itself at every point, however small. */
-static void test_exact_gelu_points(void **state)
+TEST_WITH(test_exact_gelu_points, help_setup, help_teardown)
 {
     for (double x = -9.0; x <= 9.0; x += 0.001) {
         float at = (float)x, one = 1.0f, out, dx;
@@ -71,7 +71,7 @@ static void test_exact_gelu_points(void **state)
 }
 
 /* Saturated inputs: exactly x or 0 with slope 1 or 0, and NaN stays NaN. */
-static void test_gelu_extremes(void **state)
+TEST_WITH(test_gelu_extremes, help_setup, help_teardown)
 {
     const float x[] = {0.0f, 50.0f, 1e10f, -50.0f, -1e10f, NAN},
                 ones[] = {1, 1, 1, 1, 1, 1};
@@ -95,7 +95,7 @@ static void gelu_forward(struct help *h, double *out, const double *in,
         out[i] = naive_gelu(in[i]);
 }
 
-static void test_gelu_slopes(void **state)
+TEST_WITH(test_gelu_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     int64_t n = 101;
@@ -108,7 +108,7 @@ static void test_gelu_slopes(void **state)
 
 /* ----------------------------------------------------------------------------- swiglu */
 
-static void test_swiglu(void **state)
+TEST_WITH(test_swiglu, help_setup, help_teardown)
 {
     struct help *h = *state;
     static const int shapes[][2] = {{1, 1}, {7, 33}, {65, 200}};
@@ -135,7 +135,7 @@ static void test_swiglu(void **state)
     }
 }
 
-static void test_swiglu_extremes(void **state)
+TEST_WITH(test_swiglu_extremes, help_setup, help_teardown)
 {
     const float x[] = {-1000.0f, 1000.0f, 2.0f, 2.0f}, ones[] = {1.0f, 1.0f};
     float out[2], dx[4];
@@ -158,7 +158,7 @@ static void swiglu_forward(struct help *h, double *out, const double *in,
     naive_swiglu(out, in, c->rows, c->f);
 }
 
-static void test_swiglu_slopes(void **state)
+TEST_WITH(test_swiglu_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct swiglu_shape c = {3, 19};
@@ -173,7 +173,7 @@ static void test_swiglu_slopes(void **state)
 
 /* -------------------------------------------------------------------------- add, zero */
 
-static void test_add_zero(void **state)
+TEST_WITH(test_add_zero, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < N_LENGTHS; i++) {
@@ -231,7 +231,7 @@ static void check_cross_entropy(struct help *h, int rows, int vocab, int n_valid
     }
 }
 
-static void test_cross_entropy(void **state)
+TEST_WITH(test_cross_entropy, help_setup, help_teardown)
 {
     check_cross_entropy(*state, 9, 37, 37, 3.0);
     check_cross_entropy(*state, 5, 64, 50, 3.0);
@@ -257,7 +257,7 @@ static void loss_forward(struct help *h, double *out, const double *in,
     }
 }
 
-static void test_cross_entropy_slopes(void **state)
+TEST_WITH(test_cross_entropy_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const int32_t targets[] = {0, 40, 17};
@@ -273,7 +273,7 @@ static void test_cross_entropy_slopes(void **state)
 
 /* -------------------------------------------------------------------------- optimizer */
 
-static void test_adamw(void **state)
+TEST_WITH(test_adamw, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { STEPS = 4 };
@@ -315,7 +315,7 @@ static void test_adamw(void **state)
 }
 
 /* Any shard of the arrays gets the same bits as the whole. */
-static void test_adamw_shards(void **state)
+TEST_WITH(test_adamw_shards, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { N = 10007 };
@@ -337,7 +337,7 @@ static void test_adamw_shards(void **state)
     help_assert_same_bits(v2, v, N);
 }
 
-static void test_geglu(void **state)
+TEST_WITH(test_geglu, help_setup, help_teardown)
 {
     enum { ROWS = 3, F = 2053 };
     struct help *h = *state;
@@ -361,7 +361,7 @@ static void test_geglu(void **state)
     help_assert_same_bits(dx[0], dx[1], 2 * ROWS * F);
 }
 
-static void test_scale(void **state)
+TEST_WITH(test_scale, help_setup, help_teardown)
 {
     struct help *h = *state;
 
@@ -373,25 +373,4 @@ static void test_scale(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_gelu),
-        TEST(test_gelu_extremes),
-        TEST(test_exact_gelu_points),
-        TEST(test_gelu_slopes),
-        TEST(test_swiglu),
-        TEST(test_swiglu_extremes),
-        TEST(test_swiglu_slopes),
-        TEST(test_geglu),
-        TEST(test_scale),
-        TEST(test_add_zero),
-        TEST(test_cross_entropy),
-        TEST(test_cross_entropy_slopes),
-        TEST(test_adamw),
-        TEST(test_adamw_shards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -21,7 +21,7 @@ MIST_CPU_CLONES static void exp_for_test(float *y, const float *x, int64_t n)
 /*
  * Every 61st float from -86.9 to 88 is within 2 units in the last place of libm's exp.
  */
-static void test_exp(void **state)
+TEST_WITH(test_exp, help_setup, help_teardown)
 {
     enum { N = 4096 };
     float x[N], y[N];
@@ -46,7 +46,7 @@ static void test_exp(void **state)
     assert_true(worst_ulp < 2.0);
 }
 
-static void test_exp_edges(void **state)
+TEST_WITH(test_exp_edges, help_setup, help_teardown)
 {
     float x[] = {0.0f, -0.0f, -87.0f, -1e30f, -INFINITY, NAN}, y[6];
     exp_for_test(y, x, 6);
@@ -58,7 +58,7 @@ static void test_exp_edges(void **state)
 /*
  * Sums of small whole numbers are exact in any order; every length leaves no element out.
  */
-static void test_sums(void **state)
+TEST_WITH(test_sums, help_setup, help_teardown)
 {
     float x[200], y[200];
     for (int64_t n = 1; n <= 200; n++) {
@@ -152,7 +152,7 @@ static void check_linear(struct help *h, int rows, int n_in, int n_out)
     help_assert_close(over[1], dbias, n_out, "dbias overwritten");
 }
 
-static void test_linear(void **state)
+TEST_WITH(test_linear, help_setup, help_teardown)
 {
     for (size_t i = 0; i < sizeof linear_shapes / sizeof *linear_shapes; i++)
         check_linear(*state, linear_shapes[i][0], linear_shapes[i][1],
@@ -160,7 +160,7 @@ static void test_linear(void **state)
 }
 
 /* Bits do not depend on where tensors lie: offloading brings them back elsewhere. */
-static void test_linear_addresses(void **state)
+TEST_WITH(test_linear_addresses, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { ROWS = 70, IN = 97, OUT = 130, N_X = ROWS * IN, N_W = OUT * IN };
@@ -201,7 +201,7 @@ static void naive_linear_forward(struct help *h, double *out, const double *in,
     naive_linear(out, in, w, w + c->n_in * c->n_out, c->rows, c->n_in, c->n_out);
 }
 
-static void test_linear_slopes(void **state)
+TEST_WITH(test_linear_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct linear_case c = {5, 7, 6};
@@ -317,14 +317,14 @@ static void check_norm(struct help *h, const struct norm_case *c)
     }
 }
 
-static void test_norm(void **state)
+TEST_WITH(test_norm, help_setup, help_teardown)
 {
     for (size_t i = 0; i < sizeof norm_cases / sizeof *norm_cases; i++)
         check_norm(*state, &norm_cases[i]);
 }
 
 /* Weight gradients have the same bits for any number of threads. */
-static void test_norm_threads(void **state)
+TEST_WITH(test_norm_threads, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { ROWS = 200, H = 600 };
@@ -343,7 +343,7 @@ static void test_norm_threads(void **state)
     }
 }
 
-static void test_norm_slopes(void **state)
+TEST_WITH(test_norm_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct norm_case cases[] = {{MIST_CPU_NORM_LAYER, 1, 3, 37},
@@ -387,7 +387,7 @@ static void naive_residual_norm(struct help *h, double *out, const double *in,
 }
 
 /* Both outputs of residual_norm are used: their gradients meet in one dx. */
-static void test_residual_norm_slopes(void **state)
+TEST_WITH(test_residual_norm_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct norm_case cases[] = {{MIST_CPU_NORM_LAYER, 1, 3, 21},
@@ -418,7 +418,7 @@ static void test_residual_norm_slopes(void **state)
 }
 
 /* The fused kernel equals add then norm bit by bit, whichever input is overwritten. */
-static void test_residual_norm(void **state)
+TEST_WITH(test_residual_norm, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { ROWS = 13, H = 77, N = ROWS * H };
@@ -452,7 +452,7 @@ static void test_residual_norm(void **state)
 
 /* -------------------------------------------------------------------------- embedding */
 
-static void test_embedding(void **state)
+TEST_WITH(test_embedding, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { B = 3, S = 11, ROWS = B * S, H = 133, VOCAB = 7 };
@@ -504,7 +504,7 @@ static void test_embedding(void **state)
 }
 
 /* Whatever the tokens have in common, each one's rows are summed in order. */
-static void test_embedding_sums(void **state)
+TEST_WITH(test_embedding_sums, help_setup, help_teardown)
 {
     enum { S = 257, ROWS = 3 * S, H = 5, VOCAB = 8 * ROWS };
     struct help *h = *state;
@@ -537,7 +537,7 @@ static void test_embedding_sums(void **state)
     }
 }
 
-static void test_describe(void **state)
+TEST_WITH(test_describe, help_setup, help_teardown)
 {
     char text[128], cut[8];
     mist_cpu_describe(text, sizeof text, 3);
@@ -548,7 +548,7 @@ static void test_describe(void **state)
 }
 
 /* Bit by bit as with weights that are larger by 1. */
-static void test_offset_norm(void **state)
+TEST_WITH(test_offset_norm, help_setup, help_teardown)
 {
     enum { ROWS = 70, H = 67 };
     struct help *h = *state;
@@ -576,26 +576,4 @@ static void test_offset_norm(void **state)
     help_assert_same_bits(dw[1], dw[0], H);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_exp),
-        TEST(test_exp_edges),
-        TEST(test_sums),
-        TEST(test_linear),
-        TEST(test_linear_addresses),
-        TEST(test_linear_slopes),
-        TEST(test_norm),
-        TEST(test_norm_threads),
-        TEST(test_offset_norm),
-        TEST(test_norm_slopes),
-        TEST(test_residual_norm_slopes),
-        TEST(test_residual_norm),
-        TEST(test_embedding),
-        TEST(test_embedding_sums),
-        TEST(test_describe),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -51,7 +51,7 @@ static void shuffle(struct help *h, float *x, int64_t n)
     }
 }
 
-static void test_any_order(void **state)
+TEST_WITH(test_any_order, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int k = 0; k < N_LENGTHS; k++) {
@@ -69,7 +69,7 @@ static void test_any_order(void **state)
     }
 }
 
-static void test_any_cut(void **state)
+TEST_WITH(test_any_cut, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { N = 20011 };
@@ -103,7 +103,7 @@ static void test_any_cut(void **state)
 }
 
 /* Every grid unit is where it belongs: squares that are on the grid sum without error. */
-static void test_grid(void **state)
+TEST_WITH(test_grid, help_setup, help_teardown)
 {
     const float x[] = {1.0f, -3.0f, 0x1p-12f, 0x1p-30f, 0x1.8p-29f, 8192.0f, -0.0f};
     struct mist_cpu_sum sum;
@@ -123,7 +123,7 @@ static void test_grid(void **state)
  * A block of small values is summed by a shorter way: with and without one large value
  * beside them the units are the same, at the limit of smallness (2^-5) and below.
  */
-static void test_small_values(void **state)
+TEST_WITH(test_small_values, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { N = 4096 };
@@ -142,7 +142,7 @@ static void test_small_values(void **state)
 }
 
 /* |error| <= n 2^-61, and what follows for the relative error of one magnitude. */
-static void test_error_bound(void **state)
+TEST_WITH(test_error_bound, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { N = 30000 };
@@ -164,7 +164,7 @@ static void test_error_bound(void **state)
     }
 }
 
-static void test_out_of_range(void **state)
+TEST_WITH(test_out_of_range, help_setup, help_teardown)
 {
     struct help *h = *state;
     static const float bad[] = {NAN,   -NAN,   INFINITY,       -INFINITY, 0x1.000002p13f,
@@ -190,7 +190,7 @@ static void test_out_of_range(void **state)
 }
 
 /* The largest squares saturate in any order and never wrap. */
-static void test_saturation(void **state)
+TEST_WITH(test_saturation, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { N = 3 * 4096 };
@@ -212,7 +212,7 @@ static void test_saturation(void **state)
     assert_same_sum(&parts, &all);
 }
 
-static void test_find_nonfinite(void **state)
+TEST_WITH(test_find_nonfinite, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int k = 1; k < N_LENGTHS; k++) {
@@ -236,14 +236,4 @@ static void test_find_nonfinite(void **state)
     assert_int_equal(mist_cpu_find_nonfinite(false, NULL, 0, 2), -1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_any_order),    TEST(test_any_cut),        TEST(test_grid),
-        TEST(test_small_values), TEST(test_error_bound),    TEST(test_out_of_range),
-        TEST(test_saturation),   TEST(test_find_nonfinite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -73,7 +73,7 @@ static void check_embedding(struct help *h, const struct cut *c, int n_threads)
     help_assert_guard(dwte2, n_w);
 }
 
-static void test_embedding_slices(void **state)
+TEST_WITH(test_embedding_slices, help_setup, help_teardown)
 {
     for (int i = 0; i < N_CUTS; i++)
         for (int t = 1; t <= HELP_N_THREADS; t++)
@@ -81,7 +81,7 @@ static void test_embedding_slices(void **state)
 }
 
 /* A slice without a single token needs no weights. */
-static void test_embedding_empty_slice(void **state)
+TEST_WITH(test_embedding_empty_slice, help_setup, help_teardown)
 {
     struct help *h = *state;
     int32_t *tokens = random_tokens(h, ROWS, 7);
@@ -120,7 +120,7 @@ static void naive_embedding(struct help *h, double *out, const double *in,
         }
 }
 
-static void test_embedding_slopes(void **state)
+TEST_WITH(test_embedding_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct embedding_case c = {random_tokens(h, 12, 9), 12, 4, 5, 3, 4};
@@ -230,7 +230,7 @@ static void check_loss(struct help *h, const struct cut *c, double size)
     }
 }
 
-static void test_loss_slices(void **state)
+TEST_WITH(test_loss_slices, help_setup, help_teardown)
 {
     for (int i = 0; i < N_CUTS; i++) {
         check_loss(*state, &cuts[i], 3.0);
@@ -238,7 +238,7 @@ static void test_loss_slices(void **state)
     }
 }
 
-static void test_loss_stats(void **state)
+TEST_WITH(test_loss_stats, help_setup, help_teardown)
 {
     const float logits[2][3] = {{1.0f, 3.0f, 100.0f}, {-2.0f, -5.0f, 100.0f}};
     const int32_t targets[] = {11, 9};
@@ -255,7 +255,7 @@ static void test_loss_stats(void **state)
 }
 
 /* A NaN anywhere reaches every slice's losses: the step's finiteness check sees it. */
-static void test_loss_nan(void **state)
+TEST_WITH(test_loss_nan, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int at = 0; at < 37; at++) {
@@ -284,7 +284,7 @@ static void naive_losses(struct help *h, double *out, const double *in,
     }
 }
 
-static void test_loss_slopes(void **state)
+TEST_WITH(test_loss_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct cut c = {3, 14, 42};
@@ -296,15 +296,4 @@ static void test_loss_slopes(void **state)
     help_assert_close(r.gradient, slopes, 3 * 42, "gradient");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_embedding_slices), TEST(test_embedding_empty_slice),
-        TEST(test_embedding_slopes), TEST(test_loss_slices),
-        TEST(test_loss_stats),       TEST(test_loss_nan),
-        TEST(test_loss_slopes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

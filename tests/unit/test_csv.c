@@ -82,7 +82,7 @@ static void expect_error(const char *text, long line, const char *part)
     assert_int_equal(err.line, line);
 }
 
-static void test_headers(void **state)
+TEST(test_headers)
 {
     expect_error("", 1, "is empty");
     expect_error("\n \n", 1, "is empty");
@@ -96,7 +96,7 @@ static void test_headers(void **state)
 }
 
 /* A line of a file that is no table ends the reading, however long it is. */
-static void test_many_columns(void **state)
+TEST(test_many_columns)
 {
     char text[600];
     size_t n = (size_t)snprintf(text, sizeof text, "name,time_us");
@@ -109,7 +109,7 @@ static void test_many_columns(void **state)
     expect_error(text, 1, "more than 256 columns");
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     expect_error("name,time_us\na,1,2\n", 2, "3 cells, expected 2");
     expect_error("name,time_us\na,1\n\nb\n", 4, "1 cells, expected 2");
@@ -122,7 +122,7 @@ static void test_rows(void **state)
 }
 
 /* An open quote in front of much text is found without swallowing it. */
-static void test_open_quote_is_bounded(void **state)
+TEST(test_open_quote_is_bounded)
 {
     size_t n = 3 << 20;
     char *text = malloc(n + 1);
@@ -151,7 +151,7 @@ static void test_open_quote_is_bounded(void **state)
     free(text);
 }
 
-static void test_cells(void **state)
+TEST(test_cells)
 {
     static const char text[] = "\xef\xbb\xbftime_us , name\r\n"
                                "1.5,\"a \"\"b\"\", c\"\r\n"
@@ -199,7 +199,7 @@ static void test_cells(void **state)
 }
 
 /* What is written is read back, whatever the texts. */
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static const char *const names[] = {"name", "time_us", "count"};
     static const char *const texts[] = {"", "a", "a,b", "\"", " a ", "\n", "é\r\n", "'"};
@@ -250,7 +250,7 @@ static void test_round_trip(void **state)
 }
 
 /* Row by row is as at once, wherever a piece of the file ends. */
-static void test_visit(void **state)
+TEST(test_visit)
 {
     enum { N_BYTES = 900000 };
     char *text = malloc(N_BYTES + 1);
@@ -276,7 +276,7 @@ static void test_visit(void **state)
     free(text);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     static const char text[] = "name,time_us\na,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\n";
     struct mist_csv *csv;
@@ -303,18 +303,4 @@ static void test_faults(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_many_columns),
-        cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_open_quote_is_bounded),
-        cmocka_unit_test(test_visit),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_round_trip),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -241,7 +241,7 @@ static void check_shape(struct help *h, enum mist_dtype dtype,
 /* ------------------------------------------------------------------------------ tests */
 
 /* Every length with every head_dim; groups of heads and b take turns. */
-static void test_shapes(void **state)
+TEST_WITH(test_shapes, help_setup, help_teardown)
 {
     struct help *h = *state;
     int turn = 0;
@@ -255,7 +255,7 @@ static void test_shapes(void **state)
             }
 }
 
-static void test_odd_shapes(void **state)
+TEST_WITH(test_odd_shapes, help_setup, help_teardown)
 {
     struct help *h = *state;
     for (int i = 0; i < COUNT(odd_shapes); i++)
@@ -264,7 +264,7 @@ static void test_odd_shapes(void **state)
 }
 
 /* The backward after its own forward, in three orders. */
-static void test_orders(void **state)
+TEST_WITH(test_orders, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention shapes[] = {
@@ -291,7 +291,7 @@ static void test_orders(void **state)
 
 /* Other numbers from token 70 on, from 128 on (tiles ahead, never touched) none at all:
  * out and lse of the tokens before 70 keep their bits. */
-static void test_causality(void **state)
+TEST_WITH(test_causality, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention a = {1, 130, 4, 2, 80};
@@ -311,7 +311,7 @@ static void test_causality(void **state)
 }
 
 /* Scores of thousands, at which exp of a score alone would overflow. */
-static void test_large_scores(void **state)
+TEST_WITH(test_large_scores, help_setup, help_teardown)
 {
     struct help *h = *state;
     const struct mist_cpu_attention a = {1, 100, 2, 1, 64};
@@ -331,7 +331,7 @@ static void test_large_scores(void **state)
 }
 
 /* b = 0 launches nothing. */
-static void test_nothing(void **state)
+TEST_WITH(test_nothing, help_setup, help_teardown)
 {
     const struct mist_cpu_attention shape = {0, 8, 2, 1, 16};
 
@@ -341,13 +341,4 @@ static void test_nothing(void **state)
     mist_test_device_synchronize();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, help_setup, help_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_shapes),    TEST(test_odd_shapes),   TEST(test_orders),
-        TEST(test_causality), TEST(test_large_scores), TEST(test_nothing),
-    };
-    return cmocka_run_group_tests(tests, make_context, free_context);
-}
+TEST_MAIN(make_context, free_context)

@@ -343,7 +343,7 @@ static void open_device(struct bench *bench)
     must(mist_emulated_backend()->open_device(&config, &bench->device, &err), &err);
 }
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
     static struct bench bench;
     struct mist_random random;
@@ -397,7 +397,7 @@ static void must_say(const struct mist_err *err, const char *words)
 }
 
 /* Nothing goes to the own kernels that is not asked to. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct mist_cpu_attention known = {1, 128, 2, 2, 64},
                                            odd = {2, 100, 4, 2, 64},
@@ -433,7 +433,7 @@ static void test_refusals(void **state)
 }
 
 /* cuDNN is there, but can't be used. */
-static void test_unusable(void **state)
+TEST(test_unusable)
 {
     static const struct mist_cpu_attention shape = {1, 128, 2, 2, 64};
     const struct mist_operators *operators;
@@ -468,15 +468,4 @@ static void test_unusable(void **state)
 
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention),
-#ifndef MIST_TEST_ON_GPU
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_unusable),
-#endif
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -22,10 +22,7 @@
 #endif
 
 #ifndef HAS_CUDNN
-int main(void)
-{
-    return test_skip_all("no cudnn.h: the graphs are not tested");
-}
+TEST_MAIN_SKIPPED("no cudnn.h: the graphs are not tested")
 #else
 
 enum { GUARD_BYTES = 256, GUARD = 0xA5 };
@@ -262,7 +259,20 @@ static void check_shape(const struct mist_cpu_attention *s)
     finish(&job);
 }
 
-static void test_shapes(void **state)
+/* Closing a context, or asking for the version alone, unloads nothing: threads and exit
+ * handlers of cuDNN's would be left behind. The first of tests, since it wants nothing
+ * loaded before. */
+TEST(test_stays_loaded)
+{
+    const char *path = interpreter_path();
+
+    assert_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
+    assert_int_equal(mist_cuda_sdpa_library_version(path), 91900);
+    assert_non_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
+    assert_int_equal(mist_cuda_sdpa_library_version("/nowhere/libcudnn.so.9"), 0);
+}
+
+TEST(test_shapes)
 {
     static const struct mist_cpu_attention shapes[] = {
         {2, 128, 2, 2, 64},
@@ -275,22 +285,5 @@ static void test_shapes(void **state)
         check_shape(&shapes[i]);
 }
 
-/* Closing a context, or asking for the version alone, unloads nothing: threads and exit
- * handlers of cuDNN's would be left behind. */
-static void test_stays_loaded(void **state)
-{
-    const char *path = interpreter_path();
-
-    assert_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
-    assert_int_equal(mist_cuda_sdpa_library_version(path), 91900);
-    assert_non_null(dlopen(path, RTLD_LAZY | RTLD_NOLOAD));
-    assert_int_equal(mist_cuda_sdpa_library_version("/nowhere/libcudnn.so.9"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stays_loaded),
-                                       cmocka_unit_test(test_shapes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 #endif

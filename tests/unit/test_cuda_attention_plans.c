@@ -19,7 +19,7 @@
 
 /* What cuDNN 9.19 was seen to want, for 4 x 32/8 x 4096 x 128 268,435,712 bytes in the
  * fast form and 4,563,403,008 in the deterministic one, and our own buffers. */
-static void test_closed_form(void **state)
+TEST(test_closed_form)
 {
     int64_t dq = 4LL * 32 * 4096 * 128 * 4, delta = 4LL * 32 * 4096 * 4;
 
@@ -48,18 +48,13 @@ static void test_closed_form(void **state)
 #endif
 
 #ifndef HAS_CUDNN
-static void test_skipped(void **state)
+TEST(test_plans)
 {
     print_message("# no cudnn.h: the plans are not tested\n");
     skip();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_closed_form),
-                                       cmocka_unit_test(test_skipped)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 #else
 
 /* What NVIDIA publishes about the H200 (compute capability 9.0), in cuDNN's keys. */
@@ -172,7 +167,7 @@ static void check_shape(struct mist_cuda_sdpa *sdpa,
 }
 
 /* The widths of head, grouped queries, and shards of tensor parallelism. */
-static void test_some_plans(void **state)
+TEST(test_some_plans)
 {
     static const struct mist_cpu_attention shapes[] = {
         {1, 128, 4, 2, 64},     /* the least that is trusted */
@@ -197,7 +192,7 @@ static bool is_listed(const char *name)
     return strncmp(name, "gpt3-", 5) == 0 || strncmp(name, "llama", 5) == 0;
 }
 
-static void test_all_plans(void **state)
+TEST(test_all_plans)
 {
     const char *wish = getenv("MIST_ALL_PLANS");
     int64_t seen[64], n_seen = 0;
@@ -225,7 +220,7 @@ static void test_all_plans(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct mist_cpu_attention untrusted[] = {
         {1, 2000, 16, 16, 64},   {1, 1, 16, 16, 64},   {1, 2048, 16, 16, 72},
@@ -258,7 +253,7 @@ static void test_refusals(void **state)
 }
 
 /* A device that cuDNN can't make sense of, and a library that is not there. */
-static void test_failing_to_open(void **state)
+TEST(test_failing_to_open)
 {
     struct mist_cuda_sdpa *sdpa = NULL;
     struct mist_err err;
@@ -276,13 +271,5 @@ static void test_failing_to_open(void **state)
     assert_null(sdpa);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_closed_form),     cmocka_unit_test(test_some_plans),
-        cmocka_unit_test(test_all_plans),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_failing_to_open),
-    };
-    return cmocka_run_group_tests(tests, open_context, close_context);
-}
+TEST_MAIN(open_context, close_context)
 #endif

@@ -50,6 +50,7 @@ static struct mist_operators recording_operators;
 #define mist_operators_cuda recording_operators
 #define mist_tiny_model     any_tiny_model
 #define main                operators_main
+#define MIST_TEST_RECORDS
 #include "tests/unit/test_cuda_operators.c"
 #undef main
 #undef mist_tiny_model
@@ -202,7 +203,7 @@ static void start_recording(void)
 }
 
 /* What the CPU's table has, CUDA's has. */
-static void test_table(void **state)
+TEST(test_table)
 {
     enum { N_ENTRIES = sizeof(struct mist_operators) / sizeof(void *) };
     const void *cpu[N_ENTRIES], *cuda[N_ENTRIES];
@@ -269,7 +270,7 @@ static void need_all_cuts(const struct mist_model *model)
 }
 
 /* What test_cuda_operators.c leaves out by itself. */
-static void test_other_models(void **state)
+TEST(test_other_models)
 {
     for (int turned = 0; turned < 2; turned++)
         for (int i = 0; i < MIST_N_FAMILIES * MIST_N_VARIANTS * MIST_N_RUN_DTYPES; i++) {
@@ -286,7 +287,7 @@ static void test_other_models(void **state)
 }
 
 /* Every preset, and what a config.json may say that no preset does: biases or none. */
-static void test_every_step_is_tested(void **state)
+TEST(test_every_step_is_tested)
 {
     int n_ran;
 
@@ -359,7 +360,7 @@ static bool is_called_in(const char *text, const char *name, size_t length)
     return false;
 }
 
-static void test_every_kernel_is_tested(void **state)
+TEST(test_every_kernel_is_tested)
 {
     char *header = calloc(1, MAX_TEXT), *rules = calloc(1, MAX_TEXT);
     char *tests = calloc(1, MAX_TEXT);
@@ -401,7 +402,7 @@ static void test_every_kernel_is_tested(void **state)
 
 /* All that was launched, after devices were opened, was loaded when they were; and no
  * launch goes past the list of kernels. */
-static void test_every_kernel_is_loaded(void **state)
+TEST(test_every_kernel_is_loaded)
 {
     char *text = calloc(1, MAX_TEXT);
     DIR *folder = opendir("exec/cuda");
@@ -435,26 +436,12 @@ static void test_every_kernel_is_loaded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_fp32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_outside_of_programs),
-        cmocka_unit_test(test_other_models),
-        cmocka_unit_test(test_every_step_is_tested),
-        cmocka_unit_test(test_every_kernel_is_tested),
-        cmocka_unit_test(test_every_kernel_is_loaded),
-    };
-
     start_recording();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }
 
 #else
 
-int main(void)
-{
-    return test_skip_all("no CUDA headers here");
-}
+TEST_MAIN_SKIPPED("no CUDA headers here")
 
 #endif

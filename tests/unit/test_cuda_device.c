@@ -71,7 +71,7 @@ static void launch_tick(void *arg)
                              sizeof task);
 }
 
-static void test_random_graphs(void **state)
+TEST_WITH(test_random_graphs, setup, teardown)
 {
     static struct task tasks[N_TASKS];
     struct mist_device *device = open_device(0, 0);
@@ -94,7 +94,7 @@ static void test_random_graphs(void **state)
 
 /* What the lazy orders are for: a wait that is missing is seen, though the host's order
  * was right. */
-static void test_missing_wait_is_seen(void **state)
+TEST_WITH(test_missing_wait_is_seen, setup, teardown)
 {
     struct mist_device *device = open_device(0, 0);
 
@@ -124,7 +124,7 @@ static void test_missing_wait_is_seen(void **state)
     mist_device_close(device);
 }
 
-static void test_wait_before_record(void **state)
+TEST_WITH(test_wait_before_record, setup, teardown)
 {
     struct mist_device *device = open_device(0, 0);
     struct mist_err err;
@@ -143,7 +143,7 @@ static void test_wait_before_record(void **state)
 
 /* ------------------------------------------------------------------ bodies of tasks */
 
-static void test_copies(void **state)
+TEST_WITH(test_copies, setup, teardown)
 {
     for (int i = 0; i < N_ORDERS; i++) {
         mist_emulated_streams_set(orders[i]);
@@ -194,7 +194,7 @@ static void launch_calls(void *arg)
     }
 }
 
-static void test_host_calls(void **state)
+TEST_WITH(test_host_calls, setup, teardown)
 {
     static struct call calls[N_CALLS];
 
@@ -218,7 +218,7 @@ static void test_host_calls(void **state)
 }
 
 /* From the host: both arenas. */
-static void test_memory(void **state)
+TEST_WITH(test_memory, setup, teardown)
 {
     struct mist_device *device = open_device(10001, 5 * MIB + 1);
 
@@ -246,7 +246,7 @@ static void test_memory(void **state)
 }
 
 /* Large enough for several threads; every byte is touched by exactly one of them. */
-static void test_large_host_arena(void **state)
+TEST_WITH(test_large_host_arena, setup, teardown)
 {
     int64_t bytes = (int64_t)130 * MIB + 12345;
     struct mist_device *device = open_device(0, bytes);
@@ -273,7 +273,7 @@ static void call_count(void *arg)
     mist_device_call_host(call->device, count, call->n_seen);
 }
 
-static void test_failure(void **state)
+TEST_WITH(test_failure, setup, teardown)
 {
     for (int i = 0; i < N_ORDERS; i++) {
         mist_emulated_streams_set(orders[i]);
@@ -308,7 +308,7 @@ static void launch_badly(void *arg)
     (void)cudaMemsetAsync(NULL, 0, 1, mist_cuda_current_stream(arg));
 }
 
-static void test_errors_of_cuda(void **state)
+TEST_WITH(test_errors_of_cuda, setup, teardown)
 {
     static const struct {
         const char *call;
@@ -360,7 +360,7 @@ static void test_errors_of_cuda(void **state)
 }
 
 /* Every call that opening makes fails once; nothing may be left. */
-static void test_opening_fails(void **state)
+TEST_WITH(test_opening_fails, setup, teardown)
 {
     static const char *const calls[] = {"cudaGetDeviceCount",
                                         "cudaSetDevice",
@@ -413,7 +413,7 @@ static void refuse(const struct mist_device_config *config, enum mist_status sta
     check_nothing_is_left();
 }
 
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, setup, teardown)
 {
     struct mist_device_config config = {.arena_bytes = {0, -1}};
 
@@ -442,7 +442,7 @@ static void test_refusals(void **state)
 
 /* ------------------------------------------------------- priorities, run-ahead, spans */
 
-static void test_priorities(void **state)
+TEST_WITH(test_priorities, setup, teardown)
 {
     struct mist_device *device = open_device(0, 0);
     int least = 1, greatest = 1, priority = 1;
@@ -476,7 +476,7 @@ static void launch_ahead(void *arg)
 
 /* On a device that does nothing before it is waited for, the host is never further ahead
  * of a stream than it says, and goes that far; whatever the other streams do. */
-static void test_run_ahead(void **state)
+TEST_WITH(test_run_ahead, setup, teardown)
 {
     enum { N_AHEAD = 10 * MIST_CUDA_RUN_AHEAD + 3 };
     static struct ahead tasks[MIST_N_CHANNELS][N_AHEAD];
@@ -523,7 +523,7 @@ static void note_span(void *context, const struct mist_span_work *work)
     assert_true(work->end_s >= work->start_s && work->name);
 }
 
-static void test_spans(void **state)
+TEST_WITH(test_spans, setup, teardown)
 {
     struct mist_device *device = open_device(0, 0), *recording;
     struct mist_device_config config = {.records = true};
@@ -552,33 +552,10 @@ static void test_spans(void **state)
     mist_device_close(recording);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_random_graphs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_missing_wait_is_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wait_before_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_copies, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_host_calls, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_host_arena, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failure, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_errors_of_cuda, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_opening_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_priorities, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_run_ahead, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #else
 
-int main(void)
-{
-    return test_skip_all("CUDA's headers are not installed");
-}
+TEST_MAIN_SKIPPED("CUDA's headers are not installed")
 
 #endif

@@ -194,13 +194,13 @@ static void check_gelu(struct help *h, bool is_exact)
     }
 }
 
-static void test_gelu(void **state)
+TEST_WITH(test_gelu, help_setup, help_teardown)
 {
     check_gelu(*state, false);
     check_gelu(*state, true);
 }
 
-static void test_add(void **state)
+TEST_WITH(test_add, help_setup, help_teardown)
 {
     struct help *h = *state;
 
@@ -248,7 +248,7 @@ static void check_gelu_of_extremes(struct help *h, bool is_exact)
     }
 }
 
-static void test_gelu_of_extremes(void **state)
+TEST_WITH(test_gelu_of_extremes, help_setup, help_teardown)
 {
     check_gelu_of_extremes(*state, false);
     check_gelu_of_extremes(*state, true);
@@ -280,7 +280,7 @@ static void check_conversion(struct help *h, const float *x, int64_t n, size_t i
     assert_memory_equal(up[1].results[0], widened, bytes);
 }
 
-static void test_conversions(void **state)
+TEST_WITH(test_conversions, help_setup, help_teardown)
 {
     struct help *h = *state;
 
@@ -350,7 +350,7 @@ static void launch_scale(struct tensor *t, enum mist_dtype dtype, const int64_t 
     mist_cuda_scale(NULL, dtype, t[0].device, 6.5f, dims[0]);
 }
 
-static void test_scale(void **state)
+TEST_WITH(test_scale, help_setup, help_teardown)
 {
     struct help *h = *state;
 
@@ -370,7 +370,7 @@ static void test_scale(void **state)
     }
 }
 
-static void test_gates(void **state)
+TEST_WITH(test_gates, help_setup, help_teardown)
 {
     static const int64_t dims[][2] = {{1, 1},   {0, 8},    {3, 5},    {7, 8},   {300, 12},
                                       {5, 344}, {2, 1000}, {70, 264}, {9, 1023}};
@@ -423,7 +423,7 @@ static void check_rope(struct help *h, enum mist_dtype dtype, const struct rope_
     assert_close(h, dtype, t[0].results[0], expected, n, "rope");
 }
 
-static void test_rope(void **state)
+TEST_WITH(test_rope, help_setup, help_teardown)
 {
     static const struct rope_case cases[] = {
         {1, 1, 1, 1, 2},   {0, 4, 2, 1, 8},     {2, 5, 3, 1, 16},    {3, 7, 4, 2, 64},
@@ -462,7 +462,7 @@ static void check_add_bias(struct help *h, enum mist_dtype dtype, const int64_t 
                        dtype == MIST_DTYPE_BF16 ? 4e-3 : 1e-6, "bias");
 }
 
-static void test_add_bias(void **state)
+TEST_WITH(test_add_bias, help_setup, help_teardown)
 {
     static const int64_t dims[][2] = {{1, 1}, {0, 16}, {64, 96},
                                       {5, 8}, {70, 3}, {33, 520}};
@@ -505,7 +505,7 @@ static void check_column_sum(struct help *h, enum mist_dtype dtype, const int64_
                        out == MIST_DTYPE_BF16 ? 4e-3 : 1e-5, "column sum");
 }
 
-static void test_column_sum(void **state)
+TEST_WITH(test_column_sum, help_setup, help_teardown)
 {
     /* the widths that blocks have, ends of rows and of columns within a block */
     static const int64_t dims[][2] = {{1, 1},      {0, 16},    {64, 96},   {5, 8},
@@ -590,7 +590,7 @@ static void check_embedding_forward(struct help *h, enum mist_dtype dtype,
     assert_equal_bits(dtype, t[3].results[0], out, n);
 }
 
-static void test_embedding_forward(void **state)
+TEST_WITH(test_embedding_forward, help_setup, help_teardown)
 {
     static const struct embedding_case many = {70000, 1, 1, 10, 2, 6};
 
@@ -639,7 +639,7 @@ static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
     assert_memory_equal(t[3].results[0], dwpe, wpe_bytes);
 }
 
-static void test_embedding_backward(void **state)
+TEST_WITH(test_embedding_backward, help_setup, help_teardown)
 {
     /* more than fit a list; in a row of several rounds, too */
     static const struct embedding_case often = {7000, 100, 4, 2, 0, 2},
@@ -657,23 +657,4 @@ static void test_embedding_backward(void **state)
 
 /* ------------------------------------------------------------------------------- main */
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_gelu, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_gelu_of_extremes, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_add, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_conversions, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_gates, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_scale, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_rope, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_add_bias, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_column_sum, help_setup, help_teardown),
-        cmocka_unit_test_setup_teardown(test_embedding_forward, help_setup,
-                                        help_teardown),
-        cmocka_unit_test_setup_teardown(test_embedding_backward, help_setup,
-                                        help_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -347,7 +347,7 @@ static void check_backward_weight(struct bench *bench, const struct mist_cuda_li
     }
 }
 
-static void test_forward(void **state)
+TEST_WITH(test_forward, setup, teardown)
 {
     for_all(*state, check_forward);
 }
@@ -363,27 +363,27 @@ static void check_exact_gelu(struct bench *bench, const struct mist_cuda_linear 
     check_backward_input_gelu(bench, &exact);
 }
 
-static void test_exact_gelu(void **state)
+TEST_WITH(test_exact_gelu, setup, teardown)
 {
     for_all(*state, check_exact_gelu);
 }
 
-static void test_forward_gelu(void **state)
+TEST_WITH(test_forward_gelu, setup, teardown)
 {
     for_all(*state, check_forward_gelu);
 }
 
-static void test_backward_input(void **state)
+TEST_WITH(test_backward_input, setup, teardown)
 {
     for_all(*state, check_backward_input);
 }
 
-static void test_backward_input_gelu(void **state)
+TEST_WITH(test_backward_input_gelu, setup, teardown)
 {
     for_all(*state, check_backward_input_gelu);
 }
 
-static void test_backward_weight(void **state)
+TEST_WITH(test_backward_weight, setup, teardown)
 {
     for_all(*state, check_backward_weight);
 }
@@ -416,7 +416,7 @@ static void run_each(struct bench *bench, const struct mist_cuda_linear *at,
 }
 
 /* Aligned worse than the result it is added to: an algorithm for the worse. */
-static void test_residual_alignment(void **state)
+TEST_WITH(test_residual_alignment, setup, teardown)
 {
     enum { ROWS = 16, N_IN = 32, N_OUT_OF = 48, N = ROWS * N_OUT_OF };
     struct bench *bench = *state;
@@ -437,7 +437,7 @@ static void test_residual_alignment(void **state)
     check(bench, &y, expected, "forward with a residual");
 }
 
-static void test_plans_are_kept(void **state)
+TEST_WITH(test_plans_are_kept, setup, teardown)
 {
     struct bench *bench = *state;
     struct mist_cuda_linear at =
@@ -478,7 +478,7 @@ static double count_times(void *context, mist_cuda_stream stream,
 }
 
 /* Whatever is found fastest is right, and the next process makes the same of the file. */
-static void test_chosen_products(void **state)
+TEST_WITH(test_chosen_products, setup, teardown)
 {
     struct bench *bench = *state;
     struct mist_cuda_gemm_clock clock = mist_cuda_gemm_clock_events;
@@ -606,7 +606,7 @@ static struct mist_cuda_linear square_of(struct bench *bench, int i)
     return at;
 }
 
-static void test_epilogues_are_fused(void **state)
+TEST_WITH(test_epilogues_are_fused, setup, teardown)
 {
     struct bench *bench = *state;
     struct tensor out[N_OUT];
@@ -635,7 +635,7 @@ static void test_epilogues_are_fused(void **state)
 
 /* Refused when asked for an algorithm, or at the first launch, with any of the codes: the
  * same numbers, and never tried again. */
-static void test_refused_epilogues(void **state)
+TEST_WITH(test_refused_epilogues, setup, teardown)
 {
     static const cublasStatus_t codes[] = {CUBLAS_STATUS_NOT_SUPPORTED,
                                            CUBLAS_STATUS_INVALID_VALUE,
@@ -685,7 +685,7 @@ static void test_refused_epilogues(void **state)
 
 /* What is no refusal is an error, also of a fused product; a plain one has no
  * other way. */
-static void test_errors_are_no_refusals(void **state)
+TEST_WITH(test_errors_are_no_refusals, setup, teardown)
 {
     static const struct {
         cublasStatus_t code;
@@ -713,7 +713,7 @@ static void test_errors_are_no_refusals(void **state)
 }
 
 /* Column sums that don't fit the workspace are not fused. */
-static void test_small_workspace(void **state)
+TEST_WITH(test_small_workspace, setup, teardown)
 {
     struct bench *bench = *state;
     struct mist_err err;
@@ -733,7 +733,7 @@ static void test_small_workspace(void **state)
 }
 
 /* The N-th call of the library fails, for all N. */
-static void test_failures(void **state)
+TEST_WITH(test_failures, setup, teardown)
 {
     struct bench *bench = *state;
     struct mist_cuda_linear at =
@@ -778,35 +778,10 @@ static void test_failures(void **state)
 
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_forward, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_forward_gelu, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_exact_gelu, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_backward_input, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_backward_input_gelu, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_backward_weight, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_residual_alignment, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_plans_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_chosen_products, setup, teardown),
-#ifndef MIST_TEST_ON_GPU
-        cmocka_unit_test_setup_teardown(test_epilogues_are_fused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refused_epilogues, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_errors_are_no_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_small_workspace, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
-#endif
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #else
 
-int main(void)
-{
-    return test_skip_all("no CUDA headers here");
-}
+TEST_MAIN_SKIPPED("no CUDA headers here")
 
 #endif

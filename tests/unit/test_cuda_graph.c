@@ -150,7 +150,7 @@ static void give_input(struct chain *at, float first)
 }
 
 /* Nothing runs while it is captured; every replay takes what is there by then. */
-static void test_replays(void **state)
+TEST_WITH(test_replays, setup, teardown)
 {
     for (int k = 0; k < N_ORDERS; k++) {
         mist_emulated_streams_set(orders[k]);
@@ -177,7 +177,7 @@ static void test_replays(void **state)
 }
 
 /* Each wait is needed: some order shows that it is not there. */
-static void test_missing_wait_is_seen(void **state)
+TEST_WITH(test_missing_wait_is_seen, setup, teardown)
 {
     for (int i = 1; i < 4; i++) {
         int n_seen = 0;
@@ -246,7 +246,7 @@ static void run_three_updates(bool replays, float params[N])
     close_chain(&at);
 }
 
-static void test_updates(void **state)
+TEST_WITH(test_updates, setup, teardown)
 {
     float launched[N], replayed[N];
 
@@ -345,7 +345,7 @@ static void refuse(mist_stream_fn body, const char *fails, const char *says)
     close_chain(&at);
 }
 
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, setup, teardown)
 {
     static const char *const calls[] = {
         "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
@@ -362,7 +362,7 @@ static void test_refusals(void **state)
 }
 
 /* A launch that fails fails the device as any other does. */
-static void test_launch_fails(void **state)
+TEST_WITH(test_launch_fails, setup, teardown)
 {
     struct chain at = open_chain();
     struct mist_err err;
@@ -378,24 +378,10 @@ static void test_launch_fails(void **state)
     close_chain(&at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_replays, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_missing_wait_is_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_updates, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_launch_fails, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #else
 
-int main(void)
-{
-    return test_skip_all("CUDA's headers are not installed");
-}
+TEST_MAIN_SKIPPED("CUDA's headers are not installed")
 
 #endif

@@ -60,7 +60,7 @@ static void for_all_shapes(cuda_case *run)
     }
 }
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
     for_all_shapes(check_whole);
 }
@@ -132,7 +132,7 @@ static void check_slices(struct cuda_help *h, const void *context)
     }
 }
 
-static void test_slices(void **state)
+TEST(test_slices)
 {
     for_all_shapes(check_slices);
 }
@@ -163,7 +163,7 @@ static void check_one_slice(struct cuda_help *h, const void *context)
                         pair_bytes(losses[0]));
 }
 
-static void test_one_slice(void **state)
+TEST(test_one_slice)
 {
     for_all_shapes(check_one_slice);
 }
@@ -198,14 +198,14 @@ static void check_odd_logits(struct cuda_help *h, const void *context)
     }
 }
 
-static void test_odd_logits(void **state)
+TEST(test_odd_logits)
 {
     for (int dtype = 0; dtype < 2; dtype++)
         cuda_run(check_odd_logits, &(enum mist_dtype){(enum mist_dtype)dtype});
 }
 
 /* No rows: nothing happens. */
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     mist_cuda_cross_entropy(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, 0, 8, 8, scale);
     mist_cuda_cross_entropy_stats(NULL, MIST_DTYPE_BF16, NULL, NULL, NULL, 0, 8, 8, 0);
@@ -214,12 +214,4 @@ static void test_nothing(void **state)
     mist_test_device_synchronize();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),     cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_one_slice), cmocka_unit_test(test_odd_logits),
-        cmocka_unit_test(test_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -170,22 +170,22 @@ static void for_all_shapes(cuda_case *run)
         }
 }
 
-static void test_forward(void **state)
+TEST(test_forward)
 {
     for_all_shapes(check_forward);
 }
 
-static void test_residual(void **state)
+TEST(test_residual)
 {
     for_all_shapes(check_residual);
 }
 
-static void test_backward(void **state)
+TEST(test_backward)
 {
     for_all_shapes(check_backward);
 }
 
-static void test_backward_without_residual(void **state)
+TEST(test_backward_without_residual)
 {
     for_all_shapes(check_backward_alone);
 }
@@ -221,7 +221,7 @@ static void check_large_mean(struct cuda_help *h, const void *context)
     pair_assert_close(h, out, s->mean * 1e-6, "norm");
 }
 
-static void test_large_mean(void **state)
+TEST(test_large_mean)
 {
     cuda_run(check_large_mean, &(struct shape){MIST_DTYPE_FP32, MIST_DTYPE_FP32, 0, 5,
                                                1024, false, false, false, 10.0});
@@ -292,7 +292,7 @@ static void check_heads(struct cuda_help *h, const void *context)
         pair_assert_close(h, gradients[i], is_bf16 ? 0 : 1e-5, "dweight of heads");
 }
 
-static void test_heads(void **state)
+TEST(test_heads)
 {
     static const struct mist_cpu_attention shapes[] = {{1, 1, 1, 1, 2},
                                                        {2, 5, 6, 2, 6},
@@ -310,21 +310,9 @@ static void test_heads(void **state)
     }
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     cuda_run(check_nothing, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_residual),
-        cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_backward_without_residual),
-        cmocka_unit_test(test_large_mean),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -335,7 +335,7 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
     bench_close(&bench);
 }
 
-static void test_fp32(void **state)
+TEST(test_fp32)
 {
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
         enum mist_layer_variant variant = (enum mist_layer_variant)i;
@@ -344,7 +344,7 @@ static void test_fp32(void **state)
     }
 }
 
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     if (!mist_cpu_has_bf16()) {
         print_message("# this processor can't multiply bf16\n");
@@ -378,7 +378,7 @@ static void check_loss(enum mist_dtype dtype)
     bench_close(&bench);
 }
 
-static void test_loss(void **state)
+TEST(test_loss)
 {
     check_loss(MIST_DTYPE_FP32);
     if (mist_cpu_has_bf16())
@@ -387,7 +387,7 @@ static void test_loss(void **state)
 
 /* ---------------------------------------------------------------- outside of programs */
 
-static void test_outside_of_programs(void **state)
+TEST(test_outside_of_programs)
 {
     const struct mist_operators *operators[] = {&mist_operators_cpu,
                                                 &mist_operators_cuda};
@@ -449,7 +449,8 @@ static void test_outside_of_programs(void **state)
 
 /* --------------------------------------------------------------------------- failures */
 
-#ifndef MIST_TEST_ON_GPU
+/* They need faults of the emulation, and nothing to record. */
+#if !defined(MIST_TEST_ON_GPU) && !defined(MIST_TEST_RECORDS)
 
 /* Runs a linear layer that fails; what the device says. */
 static void fail_linear(struct bench *bench, struct mist_err *err)
@@ -469,7 +470,7 @@ static void fail_linear(struct bench *bench, struct mist_err *err)
     assert_int_equal(mist_device_synchronize(bench->device, err), MIST_ERR_RUN);
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     struct bench bench;
     struct mist_err err = {0};
@@ -498,24 +499,10 @@ static void test_failures(void **state)
 
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32),     cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_loss),     cmocka_unit_test(test_outside_of_programs),
-#ifndef MIST_TEST_ON_GPU
-        cmocka_unit_test(test_failures),
-#endif
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #else
 
-int main(void)
-{
-    return test_skip_all("no CUDA headers here");
-}
+TEST_MAIN_SKIPPED("no CUDA headers here")
 
 #endif

@@ -119,7 +119,7 @@ static void check_adamw(struct cuda_help *h, const void *context)
     }
 }
 
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     for (int i = 0; i < 3; i++) /* fp32, bf16, bf16 with its gradients */
         for (int64_t offset = 0; offset < 5; offset++)
@@ -150,7 +150,7 @@ static void check_many_spans(struct cuda_help *h, const void *context)
     pair_assert_same(h, all.v);
 }
 
-static void test_many_spans(void **state)
+TEST(test_many_spans)
 {
     for (int dtype = 0; dtype < 2; dtype++)
         cuda_run(check_many_spans,
@@ -185,7 +185,7 @@ static void check_draw(struct cuda_help *h, const void *context)
     pair_assert_same(h, x);
 }
 
-static void test_draws(void **state)
+TEST(test_draws)
 {
     static const int64_t shapes[][2] = {{1, 1},    {1, 1024}, {1, 100003}, {7, 1023},
                                         {3, 1025}, {2000, 3}, {0, 5},      {5, 0}};
@@ -312,7 +312,7 @@ static void check_rounded_squares(struct cuda_help *h, const void *context)
     }
 }
 
-static void test_squares(void **state)
+TEST(test_squares)
 {
     static const int64_t lengths[] = {0, 1, 2, 5, 31, 1000, 8192, 20003, 100001};
     static const double sizes[] = {1e-12, 1e-9, 1e-4, 0.06, 1.0, 8192.0};
@@ -354,7 +354,7 @@ static void check_finite(struct cuda_help *h, const void *context)
         }
 }
 
-static void test_finite(void **state)
+TEST(test_finite)
 {
     static const int64_t lengths[] = {1, 2, 7, 4096, 50021};
 
@@ -384,7 +384,7 @@ static void check_losses(struct cuda_help *h, const void *context)
                 got.nonfinite_mark == 0);
 }
 
-static void test_losses(void **state)
+TEST(test_losses)
 {
     static const int64_t lengths[] = {0, 1, 31, 1024, 1025, 70001};
 
@@ -392,12 +392,4 @@ static void test_losses(void **state)
         cuda_run(check_losses, &lengths[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adamw),   cmocka_unit_test(test_many_spans),
-        cmocka_unit_test(test_squares), cmocka_unit_test(test_finite),
-        cmocka_unit_test(test_losses),  cmocka_unit_test(test_draws),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -39,7 +39,7 @@ static void probe(struct mist_comm *comm, enum mist_dtype dtype)
         mist_probe_close(at[i]);
 }
 
-static void probes_run_on_a_gpu(void **state)
+TEST(probes_run_on_a_gpu)
 {
     struct scratch scratch;
     struct mist_comm *comm;
@@ -55,9 +55,7 @@ static void probes_run_on_a_gpu(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(probes_run_on_a_gpu)};
-
     if (!mist_emulated_backend())
         return test_skip_all("CUDA's headers are not installed");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

@@ -137,14 +137,13 @@ static void check_join(struct mist_cuda_records *records, const struct given *gi
     assert_false(records->has_no_room);
 }
 
-static void test_join_random(void **unused)
+TEST(test_join_random)
 {
     static struct given given;
     struct mist_cuda_records records = {0};
     struct mist_random random;
     int64_t n_lost = 0, n_joined = 0;
 
-    (void)unused;
     mist_random_init(&random, test_seed(20240607));
     mist_cuda_records_clear(&records);
     for (int period = 0; period < 100; period++) {
@@ -165,11 +164,10 @@ static void test_join_random(void **unused)
 /* ----------------------------------------------------------------------------- bounds */
 
 /* Launches beyond the most are not kept, and that is told until the next period. */
-static void test_most_launches(void **unused)
+TEST(test_most_launches)
 {
     struct mist_cuda_records records = {0};
 
-    (void)unused;
     mist_cuda_records_clear(&records);
     assert_int_equal(records.max_launches, MIST_CUDA_MAX_LAUNCHES);
     records.max_launches = 100;
@@ -187,12 +185,11 @@ static void test_most_launches(void **unused)
 }
 
 /* A name is kept once, cut where it is endless; beyond the most all are one. */
-static void test_names(void **unused)
+TEST(test_names)
 {
     struct mist_cuda_records records = {0};
     char name[2 * MIST_CUDA_MAX_NAME_BYTES];
 
-    (void)unused;
     mist_cuda_records_clear(&records);
     mist_cuda_records_begin(&records, 0, NS0);
     memset(name, 'x', sizeof name - 1);
@@ -219,11 +216,10 @@ static void test_names(void **unused)
 }
 
 /* Without memory something is missing, and said to be, but for a name. */
-static void test_faults(void **unused)
+TEST(test_faults)
 {
     long live = fault_n_live();
 
-    (void)unused;
     for (long n = 1, has_fired = 1; has_fired; n++) {
         struct mist_cuda_records records = {0};
         bool is_named = true;
@@ -247,11 +243,10 @@ static void test_faults(void **unused)
 
 /* ------------------------------------------------------------------------------ clock */
 
-static void test_clock(void **unused)
+TEST(test_clock)
 {
     struct mist_cuda_clock clock;
 
-    (void)unused;
     /* the steady clock gains 50 millionths: 100.005 s in 100 s */
     struct mist_cuda_clock_pair a = {NS0, 4000.25};
     struct mist_cuda_clock_pair b = {NS0 + UINT64_C(100000000000), 4100.255};
@@ -268,12 +263,11 @@ static void test_clock(void **unused)
     }
 }
 
-static void test_clock_limits(void **unused)
+TEST(test_clock_limits)
 {
     struct mist_cuda_clock clock;
     struct mist_cuda_clock_pair a = {NS0, 4000};
 
-    (void)unused;
     /* readings 1 ms apart that are 1 us off: slope 1 through the later one */
     struct mist_cuda_clock_pair b = {NS0 + 1001000, 4000.001};
     assert_true(mist_cuda_clock_through(&a, &b, &clock));
@@ -290,13 +284,4 @@ static void test_clock_limits(void **unused)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join_random), cmocka_unit_test(test_most_launches),
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_clock),       cmocka_unit_test(test_clock_limits),
-    };
-
-    return cmocka_run_group_tests_name("cuda_recorder", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

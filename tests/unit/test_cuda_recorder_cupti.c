@@ -141,7 +141,7 @@ static const CUpti_ActivityKind work_kinds[] = {
     CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_MEMCPY2};
 
 /* What is of no interest stays out; a record that breaks off is counted. */
-static void test_translate(void **unused)
+TEST(test_translate)
 {
     static const char *const names[] = {"_Z4evenIfEvPT_", "copy host to device", "fill",
                                         "copy between devices"};
@@ -150,7 +150,6 @@ static void test_translate(void **unused)
     mist_cuda_next_fn *next = next_of_library();
     CUpti_ActivityName name = {.kind = CUPTI_ACTIVITY_KIND_NAME};
 
-    (void)unused;
     buffer.n = 0;
     for (uint32_t i = 0; i < 4; i++) {
         append_external(&buffer, MIST_CUDA_SPAN_KIND, i + 1, UINT64_C(1) << (20 * i / 2));
@@ -413,7 +412,7 @@ static void close_fake(struct mist_cuda_recorder *recorder)
     assert_int_equal(fake.n_held, 0);
     for (int i = 0; i < CUPTI_ACTIVITY_KIND_COUNT; i++)
         assert_false(fake.is_enabled[i]);
-    assert_true(!state.sink && state.n_pool == 0);
+    assert_true(!shared.sink && shared.n_pool == 0);
 }
 
 /* Spans of 0 to 3 works, in no order of time, and works of no span between them. */
@@ -429,20 +428,19 @@ static void launch_spans(struct mist_cuda_recorder *recorder, double origin_s)
     }
 }
 
-static void test_record(void **unused)
+TEST(test_record)
 {
     struct mist_cuda_recorder *recorder = open_fake();
     struct collected collected;
     int n_launches = 0;
 
-    (void)unused;
     assert_int_equal(mist_cuda_recorder_device_bytes(recorder), 3000);
     for (int kind = 0; kind < CUPTI_ACTIVITY_KIND_COUNT; kind++) /* only attached */
         assert_int_equal(fake.is_enabled[kind],
                          kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
     fake_launch(1, 2);
     assert_int_equal(fake.n_requests + fake.n_calls, 0);
-    assert_int_equal(state.n_made, 0);
+    assert_int_equal(shared.n_made, 0);
     for (int round = 0; round < 4; round++) { /* the same ids again */
         if (round != 1)
             assert_int_equal(mist_cuda_recorder_start(recorder, NULL), MIST_OK);
@@ -482,14 +480,13 @@ static void launch_one(struct mist_cuda_recorder *recorder)
 }
 
 /* Each costs its period, and the next one is whole. */
-static void test_losses(void **unused)
+TEST(test_losses)
 {
     struct mist_cuda_recorder *recorder = start_fake();
     struct collected collected;
     struct mist_err err = {0};
     double now_s = mist_clock_now_s();
 
-    (void)unused;
     for (int i = 0; i < 6; i++) {
         launch_one(recorder);
         if (i == 0)
@@ -525,12 +522,11 @@ static void test_losses(void **unused)
     close_fake(recorder);
 }
 
-static void test_open_fails(void **unused)
+TEST(test_open_fails)
 {
     struct mist_cuda_recorder *recorder = open_fake(), *second = NULL;
     struct mist_err err = {0};
 
-    (void)unused;
     assert_int_equal(mist_cuda_recorder_open(&second, &err), MIST_ERR_RUN);
     assert_non_null(strstr(err.message, "already"));
     close_fake(recorder);
@@ -552,14 +548,13 @@ static void test_open_fails(void **unused)
 
 /* There are only so many buffers; one that CUPTI keeps over the close is freed when it
  * comes. */
-static void test_buffers(void **unused)
+TEST(test_buffers)
 {
     struct mist_cuda_recorder *recorder = start_fake();
     uint8_t *buffers[MAX_BUFFERS + 1] = {NULL};
     size_t n_bytes = 1, max_records;
 
-    (void)unused;
-    assert_int_equal(state.n_made, N_BUFFERS);
+    assert_int_equal(shared.n_made, N_BUFFERS);
     for (int i = 0; i <= MAX_BUFFERS; i++) {
         fake.request(&buffers[i], &n_bytes, &max_records);
         assert_int_equal(buffers[i] != NULL && n_bytes > 0, i < MAX_BUFFERS);
@@ -569,32 +564,13 @@ static void test_buffers(void **unused)
     for (int i = 0; i < MAX_BUFFERS; i++)
         if (i != 1)
             fake.complete(NULL, 0, buffers[i], n_bytes, 0);
-    assert_true(state.n_pool == 0 && state.n_made == 0);
+    assert_true(shared.n_pool == 0 && shared.n_made == 0);
 }
+
+TEST_MAIN(NULL, NULL)
 
 #else
 
-static void skip_test(void **unused)
-{
-    (void)unused;
-    printf("# no CUPTI headers here\n");
-    skip();
-}
-#define test_translate  skip_test
-#define test_record     skip_test
-#define test_losses     skip_test
-#define test_open_fails skip_test
-#define test_buffers    skip_test
+TEST_MAIN_SKIPPED("no CUPTI headers here")
 
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_translate), cmocka_unit_test(test_record),
-        cmocka_unit_test(test_losses),    cmocka_unit_test(test_open_fails),
-        cmocka_unit_test(test_buffers),
-    };
-
-    return cmocka_run_group_tests_name("cuda_recorder_cupti", tests, NULL, NULL);
-}

@@ -213,7 +213,7 @@ static bool replace_tables(const char *tables, struct text *before, struct text 
 
 static bool writes; /* --write: renews the README */
 
-static void test_readme(void **state)
+TEST(test_readme)
 {
     struct text tables = {calloc(1, MAX_TEXT), 0}, before = {calloc(1, MAX_TEXT), 0};
     struct text after = {calloc(1, MAX_TEXT), 0};
@@ -240,17 +240,12 @@ static void test_readme(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_readme)};
-
     writes = argc == 2 && strcmp(argv[1], "--write") == 0;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }
 
 #else
 
-int main(void)
-{
-    return test_skip_all("no CUDA headers here");
-}
+TEST_MAIN_SKIPPED("no CUDA headers here")
 
 #endif

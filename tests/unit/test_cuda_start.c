@@ -35,7 +35,7 @@ static void refuse(const char *words, const char *words_too)
     assert_int_equal(mist_emulated_cuda.used_bytes, 0);
 }
 
-static void test_capability(void **state)
+TEST(test_capability)
 {
     static const int taken[] = {80, 86, 89, 90, 100, 120};
     struct mist_err err;
@@ -58,7 +58,7 @@ static void fail_loading(int code, int in)
     mist_emulated_cuda.fails_with = code;
 }
 
-static void test_no_kernels(void **state)
+TEST(test_no_kernels)
 {
     fail_loading(cudaErrorNoKernelImageForDevice, 3);
     refuse("has no kernels for this GPU", "CUDA_ARCHS");
@@ -66,17 +66,9 @@ static void test_no_kernels(void **state)
     refuse("loading kernels", "cudaErrorLaunchFailure");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_capability),
-                                       cmocka_unit_test(test_no_kernels)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #else
 
-int main(void)
-{
-    return test_skip_all("no CUDA headers here");
-}
+TEST_MAIN_SKIPPED("no CUDA headers here")
 #endif

@@ -201,7 +201,7 @@ static const enum mist_cuda_gemm_product bias[] = {MIST_CUDA_FORWARD_BIAS};
 
 /* ------------------------------------------------------------------------ the choices */
 
-static void test_the_faster_way_is_kept(void **state)
+TEST_WITH(test_the_faster_way_is_kept, setup, teardown)
 {
     static const enum mist_cuda_gemm_product fused[] = {
         MIST_CUDA_FORWARD_BIAS, MIST_CUDA_FORWARD_GELU, MIST_CUDA_BACKWARD_INPUT_GELU,
@@ -226,7 +226,7 @@ static void test_the_faster_way_is_kept(void **state)
 }
 
 /* A plain product, and one whose parts have two ways themselves. */
-static void test_chains(void **state)
+TEST_WITH(test_chains, setup, teardown)
 {
     static const enum mist_cuda_gemm_product plain[] = {MIST_CUDA_BACKWARD_WEIGHT},
                                              both[] = {MIST_CUDA_FORWARD_BIAS_GELU};
@@ -246,7 +246,7 @@ static void test_chains(void **state)
 }
 
 /* What does not launch is not chosen, whatever it answers. */
-static void test_what_is_not_launched(void **state)
+TEST_WITH(test_what_is_not_launched, setup, teardown)
 {
     struct bench *bench = *state;
 
@@ -270,7 +270,7 @@ static void test_what_is_not_launched(void **state)
 }
 
 /* A device that fails while products are timed is an error, and nothing is remembered. */
-static void test_a_device_that_fails(void **state)
+TEST_WITH(test_a_device_that_fails, setup, teardown)
 {
     static const char *const calls[] = {"cudaMemcpyAsync", "cudaMemsetAsync",
                                         "cudaStreamSynchronize"};
@@ -320,7 +320,7 @@ static void start_four(struct bench *bench, double budget_s)
         MIST_OK);
 }
 
-static void test_the_budget_is_kept(void **state)
+TEST_WITH(test_the_budget_is_kept, setup, teardown)
 {
     struct bench *bench = *state;
     int found[4];
@@ -359,7 +359,7 @@ static void test_the_budget_is_kept(void **state)
 
 /* --------------------------------------------------------------------------- the file */
 
-static void test_choices_are_remembered(void **state)
+TEST_WITH(test_choices_are_remembered, setup, teardown)
 {
     struct bench *bench = *state;
     char first[8192], again[8192];
@@ -403,7 +403,7 @@ static void edit(const struct bench *bench, const char *from, const char *to)
     scratch_write(bench->tuning.path, edited);
 }
 
-static void test_damaged_files_are_made_anew(void **state)
+TEST_WITH(test_damaged_files_are_made_anew, setup, teardown)
 {
     static const char *const damages[][2] = {
         {"product,", "produce,"},   {"forward_bias,bf16", "backward_bias,bf16"},
@@ -433,7 +433,7 @@ static void test_damaged_files_are_made_anew(void **state)
 }
 
 /* Of another version of cuBLASLt, or of algorithms that this one does not have. */
-static void test_outdated_rows_do_not_count(void **state)
+TEST_WITH(test_outdated_rows_do_not_count, setup, teardown)
 {
     struct bench *bench = *state;
 
@@ -454,7 +454,7 @@ static void test_outdated_rows_do_not_count(void **state)
 }
 
 /* Nothing is timed that can't be remembered, and nothing fails. */
-static void test_unusable_places(void **state)
+TEST_WITH(test_unusable_places, setup, teardown)
 {
     struct bench *bench = *state;
     const char *const paths[] = {NULL, "/proc/no/such/folder/choices.csv",
@@ -473,7 +473,7 @@ static void test_unusable_places(void **state)
 }
 
 /* Each process finds another algorithm fastest; all run with what the first one chose. */
-static void test_processes_agree(void **state)
+TEST_WITH(test_processes_agree, setup, teardown)
 {
     enum { N = 5 };
     struct bench *bench = *state;
@@ -510,7 +510,7 @@ static void test_processes_agree(void **state)
 /* ------------------------------------------------------------------------ its place, and
  * what is tuned */
 
-static void test_path(void **state)
+TEST(test_path)
 {
     char path[256], small[8];
 
@@ -571,7 +571,7 @@ static void prepare(void)
     mist_device_close(device);
 }
 
-static void test_all_of_a_model_is_tuned(void **state)
+TEST_WITH(test_all_of_a_model_is_tuned, setup, teardown)
 {
     static const char *const products[] = {
         ",forward_bias,",       ",forward_bias_gelu,",    ",backward_input,",
@@ -598,32 +598,10 @@ static void test_all_of_a_model_is_tuned(void **state)
     assert_int_equal(system(command), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_the_faster_way_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_chains, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_not_launched, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_device_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_budget_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_choices_are_remembered, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_files_are_made_anew, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_outdated_rows_do_not_count, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unusable_places, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_processes_agree, setup, teardown),
-        cmocka_unit_test(test_path),
-        cmocka_unit_test_setup_teardown(test_all_of_a_model_is_tuned, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 
 #else
 
-int main(void)
-{
-    return test_skip_all("CUDA's headers are not installed");
-}
+TEST_MAIN_SKIPPED("CUDA's headers are not installed")
 
 #endif

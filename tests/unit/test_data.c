@@ -64,7 +64,7 @@ static int find_window(const int32_t *tokens, const int32_t *targets, int seq_le
 }
 
 /* Every epoch has every window once; epochs and seeds have orders of their own. */
-static void test_epochs(void **state)
+TEST(test_epochs)
 {
     struct mist_data *data = open_text();
 
@@ -100,7 +100,7 @@ static void test_epochs(void **state)
 
 /* Any slice of a global batch is what the whole has there, across steps and epochs, and
  * the number of a sample counts on through the steps. */
-static void test_slices(void **state)
+TEST(test_slices)
 {
     enum { SEQ = 7, GLOBAL = 60 };
     struct mist_data *data = open_text();
@@ -125,7 +125,7 @@ static void test_slices(void **state)
 }
 
 /* Window 0 comes about equally often at every place: chi-square over the seeds. */
-static void test_spread(void **state)
+TEST(test_spread)
 {
     enum { SEQ = 100, N = 10, SEEDS = 4000 };
     struct mist_data *data = open_text();
@@ -187,7 +187,7 @@ static void count_samples(const struct mist_data *data, bool is_validation, int 
 
 /* In a stream of which every token is its own place, nothing that training sees in three
  * epochs is in a validation sample, whatever fraction is held out. */
-static void test_held_out(void **state)
+TEST(test_held_out)
 {
     enum { N = 3000, SEQ = 16 };
     const char *path = write_count("held.u16", 0, N);
@@ -219,7 +219,7 @@ static void test_held_out(void **state)
 }
 
 /* Files for validation: in order, sliced like a batch, and no further than they go. */
-static void test_validation_files(void **state)
+TEST(test_validation_files)
 {
     enum { SEQ = 10, BATCH = 4 };
     char train[128], first[128], second[128];
@@ -294,7 +294,7 @@ static const char *write_sparse(const char *name, int64_t n_tokens, int64_t plac
 }
 
 /* 100 GB open, are fingerprinted and sampled like little. */
-static void test_huge(void **state)
+TEST(test_huge)
 {
     enum { SEQ = 1024 };
     const int64_t n_tokens = (int64_t)50e9;
@@ -314,7 +314,7 @@ static void test_huge(void **state)
 
 /* The last id that is looked at before the run, and the first one that only the samples
  * that hold it show to be too large. */
-static void test_unchecked(void **state)
+TEST(test_unchecked)
 {
     enum { SEQ = 1 << 20 };
     const int64_t n_checked = MIST_DATA_CHECKED_TOKENS, n_tokens = n_checked + SEQ + 1;
@@ -353,7 +353,7 @@ static void test_unchecked(void **state)
     free(tokens);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     struct mist_data *data = open_text(), *none;
     struct mist_err err;
@@ -377,7 +377,7 @@ static void test_errors(void **state)
 }
 
 /* Needs the folder of licence texts that Debian has. */
-static void test_default(void **state)
+TEST(test_default)
 {
     char **paths;
     int32_t n;
@@ -403,7 +403,7 @@ static void test_default(void **state)
 }
 
 /* Whatever allocation fails: an error, and nothing is left behind. */
-static void test_faults(void **state)
+TEST(test_faults)
 {
     char path[128];
     const char *paths[] = {path, path};
@@ -433,15 +433,4 @@ static void test_faults(void **state)
     assert_true(n_failed >= 7);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epochs),           cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_spread),           cmocka_unit_test(test_held_out),
-        cmocka_unit_test(test_validation_files), cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_unchecked),        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_default),          cmocka_unit_test(test_faults),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

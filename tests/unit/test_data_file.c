@@ -152,7 +152,7 @@ static void fill_tokens(int64_t *tokens, int n, int64_t bound)
 
 /* ---------------------------------------------------------------------------- formats */
 
-static void test_flat(void **state)
+TEST(test_flat)
 {
     int64_t tokens[1001];
 
@@ -176,7 +176,7 @@ static void test_flat(void **state)
     check_refused("", "odd.u16", MIST_ERR_INPUT, "/odd.u16", "has 33 bytes");
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     int64_t tokens[300];
 
@@ -191,7 +191,7 @@ static void test_text(void **state)
     check_refused("", ".", MIST_ERR_IO, "/.", "no regular file");
 }
 
-static void test_llmc(void **state)
+TEST(test_llmc)
 {
     int64_t tokens[700];
     struct bytes bytes = {.n = 0};
@@ -234,7 +234,7 @@ static void test_llmc(void **state)
 }
 
 /* A set of three sequences in two documents, uint16, as Python's struct packs it. */
-static void test_megatron_golden(void **state)
+TEST(test_megatron_golden)
 {
     static const uint8_t index[94] = {
         0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 3,
@@ -283,7 +283,7 @@ static int read_naively(const char *name, int64_t *tokens)
 }
 
 /* Every integer type, named by prefix, either file, with and without a prefix. */
-static void test_megatron(void **state)
+TEST(test_megatron)
 {
     static const int lengths[] = {5, 1, 0, 300, 17, 0};
     int64_t tokens[323], naive[323];
@@ -317,7 +317,7 @@ static void test_megatron(void **state)
 }
 
 /* One byte of a good index is another, and the words say which number is wrong. */
-static void test_megatron_damage(void **state)
+TEST(test_megatron_damage)
 {
     static const int lengths[] = {5, 1, 4};
     /* offsets of 3 sequences: header 34, lengths 34, pointers 46, documents 70,
@@ -383,7 +383,7 @@ static void test_megatron_damage(void **state)
 
 /* Token formats are one stream, whatever their widths, empty files among them; text is
  * refused among them. */
-static void test_mixed(void **state)
+TEST(test_mixed)
 {
     static const int lengths[] = {40, 60};
     char names[5][128];
@@ -446,7 +446,7 @@ static void test_mixed(void **state)
 }
 
 /* Ids that no model has: found before the run, with file and place, in every type. */
-static void test_vocabulary(void **state)
+TEST(test_vocabulary)
 {
     static const int length = 50;
     static const int codes[] = {4, 5, 3, 2}; /* int32, int64, int16, int8 */
@@ -518,7 +518,7 @@ static bool read_damaged(const char *name)
     return is_good;
 }
 
-static void test_fuzz(void **state)
+TEST(test_fuzz)
 {
     static const int lengths[] = {30, 0, 25, 1, 44};
     int64_t tokens[100];
@@ -554,15 +554,4 @@ static void test_fuzz(void **state)
     assert_true(n_refused > 500 && n_good > 100);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flat),     cmocka_unit_test(test_text),
-        cmocka_unit_test(test_llmc),     cmocka_unit_test(test_megatron_golden),
-        cmocka_unit_test(test_megatron), cmocka_unit_test(test_megatron_damage),
-        cmocka_unit_test(test_mixed),    cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_fuzz),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -53,7 +53,7 @@ static void append(void *arg)
 }
 
 /* More entries than a queue holds, while its worker is slow to begin. */
-static void test_fifo(void **state)
+TEST(test_fifo)
 {
     static struct sequence sequences[MIST_N_STREAMS];
     static struct item items[MIST_N_STREAMS][20000];
@@ -84,7 +84,7 @@ static void test_fifo(void **state)
 
 /* Every task starts after its dependencies and its stream's task before; and nothing is
  * allocated from the second graph on. */
-static void test_random_graphs(void **state)
+TEST(test_random_graphs)
 {
     static struct task tasks[N_TASKS];
     struct mist_device *device = open_device(0, 0);
@@ -109,7 +109,7 @@ static void test_random_graphs(void **state)
 }
 
 /* A wait may stand in its queue long before the record does. */
-static void test_wait_before_record(void **state)
+TEST(test_wait_before_record)
 {
     struct mist_device *device = open_device(0, 0);
     atomic_long ticks = 0;
@@ -132,7 +132,7 @@ static void test_wait_before_record(void **state)
     mist_device_close(device);
 }
 
-static void test_failure(void **state)
+TEST(test_failure)
 {
     struct mist_device *device = open_device(0, 0);
     struct failing first = {device, "first"}, second = {device, "second"};
@@ -160,7 +160,7 @@ static void test_failure(void **state)
     mist_device_close(device);
 }
 
-static void test_arenas(void **state)
+TEST(test_arenas)
 {
     struct mist_device *device = open_device(10001, 0);
     char *bytes = mist_device_arena(device, MIST_ARENA_DEVICE);
@@ -179,7 +179,7 @@ static void test_arenas(void **state)
     mist_device_close(NULL);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct mist_device *device;
     struct mist_err err;
@@ -196,7 +196,7 @@ static void test_refusals(void **state)
 }
 
 /* Events that can't be allocated fail the device; what follows does not hang. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct mist_device *device = open_device(0, 0);
     atomic_long n = 0;
@@ -267,9 +267,15 @@ static void submit_all(struct diary *diary)
     mist_device_submit(diary->device, MIST_STREAM_DEVICE_TO_HOST, load, diary);
 }
 
+static int take_one_thread(void **state)
+{
+    take_turns = true;
+    return 0;
+}
+
 /* Communication first, one look between steps of the computation; then copies; what waited
  * for communication comes as soon as that has ended. */
-static void test_priorities(void **state)
+TEST_WITH(test_priorities, take_one_thread, NULL)
 {
     static const char *const expected[] = {"mMlLlL0123", "mlLMlL0123", "mlL0MlL123",
                                            "mlL01MlL23"};
@@ -306,7 +312,7 @@ static void carry(void *arg)
 
 /* A message that comes late keeps no other from going or coming, and computation goes on
  * beside all of them. */
-static void test_messages(void **state)
+TEST_WITH(test_messages, take_one_thread, NULL)
 {
     struct diary diary = {.device = open_device(0, 0)};
     struct message first = {&diary, 3, 'r', 'R'}, second = {&diary, 0, 'q', 'Q'};
@@ -325,30 +331,10 @@ static void test_messages(void **state)
     mist_device_close(diary.device);
 }
 
-static int take_one_thread(void **state)
-{
-    take_turns = true;
-    return 0;
-}
+TEST_AGAIN(test_fifo, take_one_thread, NULL)
+TEST_AGAIN(test_random_graphs, take_one_thread, NULL)
+TEST_AGAIN(test_wait_before_record, take_one_thread, NULL)
+TEST_AGAIN(test_failure, take_one_thread, NULL)
+TEST_AGAIN(test_out_of_memory, take_one_thread, NULL)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fifo),
-        cmocka_unit_test(test_random_graphs),
-        cmocka_unit_test(test_wait_before_record),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_arenas),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test_setup(test_fifo, take_one_thread),
-        cmocka_unit_test_setup(test_random_graphs, take_one_thread),
-        cmocka_unit_test_setup(test_wait_before_record, take_one_thread),
-        cmocka_unit_test_setup(test_failure, take_one_thread),
-        cmocka_unit_test_setup(test_out_of_memory, take_one_thread),
-        cmocka_unit_test_setup(test_priorities, take_one_thread),
-        cmocka_unit_test_setup(test_messages, take_one_thread),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -96,7 +96,7 @@ static void expect(enum mist_emit_kind kind, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_all_kinds(void **state)
+TEST(test_all_kinds)
 {
     expect(MIST_EMIT_TABLE, expected_table);
     expect(MIST_EMIT_CSV, expected_csv);
@@ -104,7 +104,7 @@ static void test_all_kinds(void **state)
 }
 
 /* Without a list, CSV is the values in one row. */
-static void test_csv_of_values(void **state)
+TEST(test_csv_of_values)
 {
     char text[256] = "";
     struct mist_emit *emit;
@@ -122,7 +122,7 @@ static void test_csv_of_values(void **state)
 }
 
 /* People see a number in the unit of its key. */
-static void test_units(void **state)
+TEST(test_units)
 {
     char text[512] = "";
     struct mist_emit *emit;
@@ -151,7 +151,7 @@ static void test_units(void **state)
                               "bus               7\n");
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     struct mist_err err;
 
@@ -163,7 +163,7 @@ static void test_full_disk(void **state)
     }
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     struct mist_err err;
     FILE *stream = fopen("/dev/null", "w");
@@ -187,13 +187,4 @@ static void test_faults(void **state)
     fclose(stream);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_csv_of_values),
-        cmocka_unit_test(test_units),     cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_faults),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

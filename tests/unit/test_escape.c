@@ -43,7 +43,7 @@ static const struct {
     {"\x9b", "\\x9b"}, /* C1 in ISO 8859 */
 };
 
-static void test_cases(void **state)
+TEST(test_cases)
 {
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char out[64], printed[64] = "", again[128];
@@ -58,7 +58,7 @@ static void test_cases(void **state)
 }
 
 /* Every text of two bytes: nothing that C0 or DEL is comes out, and no invalid UTF-8. */
-static void test_all_pairs(void **state)
+TEST(test_all_pairs)
 {
     for (unsigned pair = 0x101; pair <= 0xffff; pair++) {
         char text[3] = {(char)(pair >> 8), (char)(pair & 0xff), '\0'}, out[16];
@@ -75,7 +75,7 @@ static void test_all_pairs(void **state)
     }
 }
 
-static void test_errors_and_messages(void **state)
+TEST(test_errors_and_messages)
 {
     char text[256] = "";
     struct mist_err err;
@@ -98,7 +98,7 @@ static void test_errors_and_messages(void **state)
 }
 
 /* A progress line without a stream is none, whatever the mode. */
-static void test_quiet_progress(void **state)
+TEST(test_quiet_progress)
 {
     struct mist_progress progress;
 
@@ -123,7 +123,7 @@ static void expect_print(enum mist_emit_kind kind, const char *value,
     assert_non_null(strstr(text, expected));
 }
 
-static void test_results(void **state)
+TEST(test_results)
 {
     expect_print(MIST_EMIT_TABLE, "a\x1b\n\xc2\x9b", "na\\x1bme  a\\x1b\\n\\u009b\n");
     expect_print(MIST_EMIT_CSV, "a\x1b\n\xc2\x9b", "name\na\\x1b\\n\\u009b\n");
@@ -139,7 +139,7 @@ static ssize_t count_write(void *n_writes, const char *bytes, size_t n)
 }
 
 /* Ranks share a terminal, and launchers forward what one write brings. */
-static void test_one_write(void **state)
+TEST(test_one_write)
 {
     int n_writes = 0;
     FILE *stream =
@@ -156,16 +156,4 @@ static void test_one_write(void **state)
     fclose(stream);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_all_pairs),
-        cmocka_unit_test(test_errors_and_messages),
-        cmocka_unit_test(test_one_write),
-        cmocka_unit_test(test_quiet_progress),
-        cmocka_unit_test(test_results),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -121,7 +121,7 @@ static void expect(struct small *s, const double (*times)[2])
     mist_arena_fini(&s->arena);
 }
 
-static void test_chain_over_streams(void **state)
+TEST(test_chain_over_streams)
 {
     struct small s;
 
@@ -132,7 +132,7 @@ static void test_chain_over_streams(void **state)
 /*
  * Task 1 could run at once but task 0, with the lower index, is before it on the stream.
  */
-static void test_streams_are_first_in_first_out(void **state)
+TEST(test_streams_are_first_in_first_out)
 {
     struct small s;
 
@@ -144,7 +144,7 @@ static void test_streams_are_first_in_first_out(void **state)
     expect(&s, (const double[][2]){{5, 6}, {6, 7}, {0, 1}, {0, 5}});
 }
 
-static void test_diamond(void **state)
+TEST(test_diamond)
 {
     struct small s;
 
@@ -156,7 +156,7 @@ static void test_diamond(void **state)
 
 /* Rows of two devices in three iterations: device 0 alone would begin its second one at
  * 2, but meets device 1 every time; the stream of row 1 waits for row 0 each time anew. */
-static void test_iterations_follow_one_another(void **state)
+TEST(test_iterations_follow_one_another)
 {
     struct small s;
 
@@ -185,7 +185,7 @@ static void test_iterations_follow_one_another(void **state)
 }
 
 /* Ranks of one program with different work; only one is recorded. */
-static void test_devices_share_programs(void **state)
+TEST(test_devices_share_programs)
 {
     const double slow_s[] = {2, 1};
     struct small s;
@@ -208,7 +208,7 @@ static void test_devices_share_programs(void **state)
 /* Compute 4 and gpu_gpu 3 with factors 2 and 1.5: gpu_gpu ends at 4.5, when compute has
  * done 2.25; the rest runs alone. The other device is of the class
  * without interference. */
-static void test_overlap_with_slowdowns(void **state)
+TEST(test_overlap_with_slowdowns)
 {
     struct mist_interference f;
     struct small s;
@@ -225,7 +225,7 @@ static void test_overlap_with_slowdowns(void **state)
 }
 
 /* The bundle solver and the engine are the same model. */
-static void test_bundle_equals_solver(void **state)
+TEST(test_bundle_equals_solver)
 {
     struct mist_interference f;
     struct small s;
@@ -247,7 +247,7 @@ static void test_bundle_equals_solver(void **state)
 
 /* Members are ready at 1 and 4; the work is the larger one; waiting is visible and holds
  * the stream (row 2) without slowing down compute (row 3). */
-static void test_groups_wait(void **state)
+TEST(test_groups_wait)
 {
     struct mist_interference f;
     struct small s;
@@ -267,7 +267,7 @@ static void test_groups_wait(void **state)
 
 /* The collective of devices 0 and 1 runs at the rate of device 1, where compute is busy
  * until 4. */
-static void test_groups_take_the_slowest_rate(void **state)
+TEST(test_groups_take_the_slowest_rate)
 {
     struct mist_interference f;
     struct small s;
@@ -279,7 +279,7 @@ static void test_groups_take_the_slowest_rate(void **state)
     expect(&s, (const double[][2]){{0, 5}, {0, 5}, {0, 4}});
 }
 
-static void test_tasks_without_work(void **state)
+TEST(test_tasks_without_work)
 {
     struct mist_interference f;
     struct small s;
@@ -311,7 +311,7 @@ static double tenfold(const void *context, int32_t device, int32_t task,
     return iteration ? *(const double *)context : 1;
 }
 
-static void test_factors(void **state)
+TEST(test_factors)
 {
     const double ten = 10;
     struct small s;
@@ -340,7 +340,7 @@ static void expect_deadlock(struct small *s, int n_stuck, const char *ring)
     mist_arena_fini(&s->arena);
 }
 
-static void test_deadlocks_are_explained(void **state)
+TEST(test_deadlocks_are_explained)
 {
     struct small s;
 
@@ -389,7 +389,7 @@ static void expect_invalid(struct small *s, const char *part)
     mist_arena_fini(&s->arena);
 }
 
-static void test_invalid_graphs_are_refused(void **state)
+TEST(test_invalid_graphs_are_refused)
 {
     const struct row rows[] = {{0, CO, 1, 0, 0}, {0, CO, 1, 1, 1}};
     struct mist_interference f;
@@ -441,7 +441,7 @@ static void test_invalid_graphs_are_refused(void **state)
 
 /* A prepared engine runs again with other work, also after a failed run,
  * and repeats its bits. */
-static void test_runs_again(void **state)
+TEST(test_runs_again)
 {
     struct small s;
 
@@ -461,24 +461,4 @@ static void test_runs_again(void **state)
     mist_arena_fini(&s.arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain_over_streams),
-        cmocka_unit_test(test_streams_are_first_in_first_out),
-        cmocka_unit_test(test_diamond),
-        cmocka_unit_test(test_iterations_follow_one_another),
-        cmocka_unit_test(test_devices_share_programs),
-        cmocka_unit_test(test_overlap_with_slowdowns),
-        cmocka_unit_test(test_bundle_equals_solver),
-        cmocka_unit_test(test_groups_wait),
-        cmocka_unit_test(test_groups_take_the_slowest_rate),
-        cmocka_unit_test(test_tasks_without_work),
-        cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_deadlocks_are_explained),
-        cmocka_unit_test(test_invalid_graphs_are_refused),
-        cmocka_unit_test(test_runs_again),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

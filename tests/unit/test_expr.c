@@ -37,7 +37,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void test_same_expression_is_same_handle(void **state)
+TEST_WITH(test_same_expression_is_same_handle, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mist_expr_pool *p = &f->pool;
@@ -61,7 +61,7 @@ static void test_same_expression_is_same_handle(void **state)
     assert_int_equal(p->n_nodes, n_nodes);
 }
 
-static void test_arithmetic_simplifies(void **state)
+TEST_WITH(test_arithmetic_simplifies, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mist_expr_pool *p = &f->pool;
@@ -87,7 +87,7 @@ static void test_arithmetic_simplifies(void **state)
     assert_int_equal(p->nodes[sum].depth, 2);
 }
 
-static void test_choices_simplify(void **state)
+TEST_WITH(test_choices_simplify, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mist_expr_pool *p = &f->pool;
@@ -110,7 +110,7 @@ static void test_choices_simplify(void **state)
                      mist_expr_select_le(p, f->x, f->y, f->z, f->one));
 }
 
-static void test_eval(void **state)
+TEST_WITH(test_eval, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mist_expr_pool *p = &f->pool;
@@ -128,7 +128,7 @@ static void test_eval(void **state)
     assert_true(isnan(expr_eval(p, MIST_EXPR_ERROR, NULL)));
 }
 
-static void test_errors_propagate(void **state)
+TEST_WITH(test_errors_propagate, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mist_expr_pool *p = &f->pool;
@@ -149,7 +149,7 @@ static void test_errors_propagate(void **state)
     assert_int_equal(mist_expr_pool_check(p, NULL), MIST_OK);
 }
 
-static void test_too_deep_is_refused(void **state)
+TEST_WITH(test_too_deep_is_refused, set_up, tear_down)
 {
     struct fixture *f = *state;
     mist_expr sum = f->x;
@@ -171,7 +171,7 @@ static void test_too_deep_is_refused(void **state)
 }
 
 /* Operations on uniform symbols alone leave the blocks and go to the prologue. */
-static void test_uniform_work_is_hoisted(void **state)
+TEST_WITH(test_uniform_work_is_hoisted, set_up, tear_down)
 {
     struct fixture *f = *state;
     struct mist_expr_pool *p = &f->pool;
@@ -213,7 +213,7 @@ static enum mist_status build_all(struct mist_expr_pool *p)
     return status;
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     long n_before = fault_n_live();
 
@@ -233,19 +233,4 @@ static void test_out_of_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_same_expression_is_same_handle, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_arithmetic_simplifies, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_choices_simplify, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_eval, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_errors_propagate, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_too_deep_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_uniform_work_is_hoisted, set_up, tear_down),
-        cmocka_unit_test(test_out_of_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -233,7 +233,7 @@ static const struct {
 };
 
 /* Far better than the nearest row on the whole; not so for fewer rows on A100. */
-static void test_products(void **state)
+TEST(test_products)
 {
     static const char *const devices[][2] = {{"a100", "a100-80"}, {"h100", "h100-sxm"}};
     static struct table table;
@@ -261,7 +261,7 @@ static void test_products(void **state)
         assert_true(sums[has_curve] < 0.7 * nearest_sum);
 }
 
-static void test_norms(void **state)
+TEST(test_norms)
 {
     static struct table table;
 
@@ -275,12 +275,4 @@ static void test_norms(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_norms),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

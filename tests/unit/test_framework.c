@@ -92,7 +92,7 @@ static struct job *make_job(enum mist_framework_name framework,
 /* --------------------------------------------------------------------------- memory */
 
 /* Korthikanti et al. 2022, equations 2 to 6: bytes that a layer keeps. */
-static void test_kept_activations(void **state)
+TEST(test_kept_activations)
 {
     const double s = 2048, b = 4, h = 6144, a = 64, t = 8;
     const double scores = 5 * a * s / h;
@@ -120,7 +120,7 @@ static void test_kept_activations(void **state)
 }
 
 /* Without dropout two masks of a byte are not kept. */
-static void test_no_dropout(void **state)
+TEST(test_no_dropout)
 {
     const double s = 2048, b = 4, h = 6144, t = 8;
     struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FLASH,
@@ -143,7 +143,7 @@ static void test_no_dropout(void **state)
  * attention with a logarithm in fp32 for each head, and the input. With two
  * tensor-parallel ranks half of each, but all of what the seventh gives, and what is summed
  * and cut. */
-static void test_kept_products(void **state)
+TEST(test_kept_products)
 {
     const double rows = 2 * 1024, q = 4096, v = 1024, gate = 14336, hidden = 4096;
 
@@ -161,7 +161,7 @@ static void test_kept_products(void **state)
 /* Losses of others have the logits of a whole micro-batch in memory: of PyTorch gradient,
  * result and what it gives back, each in fp32; of Megatron-LM those of two bytes, in fp32,
  * and what is left of these when the maximum is gone. */
-static void test_held_logits(void **state)
+TEST(test_held_logits)
 {
     const double rows = 2 * 1024, vocab = 128256;
     const struct {
@@ -186,7 +186,7 @@ static void test_held_logits(void **state)
 
 /* torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: GiB that PyTorch
  * reserved for Llama 3.1 8B with FSDP on 8 and 128 GPUs, 2 samples of 8,192 tokens each. */
-static void test_measured_memory(void **state)
+TEST(test_measured_memory)
 {
     static const struct {
         int32_t dp;
@@ -284,7 +284,7 @@ static double flash_s(const struct mist_cost_model *model, enum mist_phase phase
 }
 
 /* Attention by single kernels is what it is made of; recomputing it adds its forward. */
-static void test_attention(void **state)
+TEST(test_attention)
 {
     const int64_t b = 8, s = 1024, a = 16, d = 128, rows = b * s * a;
     const int64_t dims[MIST_MAX_DIMS] = {b, s, a, a, d};
@@ -362,7 +362,7 @@ static double attention_rate(const char *preset, enum mist_attention attention,
 
 /* The benchmark of FlashAttention's authors, causal, 16,384 tokens, hidden 2,048, TFLOP/s
  * (github.com/Dao-AILab/flash-attention, assets/flash2_*_fwd_bwd_benchmark.png). */
-static void test_attention_rates(void **state)
+TEST(test_attention_rates)
 {
     static const struct {
         const char *preset;
@@ -393,7 +393,7 @@ static void test_attention_rates(void **state)
 }
 
 /* In fp16 gradients are scaled back before an optimizer step. */
-static void test_loss_scaling(void **state)
+TEST(test_loss_scaling)
 {
     for (int f = 1; f < MIST_N_FRAMEWORKS; f++) {
         const struct mist_framework *of = mist_framework_get((enum mist_framework_name)f);
@@ -451,7 +451,7 @@ static double find_arena(enum mist_framework_name framework, int32_t samples, in
  * optimizer is sharded; its optimizer frees the fp32 copy before the next forward, so it
  * takes no room beside activations. DeepSpeed's does the same: of BigScience's log of its
  * 52B, ranks of stages without ends report 20.1 bytes a parameter. */
-static void test_gradient_copy(void **state)
+TEST(test_gradient_copy)
 {
     const double h = 1024, n = (2 * 51200 + 4096) * h + 8 * (12 * h * h + 13 * h) + 2 * h;
 
@@ -466,7 +466,7 @@ static void test_gradient_copy(void **state)
 }
 
 /* A fused softmax that a shape does not have falls back to single kernels. */
-static void test_fall_back(void **state)
+TEST(test_fall_back)
 {
     assert_int_equal(mist_framework_attention_at(MIST_ATTENTION_FUSED, 4096, 16),
                      MIST_ATTENTION_FUSED);
@@ -483,7 +483,7 @@ static void test_fall_back(void **state)
 /* Small kernels cost their launches: 1 norm, 2 qkv and its bias, 5 attention, 2 proj, 1
  * norm, 2 up, 2 down; backward 7 + 7 of the norms, 3 + 1, 3 + 2 and twice 2 + 2 of the
  * products, 7 attention. */
-static void test_launches(void **state)
+TEST(test_launches)
 {
     struct mist_trace_set set;
     struct mist_cost_model *model;
@@ -512,7 +512,7 @@ static void test_launches(void **state)
 
 /* DeepSpeed's sums in fp32 are a copy of a micro-batch's gradients and its sum, 18 bytes for
  * each of 12 hidden^2 weights; those in two bytes 6. */
-static void test_sums(void **state)
+TEST(test_sums)
 {
     const double n_weights = 12.0 * 2048 * 2048;
     struct mist_trace_set set;
@@ -533,7 +533,7 @@ static void test_sums(void **state)
 /* PyTorch's checkpoints that are not re-entrant stop when all that the backward reads is
  * there: without the last product, its residual and what is behind. Its RMS norm is made
  * of operators, in fp32. */
-static void test_eager(void **state)
+TEST(test_eager)
 {
     const int64_t rows = 8 * 1024, hidden = 2048, ffn = 4 * hidden;
     const double steps[] = {2 + 4, 4 + 4, 4, 4 + 4,
@@ -565,7 +565,7 @@ static void test_eager(void **state)
 
 /* Queries, keys, values, gate and up are products of their own in torchtitan's Llama; the
  * gradients of their inputs are summed up in pairs, by reads of 4 bytes and writes of 2. */
-static void test_products_apart(void **state)
+TEST(test_products_apart)
 {
     const int64_t rows = 2048, hidden = 4096;
     const int64_t parts[] = {4096, 1024, 1024, 14336, 14336}, fused[] = {6144, 28672};
@@ -598,7 +598,7 @@ static void test_products_apart(void **state)
 
 /* Inductor makes one kernel of a norm's eight and of SwiGLU's two, that read and write
  * their ends alone: 36 - 4 and 10 - 6 bytes of an element less. */
-static void test_compiled(void **state)
+TEST(test_compiled)
 {
     const double rows = 2048, hidden = 4096, ffn = 14336;
     struct mist_trace_set set;
@@ -623,7 +623,7 @@ static void test_compiled(void **state)
 
 /* Collectives of data-parallel ranks have a stream of their own in torchtitan, where there
  * are tensor-parallel ones, and nowhere else. */
-static void test_separate_groups(void **state)
+TEST(test_separate_groups)
 {
     for (int f = 0; f < MIST_N_FRAMEWORKS; f++)
         for (int32_t tp = 1; tp <= 2; tp++) {
@@ -659,7 +659,7 @@ static void test_separate_groups(void **state)
  * ms forward, 7.2 with sequence parallelism; recomputing attention adds 1.3 ms to the
  * backward.
  */
-static void test_measured_layer(void **state)
+TEST(test_measured_layer)
 {
     struct mist_trace_set set;
     struct mist_cost_model *model;
@@ -688,7 +688,7 @@ static void test_measured_layer(void **state)
 
 /* Megatron's and DeepSpeed's ranks send a part each, which the next stage gathers, but of
  * gradients DeepSpeed's of 2021; with sequence parallelism there are parts anyway. */
-static void test_transfers(void **state)
+TEST(test_transfers)
 {
     const int64_t bytes = 8 << 20;
     const struct mist_group_shape across = {2, 1, 1}, inside = {1, 8, 1};
@@ -734,7 +734,7 @@ static void test_transfers(void **state)
 }
 
 /* Every constant has a source; ours has none. */
-static void test_constants(void **state)
+TEST(test_constants)
 {
     struct mist_framework_constant constant;
 
@@ -752,7 +752,7 @@ static void test_constants(void **state)
 
 /* Where memory is slow, a fused softmax moves what it reads below the diagonal and whole
  * rows that it writes: 3 bytes a score, backward 4. */
-static void test_softmax_of_slow_memory(void **state)
+TEST(test_softmax_of_slow_memory)
 {
     const double scores = 8.0 * 1024 * 1024 * 16;
     const double bytes[2] = {3, 4};
@@ -781,7 +781,7 @@ static void test_softmax_of_slow_memory(void **state)
 
 /* Megatron's products add to fp32 gradients themselves; those of two bytes are added in
  * passes of their own, 6 bytes each, one for each of the four products. */
-static void test_gradients_added(void **state)
+TEST(test_gradients_added)
 {
     const double n_weights = 12.0 * 6144 * 6144 / 8;
     struct mist_trace_set set;
@@ -803,7 +803,7 @@ static void test_gradients_added(void **state)
 
 /* Autograd runs a checkpointed block again when the gradient has come from the next stage;
  * ours does so while it waits for it. */
-static void test_late_recomputation(void **state)
+TEST(test_late_recomputation)
 {
     for (int f = 0; f < MIST_N_FRAMEWORKS; f++) {
         struct job *job = make_job((enum mist_framework_name)f, MIST_ATTENTION_FLASH,
@@ -827,32 +827,4 @@ static void test_late_recomputation(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept_activations),
-        cmocka_unit_test(test_no_dropout),
-        cmocka_unit_test(test_kept_products),
-        cmocka_unit_test(test_held_logits),
-        cmocka_unit_test(test_measured_memory),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_fall_back),
-        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_measured_layer),
-        cmocka_unit_test(test_transfers),
-        cmocka_unit_test(test_constants),
-        cmocka_unit_test(test_attention_rates),
-        cmocka_unit_test(test_gradient_copy),
-        cmocka_unit_test(test_loss_scaling),
-        cmocka_unit_test(test_eager),
-        cmocka_unit_test(test_products_apart),
-        cmocka_unit_test(test_compiled),
-        cmocka_unit_test(test_separate_groups),
-        cmocka_unit_test(test_softmax_of_slow_memory),
-        cmocka_unit_test(test_gradients_added),
-        cmocka_unit_test(test_late_recomputation),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

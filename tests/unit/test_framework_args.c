@@ -60,7 +60,7 @@ static void check_published(const struct published *of, const struct mist_plan *
                      of->framework == TORCHTITAN && of->tp > 1);
 }
 
-static void test_published(void **state)
+TEST_WITH(test_published, set_up, tear_down)
 {
     static struct mist_plan plan;
     size_t n = sizeof published / sizeof *published;
@@ -83,7 +83,7 @@ static void test_published(void **state)
 }
 
 /* What a script says beside its figures. */
-static void test_megatron_model(void **state)
+TEST_WITH(test_megatron_model, set_up, tear_down)
 {
     static struct mist_plan plan;
 
@@ -103,7 +103,7 @@ static void test_megatron_model(void **state)
     "local_batch_size = 4\n[parallelism]\npipeline_parallel_degree = 4\n"
 
 /* In a pipeline weights stay after the forward, and the ends may have fewer blocks. */
-static void test_torchtitan_pipeline(void **state)
+TEST_WITH(test_torchtitan_pipeline, set_up, tear_down)
 {
     static const struct {
         const char *text;
@@ -162,7 +162,7 @@ static void refuse(enum mist_framework_name framework, const char *text, long li
     "--num-layers 4\n--hidden-size 64 --num-attention-heads 4 --seq-length 32\n"         \
     "--micro-batch-size 1 "
 
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, set_up, tear_down)
 {
     refuse(MEGATRON, TINY "\n--no-such-flag 1", 4, "--no-such-flag is not known");
     refuse(MEGATRON, TINY "--context-parallel-size 2", 3,
@@ -214,7 +214,7 @@ static void test_refusals(void **state)
 }
 
 /* Arguments of current releases: refused by name, or left, which is said. */
-static void test_current_arguments(void **state)
+TEST_WITH(test_current_arguments, set_up, tear_down)
 {
     static const struct {
         enum mist_framework_name framework;
@@ -272,7 +272,7 @@ static void test_current_arguments(void **state)
 }
 
 /* What the tool's options say goes before the file, and is not contradicted. */
-static void test_options_first(void **state)
+TEST_WITH(test_options_first, set_up, tear_down)
 {
     static struct mist_plan plan;
     struct mist_args args;
@@ -295,7 +295,7 @@ static void test_options_first(void **state)
 
 /* A file that compiles is priced by the profile of Inductor's kernels, whatever it is called
  * with; one that says it does not contradicts that profile. */
-static void test_compile(void **state)
+TEST_WITH(test_compile, set_up, tear_down)
 {
     static const struct {
         const char *text;
@@ -333,7 +333,7 @@ static void test_compile(void **state)
 }
 
 /* What the file leaves to the program, the tool's options say; nothing else does. */
-static void test_auto(void **state)
+TEST_WITH(test_auto, set_up, tear_down)
 {
     static const struct {
         const char *text;
@@ -547,7 +547,7 @@ static double price(const struct mist_plan *plan, const struct mist_cost_model *
     return time_s;
 }
 
-static void test_round_trips(void **state)
+TEST_WITH(test_round_trips, set_up, tear_down)
 {
     static const char *const knobs[] = {"pp", "tp", "chunks", "offloads", "full"};
     static struct mist_plan plan, again;
@@ -658,7 +658,7 @@ static void cut_vocabulary(struct mist_plan *plan)
     plan->model.vocab = 1025;
 }
 
-static void test_inexpressible(void **state)
+TEST_WITH(test_inexpressible, set_up, tear_down)
 {
     static const struct change changes[] = {
         {MEGATRON, make_lean, "stage 1: lean_layers is 1"},
@@ -707,7 +707,7 @@ static void test_inexpressible(void **state)
 /* ------------------------------------------------------------------------------ tables */
 
 /* No row hides a later one, and refused rows say why. */
-static void test_tables(void **state)
+TEST(test_tables)
 {
     for (int k = 1; k < MIST_N_FRAMEWORKS; k++) {
         struct mist_args_row a, b;
@@ -731,21 +731,4 @@ static void test_tables(void **state)
     assert_false(mist_args_row(MIST_FRAMEWORK_OURS, 0, &none));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_published, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_megatron_model, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_torchtitan_pipeline, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_current_arguments, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_options_first, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_compile, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_auto, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_round_trips, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_inexpressible, set_up, tear_down),
-        cmocka_unit_test(test_tables),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

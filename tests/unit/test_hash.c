@@ -13,7 +13,7 @@ static uint64_t hash_of(const char *text, size_t n)
 }
 
 /* Test vectors of draft-eastlake-fnv. */
-static void test_vectors(void **state)
+TEST(test_vectors)
 {
     struct mist_hash hash;
     char text[MIST_HASH_TEXT_BYTES];
@@ -27,7 +27,7 @@ static void test_vectors(void **state)
     assert_string_equal(mist_hash_format(&hash, text), "85944171f73967e8");
 }
 
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     struct mist_hash a, b;
 
@@ -48,12 +48,4 @@ static void test_pieces(void **state)
     assert_true(a.value == hash_of("\xfe\xff\xff\xff\xff\xff\xff\xff", 8));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_pieces),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -34,7 +34,7 @@ static enum mist_status import_text(const char *text,
     return status;
 }
 
-static void test_log(void **state)
+TEST(test_log)
 {
     struct mist_trace_set set;
     struct mist_import_nccl options = {0};
@@ -64,7 +64,7 @@ static void test_log(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_old_log_without_program_and_redop(void **state)
+TEST(test_old_log_without_program_and_redop)
 {
     char text[512];
     struct mist_import_nccl options = {.has_operation = true,
@@ -84,7 +84,7 @@ static void test_old_log_without_program_and_redop(void **state)
     assert_non_null(strstr(err.message, "such as all_reduce.log says it"));
 }
 
-static void test_malformed(void **state)
+TEST(test_malformed)
 {
     static const struct {
         const char *head, *row, *message;
@@ -122,7 +122,7 @@ static void test_malformed(void **state)
     }
 }
 
-static void test_unequal_hosts(void **state)
+TEST(test_unequal_hosts)
 {
     char text[1024];
     struct mist_import_nccl options = {.has_operation = true,
@@ -143,7 +143,7 @@ static void test_unequal_hosts(void **state)
     assert_non_null(strstr(err.message, "ranks per node must be given"));
 }
 
-static void test_missing_file(void **state)
+TEST(test_missing_file)
 {
     struct mist_trace_set set;
     struct mist_import_nccl options = {0};
@@ -155,15 +155,4 @@ static void test_missing_file(void **state)
     mist_trace_set_fini(&set);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log),
-        cmocka_unit_test(test_old_log_without_program_and_redop),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_unequal_hosts),
-        cmocka_unit_test(test_missing_file),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -54,7 +54,7 @@ static void expect(const struct mist_trace_set *set, enum mist_link_operation op
     assert_int_equal(row->repetitions, repetitions);
 }
 
-static void test_report(void **state)
+TEST(test_report)
 {
     struct mist_trace_set set;
     struct mist_err err = {0};
@@ -75,7 +75,7 @@ static void test_report(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *text, *says;
@@ -104,12 +104,4 @@ static void test_refusals(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_report),
-        cmocka_unit_test(test_refusals),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -88,7 +88,7 @@ static void expect(const struct mist_kernel_row *row, double time_us, double dev
 }
 
 /* Both kernels of a use count, and uses of one shape are one row, also of two ranks. */
-static void test_products(void **state)
+TEST(test_products)
 {
     static const char *const traces[] = {
         TRACE(KERNEL(5, 300) "," KERNEL(6, 100) ",\n" OP(
@@ -127,7 +127,7 @@ static void test_products(void **state)
 }
 
 /* The innermost operator of ours has the launch, and the one around it what is behind. */
-static void test_nesting(void **state)
+TEST(test_nesting)
 {
     struct outcome of;
 
@@ -160,7 +160,7 @@ static void test_nesting(void **state)
 #define CAUSAL(word) ",\"Concrete Inputs\":[\"\",\"\",\"\",\"0.\",\"" word "\",\"False\"]"
 #define ATTENTION    "aten::_scaled_dot_product_flash_attention"
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
     static const char shape[] = "batch=2;seq=512;heads=8;kv_heads=4;head_dim=64";
     struct outcome of;
@@ -217,7 +217,7 @@ static void expect_link(const struct outcome *in, enum mist_link_operation opera
 }
 
 /* Groups on 4 nodes of 8: the shortest of a message counts, of copies the mean. */
-static void test_links(void **state)
+TEST(test_links)
 {
     static const char
         *const traces[] =
@@ -305,7 +305,7 @@ static void test_links(void **state)
     mist_trace_set_fini(&of.set);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *trace, *says;
@@ -346,7 +346,7 @@ static void test_refusals(void **state)
 /* ------------------------------------------------------------------------- a real run */
 
 /* Megatron on 8 A100, TP 8: products in fp16 as others read them from the trace. */
-static void test_megatron(void **state)
+TEST(test_megatron)
 {
     struct outcome of = {0};
     char path[REFERENCE_PATH_BYTES], line[1024];
@@ -386,13 +386,4 @@ static void test_megatron(void **state)
     mist_trace_set_fini(&of.set);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),  cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_attention), cmocka_unit_test(test_links),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_megatron),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

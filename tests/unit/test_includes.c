@@ -141,7 +141,7 @@ static bool is_source(const char *name)
                    !strcmp(dot, ".cuh"));
 }
 
-static void test_arrows(void **state)
+TEST(test_arrows)
 {
     for (size_t i = 0; i < sizeof arrows / sizeof *arrows; i++) {
         DIR *folder = opendir(arrows[i].folder);
@@ -161,9 +161,4 @@ static void test_arrows(void **state)
     assert_int_equal(n_bad, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arrows)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

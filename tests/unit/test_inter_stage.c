@@ -72,10 +72,9 @@ static void check_none(const struct mist_inter_stage_problem *problem)
     assert_true(glpk.time_s == INFINITY && glpk.bound_s == INFINITY);
 }
 
-static void test_two_stages_by_hand(void **unused)
+TEST(test_two_stages_by_hand)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 1);
-    (void)unused;
     /* Layers 1 + 3: 1 + 2.5, slack max(0.5, 1 - 1) = 0.5: 4.0 at G = 1.
      * 2 + 2: a 2.0/0.5: with 21: 4 + max(0.5, 3 - 2) = 5; with 22: 4.5 + 0.5 = 5.
      *        a 1.5/3.0: with 21: 3.5 + 3 = 6.5.            3 + 1: 4 + 0 = 4.0 */
@@ -92,34 +91,31 @@ static void test_two_stages_by_hand(void **unused)
     check_none(&problem);
 }
 
-static void test_time_is_the_formula(void **unused)
+TEST(test_time_is_the_formula)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 3);
-    (void)unused;
     /* 2 max(2, 2) + 4 + max(0, 0.5, 3 - 2) */
     assert_true(mist_inter_stage_time(&problem, (int32_t[]){1, 1}) == 9.0);
     /* 2 max(3, 1) + 4 + max(0, 0, 0 - 3) */
     assert_true(mist_inter_stage_time(&problem, (int32_t[]){3, 0}) == 10.0);
 }
 
-static void test_single_stage(void **unused)
+TEST(test_single_stage)
 {
     static const struct mist_stage_option options[] = {
         {5, 0, 2.0, 1.0, 0}, {5, 0, 1.0, 6.0, 1}, {4, 0, 0.1, 0.1, 2}};
     const struct mist_stage_option *stages[] = {options};
     size_t n[] = {3};
     struct mist_inter_stage_problem problem = {1, 5, ANY, 4, stages, n, NULL, 0};
-    (void)unused;
     check_time(&problem, 9.0); /* 3 * 2 + 2 + 1; the other: 3 * 1 + 1 + 6 */
     problem.n_micro_batches = 6;
     check_time(&problem, 12.0); /* 5 * 1 + 1 + 6; the other: 5 * 2 + 2 + 1 */
 }
 
-static void test_infeasible(void **unused)
+TEST(test_infeasible)
 {
     struct mist_inter_stage_problem problem = make_two(7, ANY, 4);
     size_t none_in_second[] = {4, 0};
-    (void)unused;
     check_none(&problem); /* at most 3 + 3 */
     problem.n_layers = 1; /* at least 1 + 1 */
     check_none(&problem);
@@ -128,30 +124,28 @@ static void test_infeasible(void **unused)
     check_none(&problem);
 }
 
-static void test_gap_in_lengths_is_infeasible(void **unused)
+TEST(test_gap_in_lengths_is_infeasible)
 {
     /* Within the window of sums, but no sum: 1 or 5 layers each, 4 asked for. */
     static const struct mist_stage_option options[] = {{1, 0, 1, 0, 0}, {5, 0, 5, 0, 1}};
     const struct mist_stage_option *stages[] = {options, options};
     size_t n[] = {2, 2};
     struct mist_inter_stage_problem problem = {2, 4, ANY, 4, stages, n, NULL, 0};
-    (void)unused;
     check_none(&problem);
 }
 
-static void test_zero_layers_and_zero_times(void **unused)
+TEST(test_zero_layers_and_zero_times)
 {
     static const struct mist_stage_option options[] = {{0, 0, 0, 0, 0}, {1, 0, 0, 0, 1}};
     const struct mist_stage_option *stages[] = {options, options};
     size_t n[] = {2, 2};
     struct mist_inter_stage_problem problem = {2, 0, 0, 4, stages, n, NULL, 0};
-    (void)unused;
     check_time(&problem, 0);
     problem.n_layers = 1;
     check_time(&problem, 0);
 }
 
-static void test_ties_come_in_order_of_options(void **unused)
+TEST(test_ties_come_in_order_of_options)
 {
     /* Three equal stages, one of which takes the second layer:
      * three splits of the same time. */
@@ -163,7 +157,6 @@ static void test_ties_come_in_order_of_options(void **unused)
     struct mist_inter_stage_config config = {.n_best = 10};
     struct mist_inter_stage_result result;
     const int32_t expected[3][3] = {{0, 0, 1}, {0, 1, 0}, {1, 0, 0}};
-    (void)unused;
     assert_int_equal(mist_inter_stage_solve(&problem, &config, &result, NULL), MIST_OK);
     assert_int_equal(result.n_solutions, 3); /* the copy, option 2, is dominated */
     assert_int_equal(result.n_options_kept, 6);
@@ -176,12 +169,11 @@ static void test_ties_come_in_order_of_options(void **unused)
     mist_inter_stage_result_fini(&result);
 }
 
-static void test_splits_are_diverse(void **unused)
+TEST(test_splits_are_diverse)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
     struct mist_inter_stage_config config = {.n_best = 3};
     struct mist_inter_stage_result result;
-    (void)unused;
     /* Best of 2 + 2, 1 + 3, 3 + 1 at 10 max t: 25, 29, 34 (see above); runners-up of 2 +
      * 2 are not listed though they are better than 34 (26.5, 30). */
     assert_int_equal(mist_inter_stage_solve(&problem, &config, &result, NULL), MIST_OK);
@@ -206,7 +198,7 @@ static void check_input_error(const struct mist_inter_stage_problem *problem)
         MIST_ERR_INPUT);
 }
 
-static void test_bad_input_is_named(void **unused)
+TEST(test_bad_input_is_named)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 4);
     struct mist_inter_stage_config none = {.n_best = 0};
@@ -214,7 +206,6 @@ static void test_bad_input_is_named(void **unused)
     struct mist_err err = {0};
     struct mist_stage_option bad[4];
     const struct mist_stage_option *stages[] = {stage_a, bad};
-    (void)unused;
     assert_int_equal(mist_inter_stage_solve(&problem, &none, &result, NULL),
                      MIST_ERR_INPUT);
     problem.n_micro_batches = 0;
@@ -261,12 +252,11 @@ static void check_row(struct mist_inter_stage_row row, double expected_s)
         check_time(&problem, expected_s);
 }
 
-static void test_side_constraints(void **unused)
+TEST(test_side_constraints)
 {
     struct mist_inter_stage_term both[] = {{0, 1, 1.0}, {1, 1, 1.0}};
     struct mist_inter_stage_term decimals[] = {{0, 1, 0.1}, {0, 3, 0.3}, {1, 1, 0.2}};
     struct mist_inter_stage_result result;
-    (void)unused;
     /* 25 needs both; a 1.5/3.0 with 21 is next */
     check_row((struct mist_inter_stage_row){"pair", -INFINITY, 1, 2, both}, 26.5);
     /* 1 + 3; 2 + 2 with options 2, 2 is 25 + 7 */
@@ -286,7 +276,7 @@ static void test_side_constraints(void **unused)
     mist_inter_stage_result_fini(&result);
 }
 
-static void test_bad_rows_are_named(void **unused)
+TEST(test_bad_rows_are_named)
 {
     struct mist_inter_stage_term twice[] = {{0, 1, 1.0}, {0, 1, 1.0}},
                                  back[] = {{1, 0, 1.0}, {0, 1, 1.0}},
@@ -297,7 +287,6 @@ static void test_bad_rows_are_named(void **unused)
         {"bad", 0, 1, 1, beyond}, {"bad", 0, 1, 1, nan},  {"bad", 1, 0, 0, NULL},
         {"bad", NAN, 0, 0, NULL}};
     struct mist_err err = {0};
-    (void)unused;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         struct mist_inter_stage_problem problem = make_held(&rows[r]);
         check_input_error(&problem);
@@ -309,7 +298,7 @@ static void test_bad_rows_are_named(void **unused)
 enum { TYING_STAGES = 8, TYING_OPTIONS = 10, TYING_ROWS = 4 };
 
 /* Sums that are never the same: 10^7 states before the last stage. */
-static void test_too_many_states_are_refused(void **unused)
+TEST(test_too_many_states_are_refused)
 {
     static struct mist_inter_stage_term terms[TYING_ROWS][TYING_STAGES * TYING_OPTIONS];
     struct mist_stage_option options[TYING_OPTIONS];
@@ -319,7 +308,6 @@ static void test_too_many_states_are_refused(void **unused)
     struct mist_err err = {0};
     struct mist_random random;
     size_t n[TYING_STAGES];
-    (void)unused;
     mist_random_init(&random, 6);
     for (int o = 0; o < TYING_OPTIONS; o++)
         options[o] = (struct mist_stage_option){1, 0, 1 + o, 0, 0};
@@ -343,13 +331,12 @@ static void test_too_many_states_are_refused(void **unused)
 
 /* ------------------------------------------------------------------- what GLPK adds */
 
-static void test_glpk_cutoff(void **unused)
+TEST(test_glpk_cutoff)
 {
     struct mist_inter_stage_problem problem = make_two(4, ANY, 11);
     struct mist_inter_stage_glpk_config config = {60, 25.0};
     struct mist_inter_stage_glpk_result result;
     int32_t i_option[2];
-    (void)unused;
     assert_int_equal(
         mist_inter_stage_solve_glpk(&problem, &config, i_option, &result, NULL), MIST_OK);
     assert_int_equal(result.outcome, MIST_INTER_STAGE_OPTIMAL);
@@ -390,14 +377,13 @@ static void make_wide(struct wide *wide)
         WIDE_STAGES, 40, ANY, 8, wide->stages, wide->n_options, NULL, 0};
 }
 
-static void test_glpk_time_limit(void **unused)
+TEST(test_glpk_time_limit)
 {
     static struct wide wide;
     struct mist_inter_stage_glpk_config config = {0.3, INFINITY};
     struct mist_inter_stage_glpk_result glpk;
     struct mist_inter_stage_result result;
     int32_t i_option[WIDE_STAGES];
-    (void)unused;
     make_wide(&wide);
     assert_int_equal(mist_inter_stage_solve(&wide.problem, &best_one, &result, NULL),
                      MIST_OK);
@@ -418,14 +404,13 @@ static void test_glpk_time_limit(void **unused)
     assert_true(glpk.time_s == INFINITY);
 }
 
-static void test_glpk_error_does_not_abort(void **unused)
+TEST(test_glpk_error_does_not_abort)
 {
     static struct wide wide;
     struct mist_inter_stage_glpk_result glpk;
     struct mist_inter_stage_problem small = make_two(4, ANY, 11);
     struct mist_err err = {0};
     int32_t i_option[WIDE_STAGES];
-    (void)unused;
     make_wide(&wide);
     glp_mem_limit(1);
     assert_int_equal(
@@ -435,24 +420,4 @@ static void test_glpk_error_does_not_abort(void **unused)
     check_time(&small, 25.0); /* and it works again, with a fresh environment */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_stages_by_hand),
-        cmocka_unit_test(test_time_is_the_formula),
-        cmocka_unit_test(test_single_stage),
-        cmocka_unit_test(test_infeasible),
-        cmocka_unit_test(test_gap_in_lengths_is_infeasible),
-        cmocka_unit_test(test_zero_layers_and_zero_times),
-        cmocka_unit_test(test_ties_come_in_order_of_options),
-        cmocka_unit_test(test_splits_are_diverse),
-        cmocka_unit_test(test_bad_input_is_named),
-        cmocka_unit_test(test_side_constraints),
-        cmocka_unit_test(test_bad_rows_are_named),
-        cmocka_unit_test(test_too_many_states_are_refused),
-        cmocka_unit_test(test_glpk_cutoff),
-        cmocka_unit_test(test_glpk_time_limit),
-        cmocka_unit_test(test_glpk_error_does_not_abort),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

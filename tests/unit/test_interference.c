@@ -71,7 +71,7 @@ static double uniform(uint64_t *state)
     return (double)(next_random(state) >> 11) * 0x1p-53;
 }
 
-static void test_bundle_closed_forms(void **state)
+TEST(test_bundle_closed_forms)
 {
     struct mist_interference f;
 
@@ -98,7 +98,7 @@ static void test_bundle_closed_forms(void **state)
 }
 
 /* Streams of one thread: the times of any bundle add up, and communication ends first. */
-static void test_turns_add_up(void **state)
+TEST(test_turns_add_up)
 {
     struct mist_interference turns;
     struct mist_interference_sample samples[100];
@@ -136,7 +136,7 @@ static void test_turns_add_up(void **state)
 
 /* Transfers between stages disturb, and are disturbed, as collectives are; the three share
  * nothing unless one processor does them all. */
-static void test_streams_of_a_channel(void **state)
+TEST(test_streams_of_a_channel)
 {
     static const enum mist_stream streams[] = {MIST_STREAM_GPU_GPU, MIST_STREAM_SEND,
                                                MIST_STREAM_RECEIVE};
@@ -180,7 +180,7 @@ static void test_streams_of_a_channel(void **state)
         }
 }
 
-static void test_check_names_the_factor(void **state)
+TEST(test_check_names_the_factor)
 {
     struct mist_interference f;
     struct mist_err err = {0};
@@ -194,7 +194,7 @@ static void test_check_names_the_factor(void **state)
     assert_int_equal(mist_interference_check(&f, &err), MIST_ERR_INPUT);
 }
 
-static void test_published_times(void **state)
+TEST(test_published_times)
 {
     FILE *stream = open_reference("mist/interference_golden.csv");
     char line[512], name[64];
@@ -244,7 +244,7 @@ static double worst_factor_error(const struct mist_interference *a,
     return worst;
 }
 
-static void test_fit_recovers_factors(void **state)
+TEST(test_fit_recovers_factors)
 {
     static struct mist_interference_sample samples[MAX_SAMPLES];
     struct mist_interference_fit_report report;
@@ -269,7 +269,7 @@ static void test_fit_recovers_factors(void **state)
     assert_int_equal(mist_interference_check(&fitted, NULL), MIST_OK);
 }
 
-static void test_fit_stays_above_one(void **state)
+TEST(test_fit_stays_above_one)
 {
     static struct mist_interference_sample samples[MAX_SAMPLES];
     struct mist_interference none, fitted;
@@ -284,7 +284,7 @@ static void test_fit_stays_above_one(void **state)
     assert_near(worst_factor_error(&fitted, &none), 0.0, 1e-12);
 }
 
-static void test_defaults_are_flagged(void **state)
+TEST(test_defaults_are_flagged)
 {
     static struct mist_interference_sample samples[MAX_SAMPLES], kept[MAX_SAMPLES];
     struct mist_interference_fit_report report;
@@ -310,7 +310,7 @@ static void test_defaults_are_flagged(void **state)
     assert_int_equal(report.n_not_measured, 11);
 }
 
-static void test_invalid_samples(void **state)
+TEST(test_invalid_samples)
 {
     struct mist_interference_sample s[2] = {{{1, 1, 0, 0}, 1.5}, {{1, 0, 0, 0}, 1}};
     struct mist_interference f;
@@ -360,7 +360,7 @@ static int read_l4_samples(FILE *stream, struct mist_interference_sample *sample
     return n;
 }
 
-static void test_fit_of_measurements(void **state)
+TEST(test_fit_of_measurements)
 {
     static struct mist_interference_sample samples[MAX_SAMPLES];
     struct mist_interference_fit_report report;
@@ -382,20 +382,4 @@ static void test_fit_of_measurements(void **state)
     assert_true(f.slowdown[12][2] > 1.5 && f.slowdown[12][3] > 1.5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bundle_closed_forms),
-        cmocka_unit_test(test_turns_add_up),
-        cmocka_unit_test(test_streams_of_a_channel),
-        cmocka_unit_test(test_check_names_the_factor),
-        cmocka_unit_test(test_published_times),
-        cmocka_unit_test(test_fit_recovers_factors),
-        cmocka_unit_test(test_fit_stays_above_one),
-        cmocka_unit_test(test_defaults_are_flagged),
-        cmocka_unit_test(test_invalid_samples),
-        cmocka_unit_test(test_fit_of_measurements),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

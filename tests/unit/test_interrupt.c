@@ -32,7 +32,7 @@ static void assert_noted(int status, int signal_number)
     assert_int_equal(WEXITSTATUS(status), signal_number);
 }
 
-static void test_the_first_is_noted(void **state)
+TEST(test_the_first_is_noted)
 {
     assert_noted(after(false, (int[]){0}), 0);
     assert_noted(after(false, (int[]){SIGINT, 0}), SIGINT);
@@ -40,7 +40,7 @@ static void test_the_first_is_noted(void **state)
     assert_noted(after(false, (int[]){SIGUSR1, SIGUSR1, SIGUSR1, 0}), SIGUSR1);
 }
 
-static void test_a_second_interrupt_ends(void **state)
+TEST(test_a_second_interrupt_ends)
 {
     int status = after(false, (int[]){SIGINT, SIGINT, 0});
 
@@ -51,20 +51,11 @@ static void test_a_second_interrupt_ends(void **state)
     assert_noted(after(true, (int[]){SIGINT, SIGINT, SIGINT, 0}), SIGINT);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     assert_string_equal(mist_interrupt_name(SIGINT), "SIGINT");
     assert_string_equal(mist_interrupt_name(SIGTERM), "SIGTERM");
     assert_string_equal(mist_interrupt_name(SIGUSR1), "SIGUSR1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_first_is_noted),
-        cmocka_unit_test(test_a_second_interrupt_ends),
-        cmocka_unit_test(test_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

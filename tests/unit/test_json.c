@@ -24,7 +24,7 @@ static void expect_place(const struct mist_err *err, long line, long column,
     assert_int_equal(err->column, column);
 }
 
-static void test_format_and_syntax(void **state)
+TEST(test_format_and_syntax)
 {
     static const char *const bad[] = {
         "",
@@ -57,20 +57,19 @@ static void test_format_and_syntax(void **state)
 }
 
 /* Jansson itself lets one pass behind a number. */
-static void test_zero_byte(void **state)
+TEST(test_zero_byte)
 {
     static const char text[] = "{\"format\": 1,\n \"a\": 0.5\0}";
     struct mist_json_doc doc;
     struct mist_err err;
 
-    (void)state;
     assert_int_equal(
         mist_json_load_text(&doc, "t.json", text, sizeof text - 1, MIST_JSON_OWN, &err),
         MIST_ERR_INPUT);
     expect_place(&err, 2, 0, "zero byte");
 }
 
-static void test_unknown_keys(void **state)
+TEST(test_unknown_keys)
 {
     static const char text[] =
         "{\"format\": 1,\n"
@@ -104,7 +103,7 @@ static void test_unknown_keys(void **state)
     mist_json_fini(&doc);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     static const char text[] =
         "{\"format\": 1, \"i\": 7, \"d\": 0.5, \"b\": true, \"s\": \"é\",\n"
@@ -168,7 +167,7 @@ static void test_values(void **state)
     mist_json_fini(&doc);
 }
 
-static void test_foreign(void **state)
+TEST(test_foreign)
 {
     static const char *const keys[] = {"a", NULL};
     struct mist_json_doc doc;
@@ -220,7 +219,7 @@ static const char written[] = "{\n"
                               "  \"tiny\": 9.99999999999997e-311\n"
                               "}\n";
 
-static void test_writing(void **state)
+TEST(test_writing)
 {
     struct scratch scratch;
     struct mist_json_doc doc;
@@ -243,7 +242,7 @@ static void test_writing(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     static const char *const found[][2] = {
         {"{}", "an object"},   {"[1]", "an array"},
@@ -273,7 +272,7 @@ static void test_types(void **state)
 
 /* Strings of every length around those at which Jansson's buffer grows: the document is
  * read or is not, and its messages come, without a place where there is no memory. */
-static void test_faults_in_strings(void **state)
+TEST(test_faults_in_strings)
 {
     for (int length = 1; length < 80; length++) {
         struct mist_json_doc doc;
@@ -310,7 +309,7 @@ static void test_faults_in_strings(void **state)
     }
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     struct scratch scratch;
     struct mist_json_doc doc;
@@ -357,7 +356,7 @@ static void test_faults(void **state)
 }
 
 /* What is UTF-8 is what Jansson takes: all pairs, and longer ones of telling bytes. */
-static void test_text(void **state)
+TEST(test_text)
 {
     static const char bytes[] =
         "\x41\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef"
@@ -383,20 +382,4 @@ static void test_text(void **state)
     assert_true(n_good > 256);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_format_and_syntax),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_zero_byte),
-        cmocka_unit_test(test_unknown_keys),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_faults_in_strings),
-        cmocka_unit_test(test_writing),
-        cmocka_unit_test(test_faults),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

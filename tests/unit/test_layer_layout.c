@@ -96,13 +96,13 @@ static void check_programs(const struct mist_model *m,
         assert_int_equal(n_input, 0);
 }
 
-static void test_programs(void **state)
+TEST(test_programs)
 {
     for_all(check_programs);
 }
 
 /* The two halves are the unsplit backward, each in its old order. */
-static void test_split_order(void **state)
+TEST(test_split_order)
 {
     struct mist_err err = {0};
     static struct mist_layer_layout whole, split;
@@ -218,7 +218,7 @@ static void check_parts(const struct mist_model *m,
     }
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
     for_all(check_parts);
 }
@@ -245,7 +245,7 @@ static void check_beside(const struct mist_model *m,
     }
 }
 
-static void test_beside(void **state)
+TEST(test_beside)
 {
     for_all(check_beside);
 }
@@ -280,7 +280,7 @@ static void check_data(const struct mist_model *m, const struct mist_layer_layou
     }
 }
 
-static void test_data(void **state)
+TEST(test_data)
 {
     for_all(check_data);
 }
@@ -360,7 +360,7 @@ static void check_scratch(const struct mist_model *m,
     }
 }
 
-static void test_scratch(void **state)
+TEST(test_scratch)
 {
     for_all(check_scratch);
 }
@@ -399,7 +399,7 @@ static void check_workspace(const struct mist_model *m,
     }
 }
 
-static void test_workspace(void **state)
+TEST(test_workspace)
 {
     for_all(check_workspace);
 }
@@ -428,7 +428,7 @@ static void check_gpu_workspace(const struct mist_layer_layout *layout)
     }
 }
 
-static void test_gpu_workspace(void **state)
+TEST(test_gpu_workspace)
 {
     static const int32_t lengths[] = {16, 1000, 40000}; /* dQ is more, dS, many chunks */
     static struct mist_layer_layout layout;
@@ -475,21 +475,10 @@ static void check_loss_workspace(int32_t threads, int64_t most_rows)
     }
 }
 
-static void test_loss_workspace(void **state)
+TEST(test_loss_workspace)
 {
     check_loss_workspace(0, 4096);
     check_loss_workspace(3, 1024);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),       cmocka_unit_test(test_split_order),
-        cmocka_unit_test(test_parts),          cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_data),           cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_workspace),      cmocka_unit_test(test_gpu_workspace),
-        cmocka_unit_test(test_loss_workspace),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

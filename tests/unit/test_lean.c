@@ -42,7 +42,7 @@ enum { REMADE_BYTES = 4 * ROWS * (HIDDEN + HIDDEN + FFN) };
 
 /* The arena is fullest in the last block's backward, when both micro-batches in flight
  * have all they keep, and that block what it makes again. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     for (int family = MIST_FAMILY_GPT; family <= MIST_FAMILY_LLAMA; family++) {
         int64_t none_bytes = 0;
@@ -102,18 +102,10 @@ static void check_lives(enum mist_pipeline_schedule pipeline,
     mist_schedule_free(schedule);
 }
 
-static void test_lives(void **state)
+TEST(test_lives)
 {
     check_lives(MIST_PIPELINE_1F1B, MIST_PROGRAM_BACKWARD);
     check_lives(MIST_PIPELINE_ZB_H1, MIST_PROGRAM_BACKWARD_WEIGHT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_lives),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -13,7 +13,7 @@ static void expect(const struct mist_train_settings *schedule, int64_t i, double
         fail_msg("step %lld: %.17g, expected %.17g", (long long)i, found, expected);
 }
 
-static void test_constant(void **state)
+TEST(test_constant)
 {
     struct mist_train_settings schedule = {.lr = 0.5};
 
@@ -21,7 +21,7 @@ static void test_constant(void **state)
     expect(&schedule, 1000000, 0.5);
 }
 
-static void test_warm_up(void **state)
+TEST(test_warm_up)
 {
     struct mist_train_settings schedule = {.lr = 0.8, .warm_up_steps = 4};
 
@@ -34,7 +34,7 @@ static void test_warm_up(void **state)
 }
 
 /* Warm-up 2, end 6: a quarter of the cosine's way per step. */
-static void test_cosine(void **state)
+TEST(test_cosine)
 {
     struct mist_train_settings schedule = {
         .lr = 1, .lr_min = 0.2, .warm_up_steps = 2, .lr_decay_steps = 6};
@@ -51,7 +51,7 @@ static void test_cosine(void **state)
 }
 
 /* Down all the way, never up, and symmetric about the middle. */
-static void test_shape(void **state)
+TEST(test_shape)
 {
     struct mist_train_settings schedule = {
         .lr = 3e-4, .lr_min = 3e-5, .lr_decay_steps = 1000};
@@ -64,14 +64,4 @@ static void test_shape(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_constant),
-        cmocka_unit_test(test_warm_up),
-        cmocka_unit_test(test_cosine),
-        cmocka_unit_test(test_shape),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

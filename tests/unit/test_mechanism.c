@@ -28,7 +28,7 @@ static void assert_near(double value, double expected)
         fail_msg("%.17g, expected %.17g", value, expected);
 }
 
-static void plans_have_their_mechanisms(void **state)
+TEST(plans_have_their_mechanisms)
 {
     static struct mist_plan plan; /* zeros */
     struct mist_stage_plan *stage = &plan.stages[0];
@@ -57,7 +57,7 @@ static void plans_have_their_mechanisms(void **state)
                          1u << MIST_MECHANISM_SEQUENCE_PARALLEL);
 }
 
-static void no_checks_no_doubt(void **state)
+TEST(no_checks_no_doubt)
 {
     struct mist_trace_set traces;
 
@@ -67,7 +67,7 @@ static void no_checks_no_doubt(void **state)
 }
 
 /* r = 0.1 and -0.02; without bars v = (r^2 + 0.0052) / 2. */
-static void residuals_are_shared(void **state)
+TEST(residuals_are_shared)
 {
     struct mist_trace_set traces;
 
@@ -85,7 +85,7 @@ static void residuals_are_shared(void **state)
 }
 
 /* What the bars explain is not added again. */
-static void bars_explain_residuals(void **state)
+TEST(bars_explain_residuals)
 {
     struct mist_trace_set traces;
 
@@ -99,14 +99,4 @@ static void bars_explain_residuals(void **state)
     mist_trace_set_fini(&traces);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_have_their_mechanisms),
-        cmocka_unit_test(no_checks_no_doubt),
-        cmocka_unit_test(residuals_are_shared),
-        cmocka_unit_test(bars_explain_residuals),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

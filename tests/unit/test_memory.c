@@ -5,7 +5,7 @@
 
 #include "core/memory.h"
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     int64_t out = -1;
 
@@ -22,7 +22,7 @@ static void test_sizes(void **state)
     assert_int_equal(mist_align_up(512, 512), 512);
 }
 
-static void test_growing(void **state)
+TEST(test_growing)
 {
     int *array = NULL;
     size_t capacity = 0;
@@ -44,7 +44,7 @@ static void test_growing(void **state)
     free(array);
 }
 
-static void test_arena(void **state)
+TEST(test_arena)
 {
     struct mist_arena arena;
 
@@ -61,7 +61,7 @@ static void test_arena(void **state)
     mist_arena_fini(&arena);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     struct mist_arena arena;
     long n_live = fault_n_live();
@@ -75,14 +75,4 @@ static void test_out_of_memory(void **state)
     assert_int_equal(fault_n_live(), n_live);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_out_of_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

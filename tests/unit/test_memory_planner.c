@@ -118,7 +118,7 @@ static void draw_reuse(struct draft *draft)
     plan(draft);
 }
 
-static void test_reuse_waits(void **state)
+TEST(test_reuse_waits)
 {
     struct draft draft;
     int64_t live[3];
@@ -144,7 +144,7 @@ static void test_reuse_waits(void **state)
 }
 
 /* Arenas don't mix. */
-static void test_two_arenas(void **state)
+TEST(test_two_arenas)
 {
     struct draft draft;
 
@@ -163,7 +163,7 @@ static void test_two_arenas(void **state)
     end(&draft);
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
     struct draft draft;
     struct mist_err err;
@@ -189,7 +189,7 @@ static void assert_bad(struct draft *draft, const char *word)
     end(draft);
 }
 
-static void test_check_fails(void **state)
+TEST(test_check_fails)
 {
     struct draft draft;
 
@@ -347,7 +347,7 @@ static double check_offsets(const struct draft *draft)
     return most > 0 ? (double)arena / (double)most - 1 : 0;
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static struct draft draft;
     struct mist_random random;
@@ -372,13 +372,4 @@ static void test_random(void **state)
     assert_true(n_holes < N_RANDOM / 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reuse_waits), cmocka_unit_test(test_two_arenas),
-        cmocka_unit_test(test_too_large),   cmocka_unit_test(test_check_fails),
-        cmocka_unit_test(test_random),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

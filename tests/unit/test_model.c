@@ -49,7 +49,7 @@ static int64_t count_naively(const struct mist_model *m)
     return n + norm + (m->ties_embeddings ? 0 : (int64_t)m->vocab * h);
 }
 
-static void test_published_totals(void **state)
+TEST(test_published_totals)
 {
     static const struct {
         const char *spec;
@@ -89,7 +89,7 @@ static void test_published_totals(void **state)
     }
 }
 
-static void test_presets(void **state)
+TEST(test_presets)
 {
     struct mist_model model, again;
 
@@ -123,7 +123,7 @@ static enum mist_status load_text(const char *text, struct mist_model *model,
                                   struct mist_err *err);
 
 /* Dimensions of the published config.json, by their totals (Hugging Face's model pages). */
-static void test_totals_of_families(void **state)
+TEST(test_totals_of_families)
 {
     static const struct {
         const char *text;
@@ -178,7 +178,7 @@ static void test_totals_of_families(void **state)
     }
 }
 
-static void test_unknown_preset(void **state)
+TEST(test_unknown_preset)
 {
     struct mist_model model = {.n_layers = 7};
     struct mist_err err;
@@ -191,7 +191,7 @@ static void test_unknown_preset(void **state)
     assert_int_equal(mist_model_load("gpt5", &model, NULL), MIST_ERR_INPUT);
 }
 
-static void test_configs_equal_presets(void **state)
+TEST(test_configs_equal_presets)
 {
     static const char *const names[] = {"llama3-8b", "falcon-7b", "falcon-40b"};
     struct mist_model config, preset;
@@ -240,7 +240,7 @@ static enum mist_status load_text(const char *text, struct mist_model *model,
     return status;
 }
 
-static void test_config_defaults(void **state)
+TEST(test_config_defaults)
 {
     struct mist_model m;
 
@@ -271,7 +271,7 @@ static void test_config_defaults(void **state)
     assert_int_equal(count_parameters(&m), count_naively(&m));
 }
 
-static void test_bad_configs(void **state)
+TEST(test_bad_configs)
 {
     static const struct {
         const char *text;
@@ -326,7 +326,7 @@ static void test_bad_configs(void **state)
     assert_int_equal(mist_model_load("no/such/config.json", &model, &err), MIST_ERR_IO);
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
     struct mist_model good = load("gpt3-demo"), llama = load("llama3-8b"), m;
     struct mist_err err;
@@ -370,7 +370,7 @@ static void test_check(void **state)
 #undef REFUSED
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
     for (int i = 0; i < MIST_N_DTYPES; i++) {
         enum mist_dtype dtype = (enum mist_dtype)i;
@@ -396,19 +396,4 @@ static void test_dtypes(void **state)
     assert_null(mist_family_words[MIST_N_FAMILIES]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_totals),
-        cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_unknown_preset),
-        cmocka_unit_test(test_totals_of_families),
-        cmocka_unit_test(test_configs_equal_presets),
-        cmocka_unit_test(test_config_defaults),
-        cmocka_unit_test(test_bad_configs),
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_dtypes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -108,7 +108,7 @@ static void check_stage(const struct mist_layer_layout *layouts, struct mist_pla
     check_kept(kept, n, ratio, (double)mist_storage_most_off(block));
 }
 
-static void test_ratios(void **state)
+TEST(test_ratios)
 {
     struct mist_plan *plan = calloc(1, sizeof *plan);
     struct mist_layer_layout *layouts = calloc(MIST_N_LAYER_KINDS, sizeof *layouts);
@@ -137,9 +137,4 @@ static void test_ratios(void **state)
     free(layouts);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ratios)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -77,7 +77,7 @@ static double loss_slope(const struct naive_config *c, double *params, double *s
     return slope[1] + (slope[1] - slope[0]) / 3.0;
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
     for (size_t i_config = 0; i_config < sizeof configs / sizeof *configs; i_config++) {
         const struct naive_config *c = &configs[i_config];
@@ -114,7 +114,7 @@ static void test_gradients(void **state)
 }
 
 /* The layout has no holes and no overlaps, and ends at n_params. */
-static void test_layout(void **state)
+TEST(test_layout)
 {
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         const struct naive_config *c = &configs[i];
@@ -137,7 +137,7 @@ static void test_layout(void **state)
 }
 
 /* With a zero head every token is equally likely: the loss is log(vocab). */
-static void test_loss_of_zero_head(void **state)
+TEST(test_loss_of_zero_head)
 {
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         const struct naive_config *c = &configs[i];
@@ -157,7 +157,7 @@ static void test_loss_of_zero_head(void **state)
 }
 
 /* First step from zero moments: |update| is lr g / (|g| + eps) + decay, by hand. */
-static void test_adamw(void **state)
+TEST(test_adamw)
 {
     double p[2] = {1.0, -2.0}, m[2] = {0}, v[2] = {0}, g[2] = {0.5, -0.25};
     naive_adamw(p, m, v, g, 2, 1, 0.1, 0.9, 0.99, 1e-8, 0.01);
@@ -170,7 +170,7 @@ static void test_adamw(void **state)
 }
 
 /* A few full steps on one batch must learn it: the loss falls well below its start. */
-static void test_training_learns(void **state)
+TEST(test_training_learns)
 {
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         const struct naive_config *c = &configs[i];
@@ -333,7 +333,7 @@ static double gradient_error(const struct setting *at, const struct place *place
     return error;
 }
 
-static void test_gradients_of_pytorch(void **state)
+TEST(test_gradients_of_pytorch)
 {
     for (int i = 0; i < N_REFERENCES; i++) {
         struct setting at;
@@ -368,7 +368,7 @@ static void step(struct setting *at, double *m, double *v, int t)
     }
 }
 
-static void test_steps_of_pytorch(void **state)
+TEST(test_steps_of_pytorch)
 {
     for (int i = 0; i < N_REFERENCES; i++) {
         struct setting at;
@@ -387,16 +387,4 @@ static void test_steps_of_pytorch(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_loss_of_zero_head),
-        cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_training_learns),
-        cmocka_unit_test(test_gradients_of_pytorch),
-        cmocka_unit_test(test_steps_of_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -121,7 +121,7 @@ static void check(const struct mist_space *space, const struct mist_search_candi
     assert_true(of->n_stages > 1 ? came.n_together > 0 : came.n_together == 0);
 }
 
-static void test_one_knob(void **state)
+TEST(test_one_knob)
 {
     const unsigned groups[] = {MIST_SPACE_ALL, MIST_SPACE_ALL & ~(1u << MIST_SPACE_LEAN),
                                MIST_SPACE_ALL & ~(1u << MIST_SPACE_OFFLOAD),
@@ -149,9 +149,4 @@ static void test_one_knob(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_knob)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-static void test_kernel_names(void **state)
+TEST(test_kernel_names)
 {
     static const char *const cases[][2] = {
         {"sm90_xmma_gemm_bf16bf16_f32_tn_n_kernel__5x_cublas",
@@ -182,7 +182,7 @@ static void check_json(const struct mist_op_table *table, const struct sums *sum
     free(text);
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
     struct mist_op_table table;
     struct sums sums = {.calls = {0}};
@@ -213,7 +213,7 @@ static void test_documents(void **state)
     mist_op_table_fini(&table);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct mist_op_table table;
 
@@ -226,7 +226,7 @@ static void test_empty(void **state)
 
 /* ------------------------------------------------------------------------------ ranks */
 
-static int run_rank(void)
+static int run_rank(const char *mode)
 {
     struct mist_op_table table;
     struct sums sums = {.calls = {0}};
@@ -256,23 +256,10 @@ static int run_rank(void)
     return 0;
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     need_mpirun();
     run_good_job(4, "", "ranks");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernel_names),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_ranks),
-    };
-
-    if (argc == 3)
-        return run_rank();
-    program = argv[0];
-    return cmocka_run_group_tests_name("op_table", tests, NULL, NULL);
-}
+JOB_MAIN

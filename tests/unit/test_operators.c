@@ -273,7 +273,7 @@ static void check_losses(enum mist_dtype dtype)
     bench_close(&bench);
 }
 
-static void test_loss(void **state)
+TEST(test_loss)
 {
     check_losses(MIST_DTYPE_FP32);
     if (mist_cpu_has_bf16())
@@ -330,18 +330,10 @@ static void check_gelu(bool has_bias, bool is_exact)
     bench_close(&bench);
 }
 
-static void test_gelu(void **state)
+TEST(test_gelu)
 {
     for (int i = 0; i < 4; i++)
         check_gelu(i % 2, i / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_gelu),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -130,7 +130,7 @@ static enum mist_status parse(struct call *call, const char *line)
     return status;
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     struct call call;
 
@@ -152,7 +152,7 @@ static void test_defaults(void **state)
     assert_int_equal(call.positionals.n, 0);
 }
 
-static void test_spellings(void **state)
+TEST(test_spellings)
 {
     struct call call;
 
@@ -182,7 +182,7 @@ static void test_spellings(void **state)
     assert_string_equal(call.positionals.items[1], "-x");
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *line, *part;
@@ -218,7 +218,7 @@ static void test_refusals(void **state)
 }
 
 /* An option that may stand in for a required one, and a value given behind all others. */
-static void test_set(void **state)
+TEST(test_set)
 {
     struct call call;
     struct mist_err err;
@@ -235,7 +235,7 @@ static void test_set(void **state)
 }
 
 /* Every option appears in the help, in the man page and in the completion. */
-static void test_texts(void **state)
+TEST(test_texts)
 {
     struct call call;
     char name[64];
@@ -276,7 +276,7 @@ static void test_texts(void **state)
 }
 
 /* On a terminal lines end before its right edge, and begin where the first one did. */
-static void test_narrow(void **state)
+TEST(test_narrow)
 {
     const struct winsize size = {.ws_col = 64, .ws_row = 24};
     char *argv[] = {(char[]){"mist-test"}, (char[]){"--help"}, NULL};
@@ -310,7 +310,7 @@ static void test_narrow(void **state)
             fail_msg("%zu columns: %s", strlen(line), line);
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     char *argv[] = {(char[]){"mist-test"}, (char[]){"--help"}, NULL};
     struct tool_options out;
@@ -326,14 +326,4 @@ static void test_full_disk(void **state)
     fclose(stream);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_set),
-        cmocka_unit_test(test_texts),    cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_narrow),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -3,7 +3,7 @@
 
 #include "core/order.h"
 
-static void test_bisection(void **state)
+TEST(test_bisection)
 {
     for (size_t n = 0; n <= 20; n++)
         for (size_t first = 0; first <= n; first++)
@@ -15,7 +15,7 @@ static void test_bisection(void **state)
             }
 }
 
-static void test_comparing(void **state)
+TEST(test_comparing)
 {
     const int64_t keys[][2] = {{1, 1}, {2, 3}, {5, 4}};
 
@@ -26,12 +26,4 @@ static void test_comparing(void **state)
     assert_int_equal(MIST_COMPARE(2, 2.0), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bisection),
-        cmocka_unit_test(test_comparing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -30,7 +30,7 @@ static enum mist_status read_text(const char *text, struct mist_lengths *out)
 }
 
 /* A uniform draw u takes element floor(u n) of the list, each length as often as it says. */
-static void files_are_lists_to_draw_from(void **state)
+TEST(files_are_lists_to_draw_from)
 {
     const int32_t list[] = {7, 7, 7, 100, 2, 2, 7};
     const char *const texts[] = {"7\n7\n7\n100\n2\n2\n7\n", "7,3\n100,1\n2,2\n7,1",
@@ -49,7 +49,7 @@ static void files_are_lists_to_draw_from(void **state)
     }
 }
 
-static void wrong_files_are_refused_by_line(void **state)
+TEST(wrong_files_are_refused_by_line)
 {
     static const struct {
         const char *text;
@@ -76,7 +76,7 @@ static void wrong_files_are_refused_by_line(void **state)
     assert_int_equal(mist_lengths_read("/nowhere/lengths", &lengths, &err), MIST_ERR_IO);
 }
 
-static void wrong_distributions_are_refused(void **state)
+TEST(wrong_distributions_are_refused)
 {
     static const char *const texts[] = {"lognormal:",
                                         "lognormal:median=5",
@@ -96,7 +96,7 @@ static void wrong_distributions_are_refused(void **state)
 }
 
 /* Half of the draws are beyond the median, 15.9 % beyond e^sigma times as much. */
-static void lognormal_is_what_it_says(void **state)
+TEST(lognormal_is_what_it_says)
 {
     enum { N = 40000 };
     struct mist_lengths lengths;
@@ -230,7 +230,7 @@ static void draw_plan(struct mist_random *random, struct mist_plan *out)
         (int64_t)out->n_micro_batches * out->stages[0].micro_batch * out->stages[0].dp;
 }
 
-static void rules_are_those_of_a_naive_packing(void **state)
+TEST(rules_are_those_of_a_naive_packing)
 {
     static struct mist_plan plan;
     static struct naive naive;
@@ -270,7 +270,7 @@ static void rules_are_those_of_a_naive_packing(void **state)
 
 /* Where stages differ in dp, what they share has one length: 12 samples, of dp 4 and 6 the
  * ranks of 6 samples. */
-static void padding_is_alike_in_all_stages(void **state)
+TEST(padding_is_alike_in_all_stages)
 {
     static struct mist_plan plan;
     const struct mist_lengths lengths = {.median = 20, .sigma = 1};
@@ -296,15 +296,4 @@ static void padding_is_alike_in_all_stages(void **state)
     mist_loads_fini(&loads);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_lists_to_draw_from),
-        cmocka_unit_test(wrong_files_are_refused_by_line),
-        cmocka_unit_test(wrong_distributions_are_refused),
-        cmocka_unit_test(lognormal_is_what_it_says),
-        cmocka_unit_test(rules_are_those_of_a_naive_packing),
-        cmocka_unit_test(padding_is_alike_in_all_stages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -103,7 +103,7 @@ static void check_rank(const struct mist_param_shape *shape, int32_t tp, int32_t
     assert_memory_equal(got, expected, (size_t)n * sizeof *got);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static int n_covered[MAX_ELEMENTS], n_owned[MAX_ELEMENTS];
 
@@ -138,7 +138,7 @@ static void test_random(void **state)
 }
 
 /* Written out by hand: q of 4 heads, one k and one v head of 2 rows, on 2 ranks. */
-static void test_shared_head(void **state)
+TEST(test_shared_head)
 {
     const struct mist_param_shape shape = {12, 5,         MIST_SPLIT_ROWS,
                                            3,  {8, 2, 2}, {2, 2, 2}};
@@ -158,7 +158,7 @@ static void test_shared_head(void **state)
 /* A section of padding alone, then one whose heads are on two ranks each: 3 heads of 1
  * row and 2 of 2 rows on 4 ranks. The last one has the second head again, the third one
  * has it first. */
-static void test_owner(void **state)
+TEST(test_owner)
 {
     const struct mist_param_shape shape = {7, 2, MIST_SPLIT_ROWS, 2, {3, 4}, {1, 2}};
     struct mist_param_span spans[MIST_MAX_SECTIONS];
@@ -172,7 +172,7 @@ static void test_owner(void **state)
 }
 
 /* A vocabulary of 5 on 4 ranks: 2, 2, 1 and padding only. */
-static void test_padding(void **state)
+TEST(test_padding)
 {
     const struct mist_param_shape shape = {5, 3, MIST_SPLIT_ROWS, 1, {5}, {1}};
     struct mist_param_span spans[MIST_MAX_SECTIONS];
@@ -184,14 +184,4 @@ static void test_padding(void **state)
     assert_int_equal(mist_param_spans(&shape, 4, 3, spans), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_shared_head),
-        cmocka_unit_test(test_owner),
-        cmocka_unit_test(test_padding),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

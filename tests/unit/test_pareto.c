@@ -62,12 +62,11 @@ static void check_frontier(const struct mist_pareto_point *all, size_t n,
         assert_true(kept[k - 1].t_s <= kept[k].t_s);
 }
 
-static void test_filter_equals_definition(void **unused)
+TEST(test_filter_equals_definition)
 {
     uint64_t seed = test_seed(20250);
     struct mist_random random;
     struct mist_pareto_point all[MAX_POINTS], kept[MAX_POINTS];
-    (void)unused;
     mist_random_init(&random, seed);
     print_message("seed %" PRIu64 ", 400 sets\n", seed);
     for (int round = 0; round < 400; round++) {
@@ -78,11 +77,10 @@ static void test_filter_equals_definition(void **unused)
     }
 }
 
-static void test_merge_equals_filter_whatever_the_blocks(void **unused)
+TEST(test_merge_equals_filter_whatever_the_blocks)
 {
     struct mist_random random;
     struct mist_pareto_point all[MAX_POINTS], shuffled[MAX_POINTS];
-    (void)unused;
     mist_random_init(&random, test_seed(20250) + 1);
     for (int round = 0; round < 400; round++) {
         struct mist_pareto_frontier frontier = {0};
@@ -108,20 +106,18 @@ static void test_merge_equals_filter_whatever_the_blocks(void **unused)
     }
 }
 
-static void test_ties_keep_lowest_payload(void **unused)
+TEST(test_ties_keep_lowest_payload)
 {
     struct mist_pareto_point points[] = {
         {1, 2, 0, 9}, {1, 2, 5, 3}, {1, 2, 1, 7}, {2, 2, 0, 1}};
-    (void)unused;
     assert_int_equal(mist_pareto_filter(points, 4), 1);
     assert_int_equal(points[0].payload, 3);
 }
 
-static void test_nan_never_enters(void **unused)
+TEST(test_nan_never_enters)
 {
     struct mist_pareto_frontier frontier = {0};
     struct mist_pareto_point points[] = {{NAN, 1, 0, 0}, {1, NAN, 0, 1}, {3, 3, 0, 2}};
-    (void)unused;
     assert_int_equal(mist_pareto_merge(&frontier, points, 3, NULL), MIST_OK);
     assert_int_equal(frontier.n, 1);
     assert_int_equal(frontier.points[0].payload, 2);
@@ -130,24 +126,22 @@ static void test_nan_never_enters(void **unused)
     assert_int_equal(mist_pareto_filter(points, 0), 0);
 }
 
-static void test_block_bound_is_covered(void **unused)
+TEST(test_block_bound_is_covered)
 {
     struct mist_pareto_frontier frontier = {0};
     struct mist_pareto_point points[] = {{1, 4, 10, 0}, {2, 2, 10, 1}};
     struct mist_pareto_point above = {2, 3, 10, INT64_MAX},
                              below = {1.5, 2, 0, INT64_MAX};
-    (void)unused;
     assert_int_equal(mist_pareto_merge(&frontier, points, 2, NULL), MIST_OK);
     assert_true(mist_pareto_covers(&frontier, &above));
     assert_false(mist_pareto_covers(&frontier, &below));
     mist_pareto_fini(&frontier);
 }
 
-static void test_sample_keeps_ends_and_minima(void **unused)
+TEST(test_sample_keeps_ends_and_minima)
 {
     struct mist_random random;
     struct mist_pareto_point all[MAX_POINTS], out[MAX_POINTS];
-    (void)unused;
     mist_random_init(&random, test_seed(20250) + 2);
     for (int round = 0; round < 300; round++) {
         size_t n = make_points(&random, all), n_out;
@@ -180,7 +174,7 @@ static void test_sample_keeps_ends_and_minima(void **unused)
     }
 }
 
-static void test_sample_by_hand(void **unused)
+TEST(test_sample_by_hand)
 {
     /* Convex hull: 0, 3 (by t + d), 5;
      * point 1 is nobody's minimum, it halves the widest gap. */
@@ -188,7 +182,6 @@ static void test_sample_by_hand(void **unused)
                                          {5, 1, 0, 3},  {9, 0.9, 0, 4}, {10, 0, 0, 5}};
     struct mist_pareto_point out[6];
     size_t n_out;
-    (void)unused;
     assert_int_equal(mist_pareto_sample(points, 6, 4, 2, out, &n_out, NULL), MIST_OK);
     assert_int_equal(n_out, 4);
     assert_int_equal(out[0].payload, 0);
@@ -202,16 +195,4 @@ static void test_sample_by_hand(void **unused)
     assert_int_equal(n_out, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_filter_equals_definition),
-        cmocka_unit_test(test_merge_equals_filter_whatever_the_blocks),
-        cmocka_unit_test(test_ties_keep_lowest_payload),
-        cmocka_unit_test(test_nan_never_enters),
-        cmocka_unit_test(test_block_bound_is_covered),
-        cmocka_unit_test(test_sample_keeps_ends_and_minima),
-        cmocka_unit_test(test_sample_by_hand),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static void test_int64(void **state)
+TEST(test_int64)
 {
     static const char *const bad[] = {"",    " 1",  "1 ",  "+1", "0x10",
                                       "1.0", "1e3", "--1", "-",  "9223372036854775808",
@@ -26,7 +26,7 @@ static void test_int64(void **state)
     }
 }
 
-static void test_double(void **state)
+TEST(test_double)
 {
     static const char *const good[] = {
         "0", "1", "-0.5", "2e-3", "1E+5", "1.7976931348623157e308", "0.1", "123456789.25",
@@ -47,7 +47,7 @@ static void test_double(void **state)
     }
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     static const struct {
         const char *text;
@@ -79,7 +79,7 @@ static void test_bytes(void **state)
         assert_int_equal(mist_parse_bytes(bad[i], &out, NULL), MIST_ERR_INPUT);
 }
 
-static void test_quantities(void **state)
+TEST(test_quantities)
 {
     double out;
 
@@ -117,7 +117,7 @@ static void check_format(const char *found, const char *expected)
     assert_string_equal(found, expected);
 }
 
-static void test_formats(void **state)
+TEST(test_formats)
 {
     char text[MIST_FORMAT_BYTES];
     size_t n = sizeof text;
@@ -154,7 +154,7 @@ static void test_formats(void **state)
 
 /* Whatever the bits: the text reads back the same,
  * and no 15-digit text does where 16 are printed. */
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     char text[MIST_FORMAT_BYTES];
     uint64_t bits = 1;
@@ -174,13 +174,4 @@ static void test_round_trip(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_int64),   cmocka_unit_test(test_double),
-        cmocka_unit_test(test_bytes),   cmocka_unit_test(test_quantities),
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_round_trip),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

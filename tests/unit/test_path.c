@@ -15,7 +15,7 @@ static void check_join(struct mist_arena *arena, const char *folder, const char 
     assert_string_equal(mist_path_join_in(arena, folder, name), expected);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     struct mist_arena arena;
 
@@ -30,7 +30,7 @@ static void test_names(void **state)
     mist_arena_fini(&arena);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct mist_arena arena;
 
@@ -47,12 +47,4 @@ static void test_no_memory(void **state)
     mist_arena_fini(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -6,7 +6,7 @@
 static const struct mist_paths same = {"cuDNN 9.19.0", "cuBLASLt 13.1.0", "NCCL 2.28.9",
                                        0, "replayed"};
 
-static void test_same(void **state)
+TEST(test_same)
 {
     const struct mist_paths all[] = {same, same, same};
     struct mist_paths joined;
@@ -21,7 +21,7 @@ static void test_same(void **state)
     }
 }
 
-static void test_different(void **state)
+TEST(test_different)
 {
     struct mist_paths all[] = {same, same, same, same};
     struct mist_paths joined;
@@ -40,7 +40,7 @@ static void test_different(void **state)
 }
 
 /* Longer than there is room: cut, and ended. */
-static void test_long(void **state)
+TEST(test_long)
 {
     enum { N = 64 };
     struct mist_paths *all = calloc(N, sizeof *all), joined;
@@ -58,10 +58,4 @@ static void test_long(void **state)
     free(all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),
-                                       cmocka_unit_test(test_different),
-                                       cmocka_unit_test(test_long)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -7,7 +7,7 @@
 #include "sim/plan/pipeline.h"
 
 /* The stages that a sample passes. */
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
     static const struct {
         enum mist_pipeline_schedule schedule;
@@ -30,7 +30,7 @@ static void test_by_hand(void **state)
                              cases[i].stages[k]);
 }
 
-static void test_inverse(void **state)
+TEST(test_inverse)
 {
     for (int schedule = 0; schedule < MIST_N_PIPELINES; schedule++)
         for (int32_t p = 1; p <= 9; p++)
@@ -42,7 +42,7 @@ static void test_inverse(void **state)
             }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const names[] = {"1f1b", "interleaved", "zb_h1", "zb_h2",
                                         "zb_v", "zb_1p",       "zb_2p"};
@@ -52,11 +52,4 @@ static void test_names(void **state)
     assert_null(mist_pipeline_words[MIST_N_PIPELINES]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),
-                                       cmocka_unit_test(test_inverse),
-                                       cmocka_unit_test(test_names)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -153,7 +153,7 @@ static void check_single(const struct pipeline *at)
         assert_int_equal(slots_of(at, 0)[k].micro_batch, k / 3);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     struct mist_random random;
     struct pipeline at;
@@ -176,7 +176,7 @@ static void test_random(void **state)
 /* ------------------------------------------------------------------------ closed forms */
 
 /* Passes of one length: zb_2p leaves no gap on any stage, zb_1p is as idle as zb_h1. */
-static void test_no_gap(void **state)
+TEST(test_no_gap)
 {
     for (int32_t p = 1; p <= MAX_STAGES; p++)
         for (int32_t g = 2 * p; g <= MAX_BATCHES; g += 3) {
@@ -197,7 +197,7 @@ static void test_no_gap(void **state)
 }
 
 /* Times that the clock can't hold as they are. */
-static void test_long_passes(void **state)
+TEST(test_long_passes)
 {
     struct pipeline at = {.p = 4, .g = 1000};
     int32_t most = MIST_PLAN_MAX_PASS_US;
@@ -213,13 +213,4 @@ static void test_long_passes(void **state)
     mist_pipeline_order_fini(&at.order);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_no_gap),
-        cmocka_unit_test(test_long_passes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -63,7 +63,7 @@ static void print_order(const struct mist_pipeline_order *order, int32_t i_stage
 
 /* ---------------------------------------------------------------------------- by hand */
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
     static const struct {
         enum mist_pipeline_schedule schedule;
@@ -125,7 +125,7 @@ static void test_by_hand(void **state)
  *          stage 1  .  F0 I0 F1 I1 W0 W1
  *   zb_v,  stage 0  F0.0 .    .    F0.1 I0.1 W0.1 .    I0.0 W0.0
  *          stage 1  .    F0.0 F0.1 .    .    I0.1 I0.0 W0.1 W0.0     */
-static void test_clock_by_hand(void **state)
+TEST(test_clock_by_hand)
 {
     static const int32_t whole[2][4][2] = {
         {{0, 1}, {1, 2}, {4, 6}, {7, 9}},
@@ -459,7 +459,7 @@ static void check_pipeline(enum mist_pipeline_schedule schedule, int32_t p, int3
     assert_null(order.slots);
 }
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
     struct index *index = malloc(sizeof *index);
 
@@ -477,7 +477,7 @@ static void test_rules(void **state)
     free(index);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         enum mist_pipeline_schedule schedule;
@@ -505,14 +505,4 @@ static void test_refusals(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_clock_by_hand),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_refusals),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

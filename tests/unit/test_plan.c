@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* Every (stage, dp, tp) in the documented order, numbered one by one. */
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     struct mist_plan plan;
     int32_t rank = 0;
@@ -33,7 +33,7 @@ static void test_ranks(void **state)
 
 /* Blocks are dealt out in the order of virtual stages; a plan of one chunk has them
  * stage by stage. */
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
     static const int32_t by_hand[2][2] = {{1, 7}, {3, 9}};
     struct mist_plan plan;
@@ -73,7 +73,7 @@ static void test_chunks(void **state)
 }
 
 /* Down the stages and back up: 1 and 2 blocks of each chunk in turn. */
-static void test_folded_chunks(void **state)
+TEST(test_folded_chunks)
 {
     static const int32_t by_hand[2][5] = {{1, 2, 4, 5, 7}, {14, 12, 11, 9, 8}};
     struct mist_plan plan;
@@ -98,7 +98,7 @@ static void test_folded_chunks(void **state)
 }
 
 /* The two holders of a tied weight are as large, unless they are one stage. */
-static void test_tied_stages(void **state)
+TEST(test_tied_stages)
 {
     struct mist_plan plan;
 
@@ -119,7 +119,7 @@ static void test_tied_stages(void **state)
 
 /* ----------------------------------------------------------------------------- check */
 
-static void test_check(void **state)
+TEST(test_check)
 {
     struct mist_plan good, p;
     struct mist_plan_fault fault;
@@ -191,7 +191,7 @@ static void test_check(void **state)
 }
 
 /* What tp must divide, and what it need not. */
-static void test_check_tp(void **state)
+TEST(test_check_tp)
 {
     struct mist_plan p;
     struct mist_err err;
@@ -223,7 +223,7 @@ static void test_check_tp(void **state)
 }
 
 /* Tied embeddings on two stages need partners for all ranks; on one stage they don't. */
-static void test_check_tied(void **state)
+TEST(test_check_tied)
 {
     struct mist_plan p;
     struct mist_plan_fault fault;
@@ -251,7 +251,7 @@ static void test_check_tied(void **state)
     assert_int_equal(mist_plan_check(&p, &err), MIST_OK);
 }
 
-static void test_range(void **state)
+TEST(test_range)
 {
     struct mist_plan p;
     struct mist_err err;
@@ -275,7 +275,7 @@ static void test_range(void **state)
 }
 
 /* Every field but the name changes the fingerprint, and no two changes give the same. */
-static void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     struct mist_model m;
     struct mist_job job = {.global_batch = 16, .seq_len = 512};
@@ -315,15 +315,4 @@ static void test_fingerprint(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_folded_chunks), cmocka_unit_test(test_tied_stages),
-        cmocka_unit_test(test_check),         cmocka_unit_test(test_check_tp),
-        cmocka_unit_test(test_check_tied),    cmocka_unit_test(test_range),
-        cmocka_unit_test(test_fingerprint),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -8,7 +8,7 @@
 
 #include "tests/unit/plan_sample.h"
 
-static void test_load(void **state)
+TEST(test_load)
 {
     struct mist_plan plan;
 
@@ -237,7 +237,7 @@ static const struct bad_file bad_files[] = {
      false},
 };
 
-static void test_bad_files(void **state)
+TEST(test_bad_files)
 {
     struct mist_plan plan = {.n_stages = 77};
     struct mist_err err;
@@ -385,7 +385,7 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
     tie_at_random(plan, seed);
 }
 
-static void test_round_trips(void **state)
+TEST(test_round_trips)
 {
     uint64_t seed = test_seed(1);
     struct mist_plan plan, again;
@@ -419,7 +419,7 @@ static void test_round_trips(void **state)
 }
 
 /* A knob that says nothing is not in the file; what it stands for comes back. */
-static void test_defaults_are_left_out(void **state)
+TEST(test_defaults_are_left_out)
 {
     static const char *const keys[] = {"chunks", "reduces_each_micro_batch",
                                        "sequence_parallel", "threads", "gpu"};
@@ -452,7 +452,7 @@ static void test_defaults_are_left_out(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_save_refuses(void **state)
+TEST(test_save_refuses)
 {
     struct mist_plan plan;
     struct mist_err err;
@@ -475,13 +475,4 @@ static void test_save_refuses(void **state)
     scratch_fini(&scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),         cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_round_trips),  cmocka_unit_test(test_defaults_are_left_out),
-        cmocka_unit_test(test_save_refuses),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

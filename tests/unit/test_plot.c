@@ -50,7 +50,7 @@ static enum mist_status draw(const char *kind, FILE *stream,
 }
 
 /* Every stream has a lane of its own name. */
-static void test_lanes(void **state)
+TEST(test_lanes)
 {
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
@@ -78,7 +78,7 @@ static void test_lanes(void **state)
     mist_timeline_fini(&timeline);
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     static const char *const bad[] = {"",     "a",  "1-",  "-1", "3-1",
                                       "1,,2", "1,", "1 2", "0x1"};
@@ -96,7 +96,7 @@ static void test_ranks(void **state)
             fail_msg("'%s' was accepted", bad[i]);
 }
 
-static void test_format(void **state)
+TEST(test_format)
 {
     enum mist_plot_format format;
 
@@ -110,7 +110,7 @@ static void test_format(void **state)
 }
 
 /* The text timeline, letter by letter. */
-static void test_gantt(void **state)
+TEST(test_gantt)
 {
     static const char expected[] =
         "a.csv: 40.0 s\n"
@@ -158,7 +158,7 @@ static void test_gantt(void **state)
 }
 
 /* A cell that a task only grazes is idle, unless the task shows nowhere else. */
-static void test_gantt_cells(void **state)
+TEST(test_gantt_cells)
 {
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
@@ -190,7 +190,7 @@ static int count_lines(const char *text, const char *begin)
     return n;
 }
 
-static void test_timeline_program(void **state)
+TEST(test_timeline_program)
 {
     struct mist_timeline timeline;
     struct mist_plot_input inputs[2] = {{&timeline, "a'`id`\n.csv"},
@@ -225,7 +225,7 @@ static void test_timeline_program(void **state)
 }
 
 /* Each of two timelines has its share up to its own end. */
-static void test_busy(void **state)
+TEST(test_busy)
 {
     struct mist_timeline timelines[2];
     struct mist_plot_input inputs[2] = {{&timelines[0], "a"}, {&timelines[1], "b"}};
@@ -251,7 +251,7 @@ static void test_busy(void **state)
 
 /* A thousand short tasks of one micro-batch, and gaps that show:
  * boxes are as few as can be. */
-static void test_merging(void **state)
+TEST(test_merging)
 {
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
@@ -290,7 +290,7 @@ static char *timeline_program(const struct mist_plot_input *inputs, int n_inputs
 
 /* Ranks that do the same are one row, as are those that a replay left out; another timeline
  * that has them takes them apart. */
-static void test_equal_ranks(void **state)
+TEST(test_equal_ranks)
 {
     struct mist_timeline timeline, other;
     struct mist_plot_input inputs[2] = {{&timeline, "a"}, {&other, "b"}};
@@ -335,7 +335,7 @@ static void test_equal_ranks(void **state)
 
 /* Recomputation that takes turns with its backward pass within a pixel or two is part of it;
  * where it is longer it is told apart. */
-static void test_recomputation(void **state)
+TEST(test_recomputation)
 {
     static const struct {
         int n_layers, n_boxes;
@@ -361,7 +361,7 @@ static void test_recomputation(void **state)
 
 /* However many ranks differ, a picture has room for them: compute streams alone, one pixel
  * each, and then one in so many. */
-static void test_many_ranks(void **state)
+TEST(test_many_ranks)
 {
     static const struct {
         int n_ranks, n_boxes;
@@ -396,7 +396,7 @@ static void test_many_ranks(void **state)
 
 /* A pixel shows one thing: tasks and gaps that are shorter than pixels are boxes of whole
  * pixels, those of the kind that covers most or none, by an independent count. */
-static void test_pixels(void **state)
+TEST(test_pixels)
 {
     enum { N_PIXELS = 1500 - 150 - 30, N_TASKS = 4000 };
     static char expected[N_PIXELS], drawn[N_PIXELS];
@@ -451,7 +451,7 @@ static void test_pixels(void **state)
     mist_timeline_fini(&timeline);
 }
 
-static void test_memory_program(void **state)
+TEST(test_memory_program)
 {
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
@@ -483,7 +483,7 @@ static void test_memory_program(void **state)
 
 /* Of 40 ranks that differ the 16 fullest are drawn; their legend and the limit's, five in a
  * row of 14 pixels, ends above the panel. */
-static void test_memory_legend(void **state)
+TEST(test_memory_legend)
 {
     struct mist_timeline timeline;
     struct mist_plot_input input = {&timeline, "a"};
@@ -512,7 +512,7 @@ static void test_memory_legend(void **state)
 }
 
 /* Both ends stay, with quotes that gnuplot reads and whole characters. */
-static void test_fitted(void **state)
+TEST(test_fitted)
 {
     static const struct {
         const char *text;
@@ -552,7 +552,7 @@ static enum mist_status run_program(const char *path, enum mist_plot_format form
     return mist_plot_finish(&run, err);
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     struct mist_plot_run run;
     struct mist_err err = {0};
@@ -588,7 +588,7 @@ static void test_run(void **state)
 }
 
 /* What gnuplot calls success without a whole picture of the format is refused. */
-static void test_not_whole(void **state)
+TEST(test_not_whole)
 {
     static const char *const programs[] = {"", "print 1\n",
                                            "set print '-'\nprint '</svg> and then'\n",
@@ -611,19 +611,4 @@ static void test_not_whole(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_format),
-        cmocka_unit_test(test_gantt),          cmocka_unit_test(test_gantt_cells),
-        cmocka_unit_test(test_lanes),          cmocka_unit_test(test_timeline_program),
-        cmocka_unit_test(test_busy),           cmocka_unit_test(test_equal_ranks),
-        cmocka_unit_test(test_many_ranks),     cmocka_unit_test(test_pixels),
-        cmocka_unit_test(test_recomputation),  cmocka_unit_test(test_merging),
-        cmocka_unit_test(test_memory_program), cmocka_unit_test(test_memory_legend),
-        cmocka_unit_test(test_fitted),         cmocka_unit_test(test_run),
-        cmocka_unit_test(test_not_whole),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

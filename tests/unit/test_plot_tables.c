@@ -116,7 +116,7 @@ static const struct {
       "'1 KiB' 1024, '2 KiB' 2048"}},
 };
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
         enum mist_status status;
@@ -132,7 +132,7 @@ static void test_tables(void **state)
 }
 
 /* The terminal has letters for seven parts: of ten the four smallest become one. */
-static void test_few_letters(void **state)
+TEST(test_few_letters)
 {
     static const char table[] =
         "stage,of,part,time_s,bytes\n"
@@ -196,7 +196,7 @@ static void find_colors(bool is_turned, unsigned times[MIST_N_TIME_CLASSES],
 }
 
 /* Each part has its colour, and where it is tasks of the timeline, their colour there. */
-static void test_part_colors(void **state)
+TEST(test_part_colors)
 {
     unsigned times[2][MIST_N_TIME_CLASSES], contents[2][MIST_N_CONTENTS];
 
@@ -221,7 +221,7 @@ static void test_part_colors(void **state)
 }
 
 /* A tic is a format to gnuplot; the file's name is in the title. */
-static void test_percent(void **state)
+TEST(test_percent)
 {
     enum mist_status status;
     struct mist_err err = {0};
@@ -235,7 +235,7 @@ static void test_percent(void **state)
     free(text);
 }
 
-static void test_bad_tables(void **state)
+TEST(test_bad_tables)
 {
     static const struct {
         const char *kind;
@@ -290,13 +290,4 @@ static void test_bad_tables(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),      cmocka_unit_test(test_bad_tables),
-        cmocka_unit_test(test_few_letters), cmocka_unit_test(test_part_colors),
-        cmocka_unit_test(test_percent),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -32,7 +32,7 @@ static void parse(const char *text, struct mist_trace_set *set)
     assert_int_equal(set->n_kernels + set->n_links, 0);
 }
 
-static void test_topologies(void **state)
+TEST(test_topologies)
 {
     static const struct {
         const char *text;
@@ -55,7 +55,7 @@ static void test_topologies(void **state)
 }
 
 /* Rates are the data sheet's, times the share that is reached. */
-static void test_keys(void **state)
+TEST(test_keys)
 {
     struct mist_trace_set set;
     const struct mist_trace_declared *declared = &set.cluster.declared;
@@ -80,7 +80,7 @@ static void test_keys(void **state)
 
 /* Products go slower under a lower limit of power, as torchao has it of H100 with 500 W
  * (0.60 of the peak) beside 700 W (0.73); nothing else does. */
-static void test_power(void **state)
+TEST(test_power)
 {
     struct mist_trace_set full, set;
     double before = 1;
@@ -104,7 +104,7 @@ static void test_power(void **state)
     mist_trace_set_fini(&full);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *text, *says;
@@ -159,7 +159,7 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_distance(void **state)
+TEST(test_distance)
 {
     assert_int_equal(mist_text_distance("", 0, "abc", 3), 3);
     assert_int_equal(mist_text_distance("h100", 4, "h200", 4), 1);
@@ -167,7 +167,7 @@ static void test_distance(void **state)
 }
 
 /* Every preset: figures that a data sheet can have, told apart by name, with sources. */
-static void test_table(void **state)
+TEST(test_table)
 {
     const struct mist_preset *preset;
     int n = 0;
@@ -192,7 +192,7 @@ static void test_table(void **state)
 }
 
 /* What makes prices is written, read and part of the fingerprint. */
-static void test_saved(void **state)
+TEST(test_saved)
 {
     struct scratch scratch;
     struct mist_trace_set set, read;
@@ -274,7 +274,7 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
     return cost;
 }
 
-static void test_links_by_hand(void **state)
+TEST(test_links_by_hand)
 {
     const double start_s = 15e-6; /* of a collective */
     static const struct {
@@ -331,7 +331,7 @@ static void test_links_by_hand(void **state)
 }
 
 /* More bytes, more nodes, more ranks of a node, more groups at once: never faster. */
-static void test_links_are_monotone(void **state)
+TEST(test_links_are_monotone)
 {
     struct mist_random random;
     struct mist_trace_set set;
@@ -360,7 +360,7 @@ static void test_links_are_monotone(void **state)
 }
 
 /* Copies of a device have its own way until all of its node fill what they share. */
-static void test_copies_share_the_host(void **state)
+TEST(test_copies_share_the_host)
 {
     struct mist_trace_set set;
 
@@ -383,7 +383,7 @@ static void test_copies_share_the_host(void **state)
 
 /* Within a node rings have a rate of their own; sends, and groups across nodes of one
  * device each, don't. */
-static void test_rings(void **state)
+TEST(test_rings)
 {
     const double bytes = 1 << 28;
     struct mist_trace_set set;
@@ -423,7 +423,7 @@ static void test_rings(void **state)
 }
 
 /* Declared slowdowns hold while computing and messages go on; rows come before them. */
-static void test_declared_slowdowns(void **state)
+TEST(test_declared_slowdowns)
 {
     const double together[MIST_N_CHANNELS] = {[MIST_STREAM_COMPUTE] = 3,
                                               [MIST_STREAM_GPU_GPU] = 1,
@@ -456,7 +456,7 @@ static void test_declared_slowdowns(void **state)
 }
 
 /* Rows come before what is declared; rows within a node say nothing of other nodes. */
-static void test_rows_come_first(void **state)
+TEST(test_rows_come_first)
 {
     struct mist_trace_set set;
     struct mist_err err = {0};
@@ -489,7 +489,7 @@ static void test_rows_come_first(void **state)
 }
 
 /* What is not declared is an error that says what to write. */
-static void test_missing_links(void **state)
+TEST(test_missing_links)
 {
     static const struct {
         enum mist_link_operation operation;
@@ -537,7 +537,7 @@ static struct mist_cost linear_cost(const struct mist_cost_model *model,
     return cost;
 }
 
-static void test_products_by_hand(void **state)
+TEST(test_products_by_hand)
 {
     const double start_s = 5e-6, peak = 0.8 * 1e14;
     struct mist_trace_set set;
@@ -568,7 +568,7 @@ static void test_products_by_hand(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_other_operators_by_hand(void **state)
+TEST(test_other_operators_by_hand)
 {
     int64_t norm[MIST_MAX_DIMS] = {4096, 4096},
             attention[MIST_MAX_DIMS] = {2, 2000, 8, 8, 128};
@@ -612,7 +612,7 @@ static void test_other_operators_by_hand(void **state)
 }
 
 /* A larger product of whole 16 bytes is never faster. */
-static void test_products_are_monotone(void **state)
+TEST(test_products_are_monotone)
 {
     static const enum mist_phase phases[] = {
         MIST_PHASE_FORWARD, MIST_PHASE_BACKWARD_INPUT, MIST_PHASE_BACKWARD_WEIGHT};
@@ -680,7 +680,7 @@ static double product_residual(const char *gpu, const char *preset, int *n)
     return sqrt(sum / *n);
 }
 
-static void test_product_residuals(void **state)
+TEST(test_product_residuals)
 {
     static const char *const devices[][2] = {{"a100", "a100-80"}, {"h100", "h100-sxm"}};
 
@@ -729,7 +729,7 @@ static double link_residual(const char *name, const char *preset,
     return sqrt(sum / *n);
 }
 
-static void test_link_residuals(void **state)
+TEST(test_link_residuals)
 {
     static const struct {
         const char *name, *preset;
@@ -760,29 +760,4 @@ static void test_link_residuals(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_topologies),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_power),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_distance),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_saved),
-        cmocka_unit_test(test_links_by_hand),
-        cmocka_unit_test(test_links_are_monotone),
-        cmocka_unit_test(test_copies_share_the_host),
-        cmocka_unit_test(test_rings),
-        cmocka_unit_test(test_declared_slowdowns),
-        cmocka_unit_test(test_rows_come_first),
-        cmocka_unit_test(test_missing_links),
-        cmocka_unit_test(test_products_by_hand),
-        cmocka_unit_test(test_other_operators_by_hand),
-        cmocka_unit_test(test_products_are_monotone),
-        cmocka_unit_test(test_product_residuals),
-        cmocka_unit_test(test_link_residuals),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

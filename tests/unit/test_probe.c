@@ -121,20 +121,20 @@ static void run_rank(void)
 
 /* -------------------------------------------------------------------------- the tests */
 
-static void probes_run_on_one_rank(void **state)
+TEST(probes_run_on_one_rank)
 {
     join_job();
     run_rank();
     mist_comm_close(comm);
 }
 
-static void probes_run_on_two_ranks(void **state)
+TEST(probes_run_on_two_ranks)
 {
     need_mpirun();
     run_good_job(2, "", "probe");
 }
 
-static void counts_fill_the_time(void **state)
+TEST(counts_fill_the_time)
 {
     assert_int_equal(mist_probe_count(0.5, 0.01), 50);
     assert_int_equal(mist_probe_count(0.5, 0.2), MIST_PROBE_LEAST);
@@ -144,7 +144,7 @@ static void counts_fill_the_time(void **state)
     assert_int_equal(mist_probe_count(1e12, 1e-6), 1000); /* as much as there is room */
 }
 
-static void verdicts_are_relative_to_the_probes(void **state)
+TEST(verdicts_are_relative_to_the_probes)
 {
     /* profiled at 10 ms; 10.4 before and 10.6 after: 5 % slower, 10.6 / 10.4 - 1 apart */
     struct mist_probe_verdict at = mist_probe_judge(0.0104, 0.0106, 0.010, 2.0, 2.0);
@@ -171,13 +171,6 @@ static void verdicts_are_relative_to_the_probes(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(probes_run_on_one_rank),
-        cmocka_unit_test(probes_run_on_two_ranks),
-        cmocka_unit_test(counts_fill_the_time),
-        cmocka_unit_test(verdicts_are_relative_to_the_probes),
-    };
-
     program = argv[0];
     if (argc == 3) {
         join_job();
@@ -185,5 +178,5 @@ int main(int argc, char **argv)
         mist_comm_close(comm);
         return 0;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

@@ -74,7 +74,7 @@ static pid_t read_pid(FILE *file)
     return (pid_t)strtol(mist_process_read_tail(file, text, sizeof text), NULL, 10);
 }
 
-static void test_ends(void **state)
+TEST_WITH(test_ends, set_up, tear_down)
 {
     const struct world *at = *state;
     static atomic_int stop;
@@ -87,7 +87,7 @@ static void test_ends(void **state)
                 SIGTERM);
 }
 
-static void test_is_not_started(void **state)
+TEST_WITH(test_is_not_started, set_up, tear_down)
 {
     char *missing[] = {"mist-no-such-program", NULL}, *folder[] = {"/tmp", NULL};
 
@@ -95,7 +95,7 @@ static void test_is_not_started(void **state)
     assert_ends(run(*state, folder, 60, NULL), MIST_PROCESS_NOT_STARTED, EACCES);
 }
 
-static void test_reads_and_writes(void **state)
+TEST_WITH(test_reads_and_writes, set_up, tear_down)
 {
     const struct world *at = *state;
     char text[64];
@@ -108,7 +108,7 @@ static void test_reads_and_writes(void **state)
 }
 
 /* All that a program has started is gone with it, and did not wait for its own end. */
-static void test_limit(void **state)
+TEST_WITH(test_limit, set_up, tear_down)
 {
     const struct world *at = *state;
     double time_start_s = mist_clock_now_s();
@@ -143,7 +143,7 @@ static void run_until_signal(const struct world *at, const char *script)
 }
 
 /* A program that cleans up on SIGTERM has the time for that, and gets it once. */
-static void test_ends_gently(void **state)
+TEST_WITH(test_ends_gently, set_up, tear_down)
 {
     const struct world *at = *state;
     char text[64];
@@ -155,7 +155,7 @@ static void test_ends_gently(void **state)
 }
 
 /* One that does not listen is killed. */
-static void test_kills(void **state)
+TEST_WITH(test_kills, set_up, tear_down)
 {
     const struct world *at = *state;
 
@@ -165,7 +165,7 @@ static void test_kills(void **state)
 }
 
 /* The next program is not begun. */
-static void test_is_stopped(void **state)
+TEST_WITH(test_is_stopped, set_up, tear_down)
 {
     const struct world *at = *state;
     char text[64];
@@ -180,7 +180,7 @@ static void test_is_stopped(void **state)
 }
 
 /* Only what may be ended is in a group of its own: others get the terminal's signals. */
-static void test_group(void **state)
+TEST_WITH(test_group, set_up, tear_down)
 {
     const struct world *at = *state;
     char script[128];
@@ -191,7 +191,7 @@ static void test_group(void **state)
     assert_ends(run_script(at, script, 0, &stop), MIST_PROCESS_EXITED, 1);
 }
 
-static void test_tail(void **state)
+TEST_WITH(test_tail, set_up, tear_down)
 {
     const struct world *at = *state;
     char text[12];
@@ -205,14 +205,4 @@ static void test_tail(void **state)
                         "is too long");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_ends),       TEST(test_is_not_started), TEST(test_reads_and_writes),
-        TEST(test_limit),      TEST(test_ends_gently),    TEST(test_kills),
-        TEST(test_is_stopped), TEST(test_group),          TEST(test_tail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -65,7 +65,7 @@ static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n
 
 /* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers
  * each time. */
-static void levels_do_not_depend_on_what_ran(void **state)
+TEST(levels_do_not_depend_on_what_ran)
 {
     struct mist_estimate estimates[2] = {{.mean = 10, .low = 5, .high = 20},
                                          {.mean = 1000, .low = 500, .high = 2000}};
@@ -99,7 +99,7 @@ static void levels_do_not_depend_on_what_ran(void **state)
 }
 
 /* By hand: deviations of rounds, then of ranks, then both. */
-static void drift_is_of_rounds_and_ranks(void **state)
+TEST(drift_is_of_rounds_and_ranks)
 {
     double rounds[] = {0.98, 1.02, 1.00};            /* variance 4e-4 */
     double ranks[] = {1.01, 1.01, 0.99, 0.99};       /* means 0.01 beside 1 */
@@ -114,7 +114,7 @@ static void drift_is_of_rounds_and_ranks(void **state)
 }
 
 /* A round in a burst is no level; rounds that are slow half of the time are. */
-static void drift_leaves_bursts_out(void **state)
+TEST(drift_leaves_bursts_out)
 {
     double burst[] = {0.99, 1.01, 3.00, 0.99, 1.01, 0.99, 1.01, 0.99, 1.01};
     double often[] = {1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5};
@@ -124,7 +124,7 @@ static void drift_leaves_bursts_out(void **state)
 }
 
 /* Levels of a machine whose speed wanders by 3 %, measured with noise of 20 % a run. */
-static void drift_is_found_below_noise(void **state)
+TEST(drift_is_found_below_noise)
 {
     enum { N_ROUNDS = 400, N_RUNS = 1000 };
     struct mist_drift drift = {0};
@@ -147,7 +147,7 @@ static void drift_is_found_below_noise(void **state)
 
 /* ---- output ---- */
 
-static void outputs_are_looked_at_and_not_made(void **state)
+TEST(outputs_are_looked_at_and_not_made)
 {
     struct scratch scratch;
     struct mist_err err;
@@ -194,7 +194,7 @@ static bool has_key(const struct mist_grid *grid, const char *op, const char *ph
 }
 
 /* The rows that GPT's definition asks for, written down by hand. */
-static void grid_has_the_shapes_of_the_model(void **state)
+TEST(grid_has_the_shapes_of_the_model)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -226,7 +226,7 @@ static void grid_has_the_shapes_of_the_model(void **state)
 }
 
 /* The same with two tensor-parallel ranks. Three ranks: no tensor parallelism of 3. */
-static void grid_has_the_shapes_of_tensor_parallelism(void **state)
+TEST(grid_has_the_shapes_of_tensor_parallelism)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -266,7 +266,7 @@ static void grid_has_the_shapes_of_tensor_parallelism(void **state)
 }
 
 /* A tied weight is a slab of its own: 50 * 32 elements; the positions are the rest. */
-static void grid_has_the_slabs_of_tied_weights(void **state)
+TEST(grid_has_the_slabs_of_tied_weights)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -310,7 +310,7 @@ static int check_steps(const struct mist_grid *grid, const struct mist_step *ste
     return n_timed;
 }
 
-static void grid_keys_are_those_of_the_steps(void **state)
+TEST(grid_keys_are_those_of_the_steps)
 {
     static const enum mist_family families[] = {MIST_FAMILY_GPT, MIST_FAMILY_LLAMA,
                                                 MIST_FAMILY_FALCON};
@@ -356,7 +356,7 @@ static bool has_message(const struct mist_grid *grid, enum mist_link_operation o
     return n == 1;
 }
 
-static void grid_has_the_messages_of_the_model(void **state)
+TEST(grid_has_the_messages_of_the_model)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -399,7 +399,7 @@ static void grid_has_the_messages_of_the_model(void **state)
 }
 
 /* Two nodes of four ranks: the groups that plans have there, by hand. */
-static void groups_are_those_of_plans(void **state)
+TEST(groups_are_those_of_plans)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -446,7 +446,7 @@ static void groups_are_those_of_plans(void **state)
     mist_grid_fini(&grid);
 }
 
-static void grid_refuses_long_sequences(void **state)
+TEST(grid_refuses_long_sequences)
 {
     struct mist_grid_config config = {.model = tiny_model(),
                                       .seq_len = 17,
@@ -465,7 +465,7 @@ static void grid_refuses_long_sequences(void **state)
 
 /* ---- workbench ---- */
 
-static void messages_take_turns_inside_the_region(void **state)
+TEST(messages_take_turns_inside_the_region)
 {
     char region[1000];
     const int64_t sizes[] = {1, 64, 100, 300, 500, 990, 1000};
@@ -480,7 +480,7 @@ static void messages_take_turns_inside_the_region(void **state)
         }
 }
 
-static void the_stage_fits_the_memory(void **state)
+TEST(the_stage_fits_the_memory)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -504,7 +504,7 @@ static void the_stage_fits_the_memory(void **state)
 
 /* ---- mixtures ---- */
 
-static void mixtures_cover_all_sets(void **state)
+TEST(mixtures_cover_all_sets)
 {
     struct mist_mixture all[MIST_MIXTURES_MAX];
     int n_of_set[1 << MIST_N_CHANNELS] = {0};
@@ -531,7 +531,7 @@ static void mixtures_cover_all_sets(void **state)
 }
 
 /* Measurements of a machine with known factors give these factors back. */
-static void mixtures_determine_the_factors(void **state)
+TEST(mixtures_determine_the_factors)
 {
     struct mist_mixture all[MIST_MIXTURES_MAX];
     struct mist_interference truth, fitted;
@@ -582,7 +582,7 @@ static void assert_takes(struct mist_journal *journal, enum mist_journal_part pa
 }
 
 /* Whatever is cut off the end or damaged there, the records before it come back. */
-static void journals_keep_what_is_whole(void **state)
+TEST(journals_keep_what_is_whole)
 {
     struct scratch scratch;
     struct mist_comm *comm;
@@ -676,7 +676,7 @@ static void refuse_journal(struct mist_comm *comm, const char *output,
 }
 
 /* Where there is no folder, no file, or no room; what was begun goes again. */
-static void journals_that_can_not_be_kept(void **state)
+TEST(journals_that_can_not_be_kept)
 {
     struct scratch scratch;
     struct mist_comm *comm;
@@ -735,7 +735,7 @@ static void keep_message(struct mist_grid *grid, enum mist_link_operation operat
     grid->n_messages = 1;
 }
 
-static void copies_move_bytes_between_the_arenas(void **state)
+TEST(copies_move_bytes_between_the_arenas)
 {
     static const enum mist_link_operation operations[] = {MIST_LINK_HOST_TO_DEVICE,
                                                           MIST_LINK_DEVICE_TO_HOST};
@@ -769,7 +769,7 @@ static void copies_move_bytes_between_the_arenas(void **state)
 /* ---- operators ---- */
 
 /* A gather gives every rank's part what this rank has; a scatter takes its own part. */
-static void stand_ins_fill_what_others_would_send(void **state)
+TEST(stand_ins_fill_what_others_would_send)
 {
     struct mist_device_config config = {.threads = 1};
     struct mist_workbench bench = {.operators = &mist_operators_cpu};
@@ -792,7 +792,7 @@ static void stand_ins_fill_what_others_would_send(void **state)
 
 /* All variants of all families, one rank of two: everything is timed, and what is
  * computed stays finite however often it runs. */
-static void variants_run_on_one_rank(void **state)
+TEST(variants_run_on_one_rank)
 {
     static const enum mist_family families[] = {MIST_FAMILY_GPT, MIST_FAMILY_LLAMA,
                                                 MIST_FAMILY_FALCON};
@@ -851,7 +851,7 @@ static bool names_library(const struct mist_cluster *cluster, const char *name)
     return false;
 }
 
-static void the_library_of_messages_is_known(void **state)
+TEST(the_library_of_messages_is_known)
 {
     char text[64] = "unset", little[4], one[1] = {'x'};
 
@@ -865,7 +865,7 @@ static void the_library_of_messages_is_known(void **state)
 }
 
 /* Of one rank, by hand: the mean, and the standard deviation over it. */
-static void probes_have_a_mean_and_a_drift(void **state)
+TEST(probes_have_a_mean_and_a_drift)
 {
     struct mist_workbench bench = {.n_ranks = 1};
     struct mist_time_probe probes = {0};
@@ -895,7 +895,7 @@ static const struct mist_probe_work small_probe = {.rows = 16,
                                                    .message_bytes = 1024,
                                                    .n_at_once = 1};
 
-static void a_session_fills_a_trace_set(void **state)
+TEST(a_session_fills_a_trace_set)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -979,7 +979,7 @@ static void run_session(struct mist_comm *comm, const struct mist_grid *grid,
 
 /* What the journal of a whole session has is not measured again: the same bits. Half of
  * a journal gives the same rows. */
-static void sessions_go_on_from_their_journal(void **state)
+TEST(sessions_go_on_from_their_journal)
 {
     struct mist_model model = tiny_model();
     struct mist_grid grid;
@@ -1032,35 +1032,4 @@ static void sessions_go_on_from_their_journal(void **state)
     scratch_fini(&scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels_do_not_depend_on_what_ran),
-        cmocka_unit_test(drift_is_of_rounds_and_ranks),
-        cmocka_unit_test(drift_leaves_bursts_out),
-        cmocka_unit_test(drift_is_found_below_noise),
-        cmocka_unit_test(probes_have_a_mean_and_a_drift),
-        cmocka_unit_test(outputs_are_looked_at_and_not_made),
-        cmocka_unit_test(the_library_of_messages_is_known),
-        cmocka_unit_test(grid_has_the_shapes_of_the_model),
-        cmocka_unit_test(grid_has_the_shapes_of_tensor_parallelism),
-        cmocka_unit_test(grid_has_the_slabs_of_tied_weights),
-        cmocka_unit_test(grid_keys_are_those_of_the_steps),
-        cmocka_unit_test(grid_has_the_messages_of_the_model),
-        cmocka_unit_test(groups_are_those_of_plans),
-        cmocka_unit_test(grid_refuses_long_sequences),
-        cmocka_unit_test(messages_take_turns_inside_the_region),
-        cmocka_unit_test(the_stage_fits_the_memory),
-        cmocka_unit_test(mixtures_cover_all_sets),
-        cmocka_unit_test(mixtures_determine_the_factors),
-        cmocka_unit_test(journals_keep_what_is_whole),
-        cmocka_unit_test(journals_that_can_not_be_kept),
-        cmocka_unit_test(copies_move_bytes_between_the_arenas),
-        cmocka_unit_test(stand_ins_fill_what_others_would_send),
-        cmocka_unit_test(variants_run_on_one_rank),
-        cmocka_unit_test(a_session_fills_a_trace_set),
-        cmocka_unit_test(sessions_go_on_from_their_journal),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

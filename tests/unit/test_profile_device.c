@@ -182,7 +182,7 @@ static void run_copies(void *arg)
 
 /* What is timed is the work, wherever it runs, in its order; on a device that records, a
  * span without work has no time and the next one reaches back beyond it. */
-static void spans_are_of_what_ran(void **state)
+TEST(spans_are_of_what_ran)
 {
     const struct mist_backend *const backends[] = {cpu_backend(), &async_backend,
                                                    &async_recording_backend};
@@ -230,7 +230,7 @@ static enum mist_status collect_overlapping(struct mist_device *device, mist_spa
 }
 
 /* What a span launched may overlap: the last to begin is not always the last to end. */
-static void spans_cover_all_of_their_work(void **state)
+TEST(spans_cover_all_of_their_work)
 {
     struct mist_device_config config = {.threads = 1, .records = true};
     struct mist_device *device;
@@ -271,7 +271,7 @@ static char *read_back(struct mist_device *device, const void *from, int64_t byt
 }
 
 /* The stage is filled as on the CPU, bit for bit; bf16 is that, rounded. */
-static void stages_are_filled_alike(void **state)
+TEST(stages_are_filled_alike)
 {
     assert_int_equal(mist_comm_open(&comm, NULL), MIST_OK);
     for (int k = 0; k < 2; k++) {
@@ -327,7 +327,7 @@ static void stages_are_filled_alike(void **state)
 
 /* In bf16 AdamW's masters are zero, and so would be the weights it writes: those of the
  * stage must stay, or the operators would be timed with numbers that are none. */
-static void weights_stay_ordinary(void **state)
+TEST(weights_stay_ordinary)
 {
     struct mist_bench_place place = place_of(&async_recording_backend);
     struct mist_grid grid;
@@ -366,7 +366,7 @@ static void weights_stay_ordinary(void **state)
 }
 
 /* Products are timed with the algorithms that a run would choose, also with --quick. */
-static void quick_sessions_choose_products(void **state)
+TEST(quick_sessions_choose_products)
 {
     const struct mist_backend *backend = mist_emulated_backend();
     struct mist_bench_place place = place_of(backend);
@@ -400,7 +400,7 @@ static void quick_sessions_choose_products(void **state)
 
 /* ---- links ---- */
 
-static void copies_move_bytes_between_the_arenas(void **state)
+TEST(copies_move_bytes_between_the_arenas)
 {
     static const enum mist_link_operation operations[] = {MIST_LINK_HOST_TO_DEVICE,
                                                           MIST_LINK_DEVICE_TO_HOST};
@@ -469,7 +469,7 @@ static void check_cluster(const struct mist_cluster *cluster, bool records,
     assert_non_null(strstr(cluster->how_measured, "132 processors at 2.00 GHz"));
 }
 
-static void sessions_have_the_same_rows_on_any_device(void **state)
+TEST(sessions_have_the_same_rows_on_any_device)
 {
     static const struct mist_backend *const backends[] = {&async_backend,
                                                           &async_recording_backend};
@@ -531,7 +531,7 @@ static bool is_table_of(const struct mist_op_table *ops,
 }
 
 /* What a rank loses is done again; what is lost again and again ends the session. */
-static void lost_runs_are_repeated(void **state)
+TEST(lost_runs_are_repeated)
 {
     struct mist_profile_report report;
     struct mist_trace_set traces;
@@ -603,7 +603,7 @@ static int run_rank(const char *mode)
     return 0;
 }
 
-static void ranks_may_share_a_device(void **state)
+TEST(ranks_may_share_a_device)
 {
     need_mpirun();
     run_good_job(2, "", "records");
@@ -612,7 +612,7 @@ static void ranks_may_share_a_device(void **state)
 }
 
 /* CUDA's own operators and device, as far as an emulator goes. */
-static void cuda_has_the_same_rows(void **state)
+TEST(cuda_has_the_same_rows)
 {
     const struct mist_backend *backend = mist_emulated_backend();
     struct mist_profile_report report;
@@ -645,22 +645,9 @@ static void cuda_has_the_same_rows(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_are_of_what_ran),
-        cmocka_unit_test(spans_cover_all_of_their_work),
-        cmocka_unit_test(stages_are_filled_alike),
-        cmocka_unit_test(weights_stay_ordinary),
-        cmocka_unit_test(quick_sessions_choose_products),
-        cmocka_unit_test(copies_move_bytes_between_the_arenas),
-        cmocka_unit_test(sessions_have_the_same_rows_on_any_device),
-        cmocka_unit_test(lost_runs_are_repeated),
-        cmocka_unit_test(ranks_may_share_a_device),
-        cmocka_unit_test(cuda_has_the_same_rows),
-    };
-
     if (argc == 3)
         return run_rank(argv[1]);
     program = argv[0];
     setenv("MIST_EMULATION_STREAMS", "lazy", 1); /* what is held waits for its release */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void open_screen(struct screen *screen)
     assert_non_null(screen->stream);
 }
 
-static void test_silence(void **state)
+TEST(test_silence)
 {
     struct screen screen;
     struct mist_progress progress;
@@ -34,7 +34,7 @@ static void test_silence(void **state)
 }
 
 /* 10 s of updates every millisecond: at most 6 lines a second. */
-static void test_rate(void **state)
+TEST(test_rate)
 {
     struct screen screen;
     struct mist_progress progress;
@@ -56,7 +56,7 @@ static void test_rate(void **state)
     assert_string_equal(screen.text + n - 4, "\r\033[K");
 }
 
-static void test_line(void **state)
+TEST(test_line)
 {
     struct screen screen;
     struct mist_progress progress;
@@ -72,13 +72,4 @@ static void test_line(void **state)
     fclose(screen.stream);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_line),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -313,7 +313,7 @@ static char *read_table(const char *path, size_t *n)
     return text;
 }
 
-static void test_bubbles(void **state)
+TEST(test_bubbles)
 {
     struct mist_csv *csv;
     struct mist_err err = {0};
@@ -340,9 +340,4 @@ static void test_bubbles(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bubbles)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

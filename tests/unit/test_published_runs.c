@@ -248,7 +248,7 @@ static double first_wait_s(const struct run *run)
     return fmax(sum_s / (run->n_stages - 1), 0);
 }
 
-static void test_1f1b(void **state)
+TEST(test_1f1b)
 {
     enum { ITERATION, STAGE, PASS, MICRO, START, END, TOTAL };
     static const struct mist_csv_column columns[] = {
@@ -304,7 +304,7 @@ static int32_t argument(const char *text, const char *name)
     return (int32_t)strtol(at + strlen(name) + 2, NULL, 10);
 }
 
-static void test_interleaved(void **state)
+TEST(test_interleaved)
 {
     enum { STAGE, PASS, START, DURATION, ARGS };
     static const struct mist_csv_column columns[] = {
@@ -343,10 +343,4 @@ static void test_interleaved(void **state)
     print_message("one iteration, %+.2f %%\n", 100 * worst_frac);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_1f1b),
-                                       cmocka_unit_test(test_interleaved)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -8,7 +8,7 @@
 #define N 200000
 
 /* xoshiro256** from the state 1, 2, 3, 4 (published test vector). */
-static void test_vectors(void **state)
+TEST(test_vectors)
 {
     static const uint64_t expected[] = {11520, 0, 1509978240,
                                         UINT64_C(1215971899390074240)};
@@ -39,7 +39,7 @@ static void expect_moments(const double *x, double mean, double variance, double
     assert_true(fabs(sums[3]) < 6 * variance / sqrt(N));
 }
 
-static void test_moments(void **state)
+TEST(test_moments)
 {
     static double x[N];
     struct mist_random random;
@@ -64,7 +64,7 @@ static void test_moments(void **state)
     expect_moments(x, 0.5, 1.0 / 12, 1.0 / 80);
 }
 
-static void test_below(void **state)
+TEST(test_below)
 {
     struct mist_random random;
     int counts[6] = {0};
@@ -77,7 +77,7 @@ static void test_below(void **state)
     assert_true(mist_random_below(&random, 1) == 0);
 }
 
-static void test_stateless(void **state)
+TEST(test_stateless)
 {
     assert_true(mist_random_at(1, 2, 3) == mist_random_at(1, 2, 3));
     assert_true(mist_random_at(1, 2, 3) != mist_random_at(1, 3, 2));
@@ -87,7 +87,7 @@ static void test_stateless(void **state)
 
 /* Right to a few units in the last place, and the same bits everywhere: the two at the
  * end were computed with 60 digits. */
-static void test_normal_bits(void **state)
+TEST(test_normal_bits)
 {
     double worst = 0, square = 0;
 
@@ -114,13 +114,4 @@ static void test_normal_bits(void **state)
     assert_true(mist_random_normal_at(42, 0, UINT64_C(1) << 40) == 0x1.7d6cd73862c0cp-3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),     cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_below),       cmocka_unit_test(test_stateless),
-        cmocka_unit_test(test_normal_bits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -110,7 +110,7 @@ static void check_group(const struct naive *at, enum mist_group group, int32_t a
     assert_int_equal(mist_rank_mesh_size(mesh, group), n);
 }
 
-static void test_random_meshes(void **state)
+TEST(test_random_meshes)
 {
     static struct naive at;
     struct mist_random random;
@@ -138,7 +138,7 @@ static void test_random_meshes(void **state)
 }
 
 /* The mesh of a plan's stage has the sizes of the plan. */
-static void test_of_a_plan(void **state)
+TEST(test_of_a_plan)
 {
     static struct mist_plan plan;
     struct mist_random random;
@@ -167,12 +167,4 @@ static void test_of_a_plan(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_meshes),
-        cmocka_unit_test(test_of_a_plan),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -311,7 +311,7 @@ static void expect_edit(const struct naive *drawn, const char *path, const char 
     mist_arena_fini(&arena);
 }
 
-static void test_random_jobs(void **state)
+TEST(test_random_jobs)
 {
     struct mist_random random;
     static struct naive jobs[2];
@@ -361,7 +361,7 @@ static void test_random_jobs(void **state)
 }
 
 /* Where all but one replica are alike, that one is the cause. */
-static void test_cause(void **state)
+TEST(test_cause)
 {
     static struct naive job;
     struct mist_random random;
@@ -402,7 +402,7 @@ static void test_cause(void **state)
     rmdir(scratch.folder);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
 #define HEAD    "step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us\n"
 #define FORWARD "1,0,0,forward-compute,0,0,0,compute,0,5\n"
@@ -486,7 +486,7 @@ static double published(const char *name, const char *key)
     return value;
 }
 
-static void test_published(void **state)
+TEST(test_published)
 {
     struct mist_recorded_study study;
     struct mist_arena arena;
@@ -511,14 +511,4 @@ static void test_published(void **state)
     mist_arena_fini(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_jobs),
-        cmocka_unit_test(test_cause),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_published),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -378,7 +378,7 @@ static void expect_edit(const char *path, const char *edit, double expected_s)
     mist_arena_fini(&arena);
 }
 
-static void random_jobs_come_back(void **state)
+TEST(random_jobs_come_back)
 {
     static struct naive job;
     struct mist_random random;
@@ -400,7 +400,7 @@ static void random_jobs_come_back(void **state)
 }
 
 /* Even and without transfers it takes (chunks * micro-batches + stages - 1)(f + b). */
-static void even_jobs_take_what_they_should(void **state)
+TEST(even_jobs_take_what_they_should)
 {
     static struct naive job;
     struct scratch scratch;
@@ -429,12 +429,4 @@ static void even_jobs_take_what_they_should(void **state)
     rmdir(scratch.folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_jobs_come_back),
-        cmocka_unit_test(even_jobs_take_what_they_should),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -317,7 +317,7 @@ static void check_costs(const char *names, const struct naive *naive, double us)
     mist_arena_fini(&arena);
 }
 
-static void test_random_ranks(void **state)
+TEST(test_random_ranks)
 {
     static struct naive job;
     struct mist_random random;
@@ -349,7 +349,7 @@ static void test_random_ranks(void **state)
 }
 
 /* Where messages end for all at once, it does not matter that clocks differ. */
-static void test_clocks(void **state)
+TEST(test_clocks)
 {
     static struct naive job;
     struct mist_random random;
@@ -387,7 +387,7 @@ static void test_clocks(void **state)
     ", \"dur\": 5, \"args\": {\"stream\": 7, \"correlation\": 1}}"
 #define END "\n]}\n"
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
 #define A HEAD(0, 2) KERNEL("ncclDevKernel_AllReduce", 10) END
     static const struct {
@@ -499,7 +499,7 @@ static double longest_path_s(const struct mist_recorded_job *job)
 }
 
 /* The folder of the traces; false: the reference material is not there. */
-static void test_eight_ranks(void **state)
+TEST(test_eight_ranks)
 {
     static const char *const edits[] = {"launch=none",      "kernel.all=2x",
                                         "kernel.matmul=2x", "link.all=0.5x",
@@ -541,14 +541,4 @@ static void test_eight_ranks(void **state)
     mist_arena_fini(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_ranks),
-        cmocka_unit_test(test_clocks),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_eight_ranks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -129,7 +129,7 @@ static struct prices all_prices(void)
 
 /* ------------------------------------------------------------------------------ times */
 
-static void one_rank_is_the_sum_of_its_tasks(void **state)
+TEST(one_rank_is_the_sum_of_its_tasks)
 {
     struct fixture at;
 
@@ -189,7 +189,7 @@ static double naive_1f1b_s(int32_t n_stages, int32_t g, const double *forward_s,
 
 /* Every number of stages and micro-batches up to 4 and 6, equal and unequal stages; where
  * they are equal also (G - 1) max t + sum t. */
-static void free_transfers_give_the_closed_form(void **state)
+TEST(free_transfers_give_the_closed_form)
 {
     int32_t dp[4] = {1, 1, 1, 1};
     static const int32_t layers[2][4] = {{2, 2, 2, 2}, {2, 1, 3, 1}};
@@ -225,7 +225,7 @@ static void free_transfers_give_the_closed_form(void **state)
 }
 
 /* Two layers of 1 + 1 + 1 on every stage: the bubbles of the papers. */
-static void split_backwards_give_the_closed_form(void **state)
+TEST(split_backwards_give_the_closed_form)
 {
     const struct prices prices = {.by_kind = {[MIST_TASK_FORWARD] = 1,
                                               [MIST_TASK_BACKWARD_INPUT] = 1,
@@ -306,7 +306,7 @@ static double interleaved_bubble(int32_t tp, int32_t g, double transfer_s)
 
 /* (p - 1) / (v G) with free transfers. Those of a twentieth of a forward add a little, and
  * as much with tensor parallelism as without: sums don't wait in line behind them. */
-static void sums_wait_for_no_transfers(void **state)
+TEST(sums_wait_for_no_transfers)
 {
     enum { G = 140 };
     const double ideal = 34.0 / (3 * G);
@@ -320,7 +320,7 @@ static void sums_wait_for_no_transfers(void **state)
     assert_true(one < ideal + 0.035 && eight < one + 0.005);
 }
 
-static void a_straggler_slows_its_stage(void **state)
+TEST(a_straggler_slows_its_stage)
 {
     struct fixture at;
     double factors[2] = {1, 2};
@@ -338,7 +338,7 @@ static void a_straggler_slows_its_stage(void **state)
 }
 
 /* Of two data-parallel ranks, which are one stage. */
-static void a_straggler_slows_itself_alone(void **state)
+TEST(a_straggler_slows_itself_alone)
 {
     struct fixture at;
     double factors[2] = {1, 2};
@@ -357,7 +357,7 @@ static void a_straggler_slows_itself_alone(void **state)
 }
 
 /* A slow link slows what its rank sends and receives, whoever is at the other end. */
-static void a_slow_link_slows_its_rank(void **state)
+TEST(a_slow_link_slows_its_rank)
 {
     struct fixture at;
     struct prices prices = compute_only;
@@ -406,7 +406,7 @@ static struct mist_loads make_loads(const struct fixture *at, int32_t n_iteratio
 }
 
 /* One stage: an iteration takes what its micro-batches have tokens for. */
-static void one_stage_is_the_sum_of_its_loads(void **state)
+TEST(one_stage_is_the_sum_of_its_loads)
 {
     struct fixture at;
     const double tokens[3][4] = {{8, 8, 8, 8}, {8, 6, 4, 2}, {1, 1, 1, 5}};
@@ -432,7 +432,7 @@ static void one_stage_is_the_sum_of_its_loads(void **state)
 }
 
 /* The slowest rank of a group sets the pace of its collective; its samples are its own. */
-static void loads_reach_their_ranks(void **state)
+TEST(loads_reach_their_ranks)
 {
     struct fixture at;
     const double tokens[2][2][2] = {{{8, 8}, {8, 8}}, {{2, 4}, {2, 8}}};
@@ -465,7 +465,7 @@ static void loads_reach_their_ranks(void **state)
 
 /* Whatever varies on every rank: the slowest is waited for, so more is never faster. Draws
  * are the same, and what takes the longest is convex in them. */
-static void more_jitter_is_not_faster(void **state)
+TEST(more_jitter_is_not_faster)
 {
     struct fixture at;
     double before_s = 0;
@@ -488,7 +488,7 @@ static void more_jitter_is_not_faster(void **state)
 }
 
 /* One block beside embedding and head, dp 2: three reductions, the last one exposed. */
-static void reductions_hide_beside_the_backward(void **state)
+TEST(reductions_hide_beside_the_backward)
 {
     struct fixture at;
     struct prices prices = compute_only;
@@ -503,7 +503,7 @@ static void reductions_hide_beside_the_backward(void **state)
     stop(&at);
 }
 
-static void folding_changes_nothing(void **state)
+TEST(folding_changes_nothing)
 {
     struct prices prices = all_prices();
 
@@ -554,7 +554,7 @@ static void turn_knobs(struct fixture *at, int knobs)
 
 /* With tensor parallelism, sharding, offloading, tied heads; and the check of all ranks
  * proves every one of these plans. */
-static void folding_works_with_all_knobs(void **state)
+TEST(folding_works_with_all_knobs)
 {
     struct prices prices = all_prices();
 
@@ -581,7 +581,7 @@ static void folding_works_with_all_knobs(void **state)
 }
 
 /* Stages that differ in tp or sequence parallelism have no representatives that meet. */
-static void unlike_stages_are_not_folded(void **state)
+TEST(unlike_stages_are_not_folded)
 {
     struct mist_trace_set traces;
     struct mist_cost_model *model;
@@ -608,7 +608,7 @@ static void unlike_stages_are_not_folded(void **state)
     mist_trace_set_fini(&traces);
 }
 
-static void jitter_is_seeded(void **state)
+TEST(jitter_is_seeded)
 {
     struct fixture at;
     struct mist_replay_options options = {.jitter_frac = 0.1, .seed = 7};
@@ -626,7 +626,7 @@ static void jitter_is_seeded(void **state)
 }
 
 /* Two costs, one of them with deviation 0.5 on 4 tasks: 2 * 4 * 0.5 over all. */
-static void error_bars_follow_their_rule(void **state)
+TEST(error_bars_follow_their_rule)
 {
     struct fixture at;
 
@@ -648,7 +648,7 @@ static void error_bars_follow_their_rule(void **state)
 
 /* reductions_hide_beside_the_backward() with doubts. Of 10.5 s, the reductions of head
  * and block run beside a backward for 1.5 s each; the tasks add up to 9 + 3 * 1.5. */
-static void three_doubts_add_as_squares(void **state)
+TEST(three_doubts_add_as_squares)
 {
     struct fixture at;
     struct prices prices = compute_only;
@@ -713,7 +713,7 @@ static double naive_shared_s(const struct mist_timeline *timeline, int32_t rank)
 
 /* The busiest rank's shared time where three streams run at once: it loads
  * batches, too. */
-static void shared_time_is_counted_once(void **state)
+TEST(shared_time_is_counted_once)
 {
     for (int32_t g = 1; g <= 4; g++) {
         struct fixture at;
@@ -741,7 +741,7 @@ static enum mist_status check(struct fixture *at, struct mist_err *err)
     return check_schedules(&at->plan, at->schedules, at->n_ranks, err);
 }
 
-static void unequal_groups_match(void **state)
+TEST(unequal_groups_match)
 {
     static const int32_t dps[][3] = {{1, 2, 4}, {4, 2, 1}, {2, 3, 2}, {4, 3, 1}};
 
@@ -765,7 +765,7 @@ static void unequal_groups_match(void **state)
 }
 
 /* As many stages are laid out as it takes to see that one is over the limit. */
-static void a_limit_ends_building(void **state)
+TEST(a_limit_ends_building)
 {
     struct fixture at;
     struct mist_err err;
@@ -819,7 +819,7 @@ static void expect_fault(struct fixture *at, const char *words)
 }
 
 /* Damages one field at a time and mends it again. */
-static void mismatches_are_named(void **state)
+TEST(mismatches_are_named)
 {
     struct fixture at;
     struct prices prices = all_prices();
@@ -859,7 +859,7 @@ static void mismatches_are_named(void **state)
 }
 
 /* The same of groups over tensor-parallel ranks, of a tied weight and of all ranks. */
-static void mismatches_of_groups_are_named(void **state)
+TEST(mismatches_of_groups_are_named)
 {
     struct fixture at;
     struct prices prices = all_prices();
@@ -908,7 +908,7 @@ static void mismatches_of_groups_are_named(void **state)
 }
 
 /* One rank receives a gradient before the activation that the gradient needs. */
-static void deadlocks_are_named(void **state)
+TEST(deadlocks_are_named)
 {
     struct fixture at;
     struct prices prices = all_prices();
@@ -931,33 +931,4 @@ static void deadlocks_are_named(void **state)
     stop(&at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_is_the_sum_of_its_tasks),
-        cmocka_unit_test(free_transfers_give_the_closed_form),
-        cmocka_unit_test(split_backwards_give_the_closed_form),
-        cmocka_unit_test(sums_wait_for_no_transfers),
-        cmocka_unit_test(a_straggler_slows_its_stage),
-        cmocka_unit_test(a_straggler_slows_itself_alone),
-        cmocka_unit_test(a_slow_link_slows_its_rank),
-        cmocka_unit_test(one_stage_is_the_sum_of_its_loads),
-        cmocka_unit_test(loads_reach_their_ranks),
-        cmocka_unit_test(more_jitter_is_not_faster),
-        cmocka_unit_test(reductions_hide_beside_the_backward),
-        cmocka_unit_test(folding_changes_nothing),
-        cmocka_unit_test(folding_works_with_all_knobs),
-        cmocka_unit_test(unlike_stages_are_not_folded),
-        cmocka_unit_test(jitter_is_seeded),
-        cmocka_unit_test(error_bars_follow_their_rule),
-        cmocka_unit_test(three_doubts_add_as_squares),
-        cmocka_unit_test(shared_time_is_counted_once),
-        cmocka_unit_test(unequal_groups_match),
-        cmocka_unit_test(a_limit_ends_building),
-        cmocka_unit_test(mismatches_are_named),
-        cmocka_unit_test(mismatches_of_groups_are_named),
-        cmocka_unit_test(deadlocks_are_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

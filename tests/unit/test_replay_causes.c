@@ -80,7 +80,7 @@ static void expect(const struct mist_replay_causes *causes, const char *name,
                  without_s);
 }
 
-static void ranks_and_links_are_taken_out_one_by_one(void **state)
+TEST(ranks_and_links_are_taken_out_one_by_one)
 {
     struct fixture at;
     const double ranks[N_RANKS] = {1, 1, 1.5, 1.25}, links[N_RANKS] = {1, 4, 1, 1};
@@ -140,7 +140,7 @@ static struct mist_loads make_even(const struct mist_loads *from, unsigned even)
     return out;
 }
 
-static void loads_are_taken_out_one_by_one(void **state)
+TEST(loads_are_taken_out_one_by_one)
 {
     struct fixture at;
     const struct mist_lengths lengths = {.median = 100, .sigma = 0.7};
@@ -173,7 +173,7 @@ static void loads_are_taken_out_one_by_one(void **state)
     stop(&at);
 }
 
-static void what_is_even_has_no_causes(void **state)
+TEST(what_is_even_has_no_causes)
 {
     struct fixture at;
     const struct mist_replay_options options = {0};
@@ -186,12 +186,4 @@ static void what_is_even_has_no_causes(void **state)
     stop(&at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_and_links_are_taken_out_one_by_one),
-        cmocka_unit_test(loads_are_taken_out_one_by_one),
-        cmocka_unit_test(what_is_even_has_no_causes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

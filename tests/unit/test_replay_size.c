@@ -166,7 +166,7 @@ static void expect_near(const char *what, size_t i, double estimated, int64_t re
         assert_true(estimated > 0.8 * (double)real && estimated < 1.25 * (double)real);
 }
 
-static void test_replays(void **state)
+TEST(test_replays)
 {
     for (size_t i = 0; i < N_SHAPES; i++) {
         struct fixture at;
@@ -199,7 +199,7 @@ static void test_replays(void **state)
     }
 }
 
-static void test_checks(void **state)
+TEST(test_checks)
 {
     const struct mist_replay_work work = {.is_check = true};
 
@@ -216,7 +216,7 @@ static void test_checks(void **state)
 }
 
 /* More than there is, and schedules that could never be built. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct fixture at;
     struct mist_err err = {0};
@@ -246,7 +246,7 @@ static void test_refusals(void **state)
 }
 
 /* What a limit of the address space leaves is what is available. */
-static void test_available(void **state)
+TEST(test_available)
 {
     struct rlimit limit, less;
     int64_t before = mist_host_memory_available_bytes();
@@ -263,14 +263,4 @@ static void test_available(void **state)
     assert_true(after < 1 << 30 && after > 1 << 26);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replays),
-        cmocka_unit_test(test_checks),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_available),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -73,7 +73,7 @@ static void expect_texts(const struct fixture *at, const char *const *texts, siz
     }
 }
 
-static void test_what_is_longer(void **state)
+TEST(test_what_is_longer)
 {
     static struct fixture at;
     static const char *const texts[] = {
@@ -85,7 +85,7 @@ static void test_what_is_longer(void **state)
     expect_texts(&at, texts, sizeof texts / sizeof *texts);
 }
 
-static void test_what_bars_do_not_tell(void **state)
+TEST(test_what_bars_do_not_tell)
 {
     static struct fixture at;
     static const char *const texts[] = {
@@ -106,7 +106,7 @@ static void test_what_bars_do_not_tell(void **state)
     expect_texts(&at, &equal, 1);
 }
 
-static void test_what_does_not_fit(void **state)
+TEST(test_what_does_not_fit)
 {
     static struct fixture at;
     static const char *const texts[] = {
@@ -127,7 +127,7 @@ static void test_what_does_not_fit(void **state)
 }
 
 /* Plans 2 and 3 are of one kind, 4 of another one: it comes before the second of a kind. */
-static void test_kinds_come_first(void **state)
+TEST(test_kinds_come_first)
 {
     static struct fixture at;
     static const char *const texts[] = {"\n2", "\n3", "\n4"};
@@ -151,7 +151,7 @@ static void test_kinds_come_first(void **state)
     assert_non_null(strstr(text, "\n5 "));
 }
 
-static void test_nothing_explained(void **state)
+TEST(test_nothing_explained)
 {
     static struct fixture at;
     static const char *const texts[] = {" slower\n", " slower\n", " slower\n"};
@@ -161,15 +161,4 @@ static void test_nothing_explained(void **state)
     expect_texts(&at, texts, sizeof texts / sizeof *texts);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_longer),
-        cmocka_unit_test(test_what_bars_do_not_tell),
-        cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_kinds_come_first),
-        cmocka_unit_test(test_nothing_explained),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -181,7 +181,7 @@ static int count_plans(struct mist_comm *comm)
     return n_wrong;
 }
 
-static void test_counter_counts(void **state)
+TEST(test_counter_counts)
 {
     n_calls = 0;
     is_counting = true;
@@ -191,7 +191,7 @@ static void test_counter_counts(void **state)
     assert_int_equal(n_calls, 1);
 }
 
-static void test_one_rank(void **state)
+TEST(test_one_rank)
 {
     struct mist_comm *comm;
     struct mist_err err = {0};
@@ -201,7 +201,7 @@ static void test_one_rank(void **state)
     mist_comm_close(comm);
 }
 
-static void test_two_ranks(void **state)
+TEST(test_two_ranks)
 {
     char self[512] = "", command[1024];
 
@@ -231,13 +231,7 @@ static int run_child(void)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counter_counts),
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_two_ranks),
-    };
-
     if (argc == 2 && strcmp(argv[1], "child") == 0)
         return run_child();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests(NULL, NULL);
 }

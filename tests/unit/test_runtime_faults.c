@@ -183,7 +183,7 @@ static void run_failing(const char *mode, struct job_end *end)
     assert_int_equal(end->code, 7);
 }
 
-static void test_one(void **state)
+TEST(test_one)
 {
     struct job_end end;
 
@@ -194,7 +194,7 @@ static void test_one(void **state)
 }
 
 /* Whose is noted, and whose ends the step, is open; but each is whole. */
-static void test_two_at_once(void **state)
+TEST(test_two_at_once)
 {
     static const char *const expected[] = {NORM_FAULT "\n" NORM_FAULT ADVICE "\n",
                                            NORM_FAULT "\n" REDUCE_FAULT ADVICE "\n",
@@ -211,22 +211,10 @@ static void test_two_at_once(void **state)
     assert_int_equal(n_same, 1);
 }
 
-static void test_skipped_step(void **state)
+TEST(test_skipped_step)
 {
     need_mpirun();
     run_good_job(2, "", "skip");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),
-        cmocka_unit_test(test_two_at_once),
-        cmocka_unit_test(test_skipped_step),
-    };
-
-    if (argc == 3)
-        return run_rank(argv[1]);
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

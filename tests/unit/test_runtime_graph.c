@@ -70,7 +70,7 @@ static void assert_says(const char *text, const char *part)
 
 /* What is decided from the start needs no note; a capture is replayed in each step but
  * the first, and in none that is recorded or warms the recorder up. */
-static void test_choices(void **state)
+TEST(test_choices)
 {
     struct outcome plain = train(MIST_GRAPHS_OFF, N_STEPS, 0);
     struct outcome on = train(MIST_GRAPHS_ON, N_STEPS, 0);
@@ -91,7 +91,7 @@ static void test_choices(void **state)
 }
 
 /* Three steps each way, and then the faster one, which is said once. */
-static void test_chosen_by_time(void **state)
+TEST(test_chosen_by_time)
 {
     struct outcome plain = train(MIST_GRAPHS_OFF, N_STEPS, 0);
     struct outcome chosen = train(MIST_GRAPHS_AUTO, N_STEPS, 0);
@@ -108,7 +108,7 @@ static void test_chosen_by_time(void **state)
 }
 
 /* The host's share of the work is not the device's to replay. */
-static void test_updates_on_host(void **state)
+TEST(test_updates_on_host)
 {
     plan.stages[0].offload_optimizer = 1;
     plan.stages[0].updates_on_host = true;
@@ -124,7 +124,7 @@ static void test_updates_on_host(void **state)
     assert_says(on.err.message, "updates on the host");
 }
 
-static void test_failing_capture(void **state)
+TEST(test_failing_capture)
 {
     static const char *const calls[] = {"cudaStreamBeginCapture", "cudaGraphInstantiate"};
     struct outcome plain = train(MIST_GRAPHS_OFF, N_STEPS, 0);
@@ -161,23 +161,13 @@ static int close_comm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_chosen_by_time),
-        cmocka_unit_test(test_updates_on_host),
-        cmocka_unit_test(test_failing_capture),
-    };
-
     plan = small_plan(2, 1, 1);
     plan.job.computes_on_gpu = true;
-    return cmocka_run_group_tests(tests, open_comm, close_comm);
+    return run_listed_tests(open_comm, close_comm);
 }
 
 #else
 
-int main(void)
-{
-    return test_skip_all("CUDA's headers are not installed");
-}
+TEST_MAIN_SKIPPED("CUDA's headers are not installed")
 
 #endif

@@ -64,8 +64,60 @@ static long count_rows(const struct mist_timeline *timeline, int i, double *time
     return n;
 }
 
+/* Calls of an operator in a phase, at all shapes. */
+static int64_t calls_of(const struct mist_op_table *ops, const char *op,
+                        const char *phase)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < ops->n_rows; i++)
+        if (strcmp(ops->rows[i].op, op) == 0 && strcmp(ops->rows[i].phase, phase) == 0)
+            n += ops->rows[i].n_calls;
+    return n;
+}
+
+/* Rank 1 loses an iteration: rank 0 knows, and has none of its rows. */
+static int run_rank(const char *mode)
+{
+    struct mist_train_report report;
+    double time_s = 0;
+
+    join_job();
+    if (rank == n_ranks - 1)
+        mist_emulated_recorder_lose(MIST_SPANS_INCOMPLETE, 1);
+    CHECK(train(comm, true, N_STEPS, N_TIMED, true, &report, &err) == MIST_OK);
+    CHECK(report.losses[0] == MIST_SPANS_INCOMPLETE && report.losses[1] == 0);
+    if (rank == 0) {
+        CHECK(count_rows(&report.timeline, N_STEPS - 2, &time_s) == 0);
+        CHECK(count_rows(&report.timeline, N_STEPS - 1, &time_s) > 0);
+        CHECK(calls_of(&report.ops, "embedding", "forward") == 3 * N_MICRO_BATCHES);
+    }
+    mist_train_report_fini(&report);
+    mist_comm_close(comm);
+    return 0;
+}
+
+/* First: before this process is a job of its own. */
+TEST(test_ranks)
+{
+    need_emulation();
+    need_mpirun();
+    run_good_job(2, "", "loses");
+}
+
+static int open_comm(void **state)
+{
+    return mist_comm_open(&comm, &err) == MIST_OK ? 0 : -1;
+}
+
+static int close_comm(void **state)
+{
+    mist_comm_close(comm);
+    return 0;
+}
+
 /* Nothing is recorded that is not asked for: a span a task, in timed iterations. */
-static void test_only_what_is_asked_for(void **state)
+TEST_WITH(test_only_what_is_asked_for, open_comm, NULL)
 {
     struct mist_train_report report;
     double time_s = 0;
@@ -84,18 +136,6 @@ static void test_only_what_is_asked_for(void **state)
     mist_train_report_fini(&report);
 }
 
-/* Calls of an operator in a phase, at all shapes. */
-static int64_t calls_of(const struct mist_op_table *ops, const char *op,
-                        const char *phase)
-{
-    int64_t n = 0;
-
-    for (size_t i = 0; i < ops->n_rows; i++)
-        if (strcmp(ops->rows[i].op, op) == 0 && strcmp(ops->rows[i].phase, phase) == 0)
-            n += ops->rows[i].n_calls;
-    return n;
-}
-
 /* By the model: one block's forward is done twice. */
 static void check_calls(const struct mist_op_table *ops)
 {
@@ -110,7 +150,7 @@ static void check_calls(const struct mist_op_table *ops)
     assert_true(calls_of(ops, "optimizer", "") >= N_TIMED * (N_LAYERS + 2));
 }
 
-static void test_operators(void **state)
+TEST(test_operators)
 {
     for (int is_gpu = 0; is_gpu < 2; is_gpu++) {
         struct mist_train_report report;
@@ -139,7 +179,7 @@ static void test_operators(void **state)
 }
 
 /* The first timed iteration is lost, or all of them are; the run goes on. */
-static void test_losses(void **state)
+TEST(test_losses)
 {
     struct mist_train_report report;
     double time_s = 0;
@@ -162,7 +202,7 @@ static void test_losses(void **state)
 }
 
 /* Times that would take all memory are refused, and how to help that is said. */
-static void test_too_many(void **state)
+TEST_WITH(test_too_many, NULL, close_comm)
 {
     struct mist_train_report report;
     struct mist_err why = {0};
@@ -173,57 +213,4 @@ static void test_too_many(void **state)
     mist_train_report_fini(&report);
 }
 
-/* Rank 1 loses an iteration: rank 0 knows, and has none of its rows. */
-static int run_rank(void)
-{
-    struct mist_train_report report;
-    double time_s = 0;
-
-    join_job();
-    if (rank == n_ranks - 1)
-        mist_emulated_recorder_lose(MIST_SPANS_INCOMPLETE, 1);
-    CHECK(train(comm, true, N_STEPS, N_TIMED, true, &report, &err) == MIST_OK);
-    CHECK(report.losses[0] == MIST_SPANS_INCOMPLETE && report.losses[1] == 0);
-    if (rank == 0) {
-        CHECK(count_rows(&report.timeline, N_STEPS - 2, &time_s) == 0);
-        CHECK(count_rows(&report.timeline, N_STEPS - 1, &time_s) > 0);
-        CHECK(calls_of(&report.ops, "embedding", "forward") == 3 * N_MICRO_BATCHES);
-    }
-    mist_train_report_fini(&report);
-    mist_comm_close(comm);
-    return 0;
-}
-
-static void test_ranks(void **state)
-{
-    need_emulation();
-    need_mpirun();
-    run_good_job(2, "", "loses");
-}
-
-static int open_comm(void **state)
-{
-    return mist_comm_open(&comm, &err) == MIST_OK ? 0 : -1;
-}
-
-static int close_comm(void **state)
-{
-    mist_comm_close(comm);
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks), /* first: before this process is a job of its own */
-        cmocka_unit_test_setup_teardown(test_only_what_is_asked_for, open_comm, NULL),
-        cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test_setup_teardown(test_too_many, NULL, close_comm),
-    };
-
-    if (argc == 3)
-        return run_rank();
-    program = argv[0];
-    return cmocka_run_group_tests_name("runtime_times", tests, NULL, NULL);
-}
+JOB_MAIN

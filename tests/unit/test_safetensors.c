@@ -32,7 +32,7 @@ static void store(const char *path, uint64_t n_claimed, const char *header,
 
 /* -------------------------------------------------------------------------- reading */
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},"
@@ -79,7 +79,7 @@ static void test_by_hand(void **state)
 }
 
 /* All halves against the definition: (-1)^s 2^(e - 15) (1 + f / 1024). */
-static void test_every_half(void **state)
+TEST(test_every_half)
 {
     static const char header[] = "{\"h\":{\"dtype\":\"F16\",\"shape\":[65536],"
                                  "\"data_offsets\":[0,131072]}}";
@@ -113,7 +113,7 @@ static void test_every_half(void **state)
 
 #define T(offsets) "{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" offsets "]}"
 
-static void test_files_that_lie(void **state)
+TEST(test_files_that_lie)
 {
     static const struct {
         const char *header, *message;
@@ -189,7 +189,7 @@ static void test_files_that_lie(void **state)
 }
 
 /* Damage and truncation anywhere: an error or a set that can be read, never more. */
-static void test_random_damage(void **state)
+TEST(test_random_damage)
 {
     static const char header[] =
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
@@ -227,7 +227,7 @@ static void test_random_damage(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_sharded(void **state)
+TEST(test_sharded)
 {
     static const char head[] = "{\"metadata\":{\"total_size\":12},\"weight_map\":{";
     static const struct {
@@ -284,7 +284,7 @@ static void test_sharded(void **state)
 
 /* ---------------------------------------------------------------------------- writing */
 
-static void test_written_bytes(void **state)
+TEST(test_written_bytes)
 {
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},"
@@ -343,7 +343,7 @@ static void test_written_bytes(void **state)
 
 /* bf16 against the definition: the nearer of the two neighbours, the even one
  * if equal. */
-static void test_bf16_rounding(void **state)
+TEST(test_bf16_rounding)
 {
     enum { N = 20000 };
     struct mist_safetensors_info info = {.name = "a", .n_dims = 1, .shape = {N}};
@@ -512,7 +512,7 @@ static void expect_config(struct scratch *scratch, const struct mist_model *mode
     assert_true(loaded.rope_theta == want.rope_theta);
 }
 
-static void test_models_come_back(void **state)
+TEST(test_models_come_back)
 {
     for (int i = 0; i < 5; i++) {
         struct mist_model model =
@@ -550,7 +550,7 @@ static float at(const struct mist_safetensors *set, const char *name, int64_t i)
 }
 
 /* Where single elements of ours are in the file, by the meaning of the layers. */
-static void test_places(void **state)
+TEST(test_places)
 {
     struct mist_model gpt = mist_tiny_model(MIST_FAMILY_GPT, 2);
     struct mist_model llama = mist_tiny_model(MIST_FAMILY_LLAMA, 2);
@@ -685,7 +685,7 @@ static void make_gpt2(const char *path, enum change change)
     free(data);
 }
 
-static void test_models_that_do_not_fit(void **state)
+TEST(test_models_that_do_not_fit)
 {
     static const struct {
         enum change change;
@@ -730,7 +730,7 @@ static void test_models_that_do_not_fit(void **state)
 
 /* ----------------------------------------------------------------------------- faults */
 
-static void test_failed_saves(void **state)
+TEST(test_failed_saves)
 {
     struct mist_model model = mist_tiny_model(MIST_FAMILY_LLAMA, 1);
     struct scratch scratch;
@@ -761,7 +761,7 @@ static void test_failed_saves(void **state)
     scratch_fini(&scratch);
 }
 
-static void test_faults_of_malloc(void **state)
+TEST(test_faults_of_malloc)
 {
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 1);
     struct scratch scratch;
@@ -800,22 +800,4 @@ static void test_faults_of_malloc(void **state)
     scratch_fini(&scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_every_half),
-        cmocka_unit_test(test_files_that_lie),
-        cmocka_unit_test(test_random_damage),
-        cmocka_unit_test(test_sharded),
-        cmocka_unit_test(test_written_bytes),
-        cmocka_unit_test(test_bf16_rounding),
-        cmocka_unit_test(test_models_come_back),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_models_that_do_not_fit),
-        cmocka_unit_test(test_failed_saves),
-        cmocka_unit_test(test_faults_of_malloc),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -487,7 +487,7 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
 }
 
 /* Optimum, number of plans and least memory, over groups, ranks, batches and limits. */
-static void test_optimum(void **state)
+TEST(test_optimum)
 {
     static struct brute brute;
     static const int64_t limits[] = {INT64_MAX, 800, 500, 250, 60, 0};
@@ -509,7 +509,7 @@ static void test_optimum(void **state)
 }
 
 /* The same with offloading, nothing or all of it: what is skipped is never needed. */
-static void test_offload(void **state)
+TEST(test_offload)
 {
     static struct brute brute;
     static const int64_t limits[] = {INT64_MAX, 700, 400, 250, 150, 60};
@@ -532,7 +532,7 @@ static void test_offload(void **state)
 }
 
 /* The same with finer ratios, of single stages and in halves of two with few other knobs. */
-static void test_ratios(void **state)
+TEST(test_ratios)
 {
     static struct brute brute;
     static const int64_t limits[] = {700, 550, 400, 300, 250, 150};
@@ -576,7 +576,7 @@ static void hold(struct brute *brute, struct mist_bounds *bounds, int word, uint
 
 /* Held to some words of a plan, and to stages that are alike, the search finds the best of
  * the plans that keep to them. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
     static struct brute brute;
     static const int64_t limits[] = {INT64_MAX, 700, 400, 250};
@@ -612,7 +612,7 @@ static void test_bounds(void **state)
     assert_true(n_uniform > 20);
 }
 
-static void test_bound_words(void **state)
+TEST(test_bound_words)
 {
     static const struct {
         const char *before, *fix, *max, *message;
@@ -646,7 +646,7 @@ static void test_bound_words(void **state)
 }
 
 /* Finer ratios are never worse, and the bounds lose nothing within the slack. */
-static void test_slack(void **state)
+TEST(test_slack)
 {
     static const int64_t limits[] = {INT64_MAX, 600, 300};
     int n_left_out = 0;
@@ -674,7 +674,7 @@ static void test_slack(void **state)
     assert_true(n_left_out > 20);
 }
 
-static void test_refinement(void **state)
+TEST(test_refinement)
 {
     int n_better = 0;
 
@@ -699,7 +699,7 @@ static void test_refinement(void **state)
 }
 
 /* With room for all splits, the candidates are the best plans of all splits. */
-static void test_splits(void **state)
+TEST(test_splits)
 {
     static struct brute brute;
 
@@ -754,7 +754,7 @@ static double find_best(uint64_t seed, unsigned groups, int64_t limit_bytes)
 }
 
 /* A tighter limit and fewer knobs are never faster. */
-static void test_monotony(void **state)
+TEST(test_monotony)
 {
     for (uint64_t seed = test_seed(SEED); seed < test_seed(SEED) + 10; seed++) {
         double last_s = 0;
@@ -770,7 +770,7 @@ static void test_monotony(void **state)
     }
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct mist_space space;
     struct mist_search_result one, many;
@@ -815,7 +815,7 @@ static void test_threads(void **state)
 }
 
 /* The log says of every configuration what is true of it. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct mist_space space;
     struct mist_search_result result;
@@ -855,7 +855,7 @@ static void test_rows(void **state)
 }
 
 /* GLPK finds what the exact solver finds. */
-static void test_glpk(void **state)
+TEST(test_glpk)
 {
     struct mist_space space;
     struct mist_search_result exact, result;
@@ -891,7 +891,7 @@ static void test_glpk(void **state)
     mist_space_fini(&space);
 }
 
-static void test_stop(void **state)
+TEST(test_stop)
 {
     struct mist_space space;
     struct mist_search_result result;
@@ -919,7 +919,7 @@ static void test_stop(void **state)
     mist_space_fini(&space);
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
     struct mist_err err;
     unsigned groups = 0;
@@ -937,7 +937,7 @@ static void test_groups(void **state)
 }
 
 /* Meshes on several nodes: whole nodes or equal parts of one; tp divides what it cuts. */
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     struct mist_space space;
     struct mist_job job = {.global_batch = 12, .seq_len = 8};
@@ -964,17 +964,4 @@ static void test_nodes(void **state)
     mist_space_fini(&space);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimum),  cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_monotony), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_glpk),
-        cmocka_unit_test(test_stop),     cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_nodes),    cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_slack),    cmocka_unit_test(test_refinement),
-        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_bound_words),
-        cmocka_unit_test(test_ratios),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

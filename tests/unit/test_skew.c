@@ -42,7 +42,7 @@ static bool is_near(double value, double expected)
     return fabs(value - expected) <= 1e-9;
 }
 
-static int run_rank(void)
+static int run_rank(const char *mode)
 {
     const struct mist_estimate estimates[] = {{.mean = 100}, {.mean = 100}};
     const double expected_us = 100.0 * N_RUNS;
@@ -82,7 +82,7 @@ static void assert_near(double value, double expected)
 }
 
 /* Unusual runs count; a last piece that is too short does not. */
-static void skew_cuts_runs_into_pieces(void **state)
+TEST(skew_cuts_runs_into_pieces)
 {
     const struct mist_estimate estimates[] = {{.mean = 10, .low = 9, .high = 11},
                                               {.mean = 25, .low = 20, .high = 30}};
@@ -104,22 +104,11 @@ static void skew_cuts_runs_into_pieces(void **state)
     mist_drift_fini(&drift);
 }
 
-static void skew_is_of_the_slowest(void **state)
+TEST(skew_is_of_the_slowest)
 {
     need_mpirun();
     run_good_job(1, "", "skew");
     run_good_job(N_RANKS, "", "skew");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(skew_cuts_runs_into_pieces),
-        cmocka_unit_test(skew_is_of_the_slowest),
-    };
-
-    if (argc == 3)
-        return run_rank();
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

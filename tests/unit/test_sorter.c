@@ -58,7 +58,7 @@ static enum mist_status sort(const struct record *records, int64_t n, size_t mos
     return status;
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
     static struct record records[3000], sorted[3000];
     struct mist_random random;
@@ -84,7 +84,7 @@ static void test_random(void **state)
     }
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     static const enum fault faults[] = {FAULT_MALLOC, FAULT_FFLUSH};
     static const enum mist_status expected[] = {MIST_ERR_MEMORY, MIST_ERR_IO};
@@ -113,7 +113,7 @@ static void test_faults(void **state)
         }
 }
 
-static void test_no_folder(void **state)
+TEST(test_no_folder)
 {
     struct record records[4] = {{1, 0, ""}, {0, 1, ""}, {1, 2, ""}, {0, 3, ""}},
                   sorted[4];
@@ -129,13 +129,4 @@ static void test_no_folder(void **state)
     assert_int_equal(variable ? setenv("TMPDIR", before, 1) : unsetenv("TMPDIR"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_no_folder),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -457,7 +457,7 @@ static int64_t check_counts(const struct world *at, bool is_owned_only)
     return n;
 }
 
-static void test_random_plans(void **state)
+TEST(test_random_plans)
 {
     static struct world at;
     struct mist_random random;
@@ -530,7 +530,7 @@ static enum mist_status refuse_to_read(void *context,
 }
 
 /* fp32 has no other weights to compute with. */
-static void test_stops_and_empty(void **state)
+TEST(test_stops_and_empty)
 {
     const struct mist_state_choice none = {.kind = MIST_STATE_COMPUTE_WEIGHT};
     const struct mist_state_choice all = {.kind = MIST_STATE_WEIGHT};
@@ -579,7 +579,7 @@ static enum mist_status set_piece(void *context, const struct mist_state_piece *
 
 /* What is read is not written, what is written not read, and what is not asked for is
  * not touched. */
-static void test_remote_memory(void **state)
+TEST(test_remote_memory)
 {
     struct mist_state_choice choice = {.kind = MIST_STATE_WEIGHT, .is_owned_only = true};
     struct small at;
@@ -627,13 +627,4 @@ static void test_remote_memory(void **state)
     close_small(&at);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_plans),
-        cmocka_unit_test(test_stops_and_empty),
-        cmocka_unit_test(test_remote_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -12,7 +12,7 @@ static void assert_near(double value, double expected, double tolerance)
         fail_msg("%.17g, expected %.17g +- %g", value, expected, tolerance);
 }
 
-static void estimates_leave_out_what_is_far(void **state)
+TEST(estimates_leave_out_what_is_far)
 {
     double plain[] = {3, 1, 2, 4, 5};
     double spiked[] = {10, 11, 9, 10, 11, 9, 10, 500, 10, 11, 9, 0.1};
@@ -33,7 +33,7 @@ static void estimates_leave_out_what_is_far(void **state)
     assert_near(estimate.mean, 35.1 / 5, 1e-12);
 }
 
-static void estimates_of_little_say_so(void **state)
+TEST(estimates_of_little_say_so)
 {
     double one[] = {4};
     struct mist_estimate none = mist_estimate_make(NULL, 0);
@@ -47,7 +47,7 @@ static void estimates_of_little_say_so(void **state)
 }
 
 /* Pooling equal parts is, but for n against n - 1, one estimate of all their values. */
-static void pooling_is_one_estimate_of_all(void **state)
+TEST(pooling_is_one_estimate_of_all)
 {
     enum { N_PARTS = 3, N = 2000 };
     struct mist_estimate parts[N_PARTS + 1] = {{0}};
@@ -71,7 +71,7 @@ static void pooling_is_one_estimate_of_all(void **state)
 }
 
 /* Between neighbours of what is sorted. */
-static void quantiles_are_places_in_the_order(void **state)
+TEST(quantiles_are_places_in_the_order)
 {
     const double sorted[] = {1, 2, 4, 8, 16};
 
@@ -82,13 +82,4 @@ static void quantiles_are_places_in_the_order(void **state)
     assert_near(mist_quantile(sorted, 1, 0.9), 1, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(estimates_leave_out_what_is_far),
-        cmocka_unit_test(estimates_of_little_say_so),
-        cmocka_unit_test(pooling_is_one_estimate_of_all),
-        cmocka_unit_test(quantiles_are_places_in_the_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -3,7 +3,7 @@
 
 #include "core/status.h"
 
-static void test_set_and_print(void **state)
+TEST(test_set_and_print)
 {
     struct mist_err err;
     char text[256] = "";
@@ -24,7 +24,7 @@ static void test_set_and_print(void **state)
                      MIST_ERR_IO);
 }
 
-static void test_long_messages_are_cut(void **state)
+TEST(test_long_messages_are_cut)
 {
     struct mist_err err;
     char text[2000];
@@ -36,7 +36,7 @@ static void test_long_messages_are_cut(void **state)
     assert_int_equal(strlen(err.message), sizeof err.message - 1);
 }
 
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
     assert_int_equal(mist_exit_code(MIST_OK), 0);
     assert_int_equal(mist_exit_code(MIST_ERR_MEMORY), 1);
@@ -49,13 +49,4 @@ static void test_exit_codes(void **state)
     assert_int_equal(mist_exit_code(MIST_ERR_VERIFY), 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_set_and_print),
-        cmocka_unit_test(test_long_messages_are_cut),
-        cmocka_unit_test(test_exit_codes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

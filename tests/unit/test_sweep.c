@@ -6,7 +6,7 @@
 static struct mist_sweep sweep;
 static struct mist_err err;
 
-static void test_combinations(void **state)
+TEST(test_combinations)
 {
     const char *const items[] = {"nodes=1:2:4", "device=l4", "batch=8:16"};
     static const char *const want[][3] = {{"1", "l4", "8"}, {"1", "l4", "16"},
@@ -22,7 +22,7 @@ static void test_combinations(void **state)
             assert_string_equal(mist_sweep_value(&sweep, i, k), want[i][k]);
 }
 
-static void test_values_may_have_equals_signs(void **state)
+TEST(test_values_may_have_equals_signs)
 {
     const char *const items[] = {"model=a=b:c"};
 
@@ -31,7 +31,7 @@ static void test_values_may_have_equals_signs(void **state)
     assert_string_equal(mist_sweep_value(&sweep, 1, 0), "c");
 }
 
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
     static const char *const items[][2] = {
         {"nodes", NULL},    {"nodes=", NULL},     {"=1", NULL},   {"nodes=1:", NULL},
@@ -45,7 +45,7 @@ static void test_nonsense(void **state)
     assert_non_null(strstr(err.message, "such as nodes=1:2"));
 }
 
-static void test_too_many(void **state)
+TEST(test_too_many)
 {
     static char many[2 * MIST_SWEEP_MAX_VALUES + 8] = "n=1";
     const char *items[MIST_SWEEP_MAX_AXES + 1] = {
@@ -66,14 +66,4 @@ static void test_too_many(void **state)
     assert_int_equal(mist_sweep_parse(&sweep, items, 1, "n=1", &err), MIST_ERR_USAGE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_combinations),
-        cmocka_unit_test(test_values_may_have_equals_signs),
-        cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_too_many),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

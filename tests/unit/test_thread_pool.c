@@ -27,7 +27,7 @@ static enum mist_status visit(void *context, int64_t begin, int64_t end, int i_t
     return MIST_OK;
 }
 
-static void test_every_index_once(void **state)
+TEST(test_every_index_once)
 {
     static const int64_t sizes[] = {0, 1, 6, 7, 8, 999, 1000};
     struct mist_thread_pool *pool;
@@ -53,7 +53,7 @@ static void test_every_index_once(void **state)
     }
 }
 
-static void test_lowest_failure_wins(void **state)
+TEST(test_lowest_failure_wins)
 {
     struct mist_thread_pool *pool;
     struct mist_err err;
@@ -73,7 +73,7 @@ static void test_lowest_failure_wins(void **state)
     }
 }
 
-static void test_life(void **state)
+TEST(test_life)
 {
     struct mist_thread_pool *pool;
 
@@ -86,13 +86,4 @@ static void test_life(void **state)
     assert_true(fault_disarm());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_index_once),
-        cmocka_unit_test(test_lowest_failure_wins),
-        cmocka_unit_test(test_life),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

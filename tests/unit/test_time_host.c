@@ -23,7 +23,7 @@ static void run_nothing(const struct mist_step_args *args)
 {
 }
 
-static void a_trial_without_memory_fails(void **state)
+TEST(a_trial_without_memory_fails)
 {
     static const struct mist_operators operators = {
         .open = open_nothing, .close = close_nothing, .run_step = run_nothing};
@@ -41,9 +41,4 @@ static void a_trial_without_memory_fails(void **state)
     assert_true(flop_per_s == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_trial_without_memory_fails)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -57,7 +57,7 @@ static char *new_path(void)
     return path;
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     for (int i = 0; i < MIST_N_TASK_KINDS; i++)
         for (int k = 0; k < i; k++)
@@ -72,7 +72,7 @@ static void test_words(void **state)
     assert_string_equal(mist_task_kind_name(MIST_TASK_LOAD_BATCH), "load_batch");
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
     struct mist_timeline timeline;
     struct mist_err err = {0};
@@ -116,7 +116,7 @@ static void test_check(void **state)
     assert_int_equal(mist_timeline_check(&timeline, &err), MIST_OK);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     struct mist_timeline timeline, back;
     struct mist_err err = {0};
@@ -151,7 +151,7 @@ static void test_round_trip(void **state)
     free(path);
 }
 
-static void test_malformed(void **state)
+TEST(test_malformed)
 {
     static const struct {
         const char *head, *rows, *message;
@@ -197,7 +197,7 @@ static void test_malformed(void **state)
     free(path);
 }
 
-static void test_chrome_trace(void **state)
+TEST(test_chrome_trace)
 {
     struct mist_timeline timeline;
     struct mist_err err = {0};
@@ -239,13 +239,4 @@ static void test_chrome_trace(void **state)
     free(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_chrome_trace),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

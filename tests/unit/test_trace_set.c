@@ -137,7 +137,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
 
 /* ---- words and shapes ---- */
 
-static void test_words(void **state)
+TEST(test_words)
 {
     enum mist_trace_phase phase;
 
@@ -153,7 +153,7 @@ static void test_words(void **state)
     assert_string_equal(mist_mechanism_name(MIST_MECHANISM_OFFLOAD), "offload");
 }
 
-static void test_channels(void **state)
+TEST(test_channels)
 {
     char text[MIST_CHANNELS_TEXT_MAX];
     unsigned channels = 0;
@@ -171,7 +171,7 @@ static void test_channels(void **state)
     assert_int_equal(channels, 15);
 }
 
-static void test_shape(void **state)
+TEST(test_shape)
 {
     static const char *const bad[] = {
         "",
@@ -223,7 +223,7 @@ static void test_shape(void **state)
 /* ---- rows ---- */
 
 /* The index and the chains against a walk over all rows. */
-static void test_many_kernels(void **state)
+TEST(test_many_kernels)
 {
     static const char *const ops[] = {"gemm", "norm", "attention"};
     enum { N = 3000 };
@@ -268,7 +268,7 @@ static void test_many_kernels(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_bad_rows(void **state)
+TEST(test_bad_rows)
 {
     struct mist_trace_set set;
     struct mist_kernel_row kernel = kernel_row("gemm", MIST_TRACE_FORWARD, "rows=1");
@@ -334,7 +334,7 @@ static void test_bad_rows(void **state)
 
 /* ---- files ---- */
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     struct mist_trace_set set, back;
     struct mist_err err = {0};
@@ -403,7 +403,7 @@ static uint64_t fingerprint_of(const char *folder)
 }
 
 /* A folder that does not exist yet: the whole set or no folder, whatever step fails. */
-static void test_new_folder_or_none(void **state)
+TEST(test_new_folder_or_none)
 {
     struct mist_trace_set set;
     char *parent = new_folder(), folder[256];
@@ -437,7 +437,7 @@ static void test_new_folder_or_none(void **state)
 
 /* A set is replaced by one with other tables, beside a file that is not ours: the old set
  * as a whole, or the new one. */
-static void test_old_set_or_new(void **state)
+TEST(test_old_set_or_new)
 {
     struct mist_trace_set old, next;
     char *folder = new_folder(), other[256];
@@ -474,7 +474,7 @@ static void test_old_set_or_new(void **state)
 }
 
 /* What is in the way, slashes behind the name, folders to be made above it. */
-static void test_odd_folders(void **state)
+TEST(test_odd_folders)
 {
     struct mist_trace_set set;
     char *parent = new_folder(), path[256];
@@ -505,7 +505,7 @@ static void test_odd_folders(void **state)
     remove_folder(parent);
 }
 
-static void test_fingerprint(void **state)
+TEST(test_fingerprint)
 {
     struct mist_trace_set a, b;
 
@@ -527,7 +527,7 @@ static void test_fingerprint(void **state)
 }
 
 /* Whatever is measured changes it. */
-static void test_every_value_is_in_the_fingerprint(void **state)
+TEST(test_every_value_is_in_the_fingerprint)
 {
     struct mist_trace_set set;
 
@@ -597,7 +597,7 @@ static void test_every_value_is_in_the_fingerprint(void **state)
     mist_trace_set_fini(&set);
 }
 
-static void test_cluster_alone(void **state)
+TEST(test_cluster_alone)
 {
     struct mist_trace_set set;
     struct mist_err err = {0};
@@ -645,7 +645,7 @@ static void edit_cluster(const char *from, const char *to, char out[1024])
 }
 
 /* A key that older sets have says nothing any more. */
-static void test_a_key_of_old_sets(void **state)
+TEST(test_a_key_of_old_sets)
 {
     struct mist_trace_set now, old;
     struct mist_err err = {0};
@@ -673,7 +673,7 @@ static void test_a_key_of_old_sets(void **state)
     "one hundred and more bytes, which are too many for the name of a cluster or of "    \
     "anything else that is printed within one line of a table"
 
-static void test_bad_cluster(void **state)
+TEST(test_bad_cluster)
 {
     static const struct {
         const char *from, *to, *message;
@@ -726,7 +726,7 @@ static void test_bad_cluster(void **state)
     remove_folder(folder);
 }
 
-static void test_bad_tables(void **state)
+TEST(test_bad_tables)
 {
     static const char K[] = "kernels.csv", L[] = "links.csv", I[] = "interference.csv";
     static const struct {
@@ -790,7 +790,7 @@ static void test_bad_tables(void **state)
 }
 
 /* What is saved says how many rows its tables have; lost ones are noticed. */
-static void test_lost_rows(void **state)
+TEST(test_lost_rows)
 {
     struct mist_trace_set set;
     struct mist_err err = {0};
@@ -818,26 +818,4 @@ static void test_lost_rows(void **state)
     remove_folder(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_channels),
-        cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_many_kernels),
-        cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_new_folder_or_none),
-        cmocka_unit_test(test_old_set_or_new),
-        cmocka_unit_test(test_odd_folders),
-        cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_every_value_is_in_the_fingerprint),
-        cmocka_unit_test(test_cluster_alone),
-        cmocka_unit_test(test_a_key_of_old_sets),
-        cmocka_unit_test(test_bad_cluster),
-        cmocka_unit_test(test_bad_tables),
-        cmocka_unit_test(test_lost_rows),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -163,7 +163,7 @@ static void assert_linear(const char *name, int64_t less, int64_t more)
 }
 
 /* Sorting n things takes n log n comparisons: 1.2 times as many of each here. */
-static void test_work_is_linear(void **state)
+TEST(test_work_is_linear)
 {
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
         assert_linear(CASES[i].name, count_work(i, N_SMALL),
@@ -171,9 +171,4 @@ static void test_work_is_linear(void **state)
     assert_linear("a picture", count_picture(N_SMALL), count_picture(N_TIMES * N_SMALL));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_work_is_linear)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -271,7 +271,7 @@ static int run_rank(const char *mode)
 
 /* -------------------------------------------------------------------------- the tests */
 
-static void test_claims(void **state)
+TEST(test_claims)
 {
     need_mpirun();
     run_good_job(3, "", "claims");
@@ -279,29 +279,17 @@ static void test_claims(void **state)
     run_good_job(3, "", "apart");
 }
 
-static void test_finds(void **state)
+TEST(test_finds)
 {
     need_mpirun();
     run_good_job(3, "", "finds");
 }
 
-static void test_slow_disk(void **state)
+TEST(test_slow_disk)
 {
     need_mpirun();
     run_good_job(2, "", "slow_first");
     run_good_job(2, "", "slow_last");
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_claims),
-        cmocka_unit_test(test_finds),
-        cmocka_unit_test(test_slow_disk),
-    };
-
-    if (argc == 3)
-        return run_rank(argv[1]);
-    program = argv[0];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+JOB_MAIN

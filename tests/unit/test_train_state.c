@@ -119,13 +119,13 @@ static void check_saving(enum mist_dtype dtype)
     json_decref(training);
 }
 
-static void test_saving_only_reads(void **state)
+TEST(test_saving_only_reads)
 {
     check_saving(MIST_DTYPE_FP32);
 }
 
 /* Both the masters and the weights that are computed with. */
-static void test_saving_in_bf16(void **state)
+TEST(test_saving_in_bf16)
 {
     check_saving(MIST_DTYPE_BF16);
 }
@@ -145,12 +145,4 @@ static int tear_down(void **state)
     return system(command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saving_only_reads),
-        cmocka_unit_test(test_saving_in_bf16),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -214,7 +214,7 @@ static void check_closed_form(const struct bench *at, const struct mist_validate
 
 /* ------------------------------------------------------------------------------ tests */
 
-static void test_plans(void **state)
+TEST(test_plans)
 {
     struct bench bench;
     struct mist_validate_result result;
@@ -251,7 +251,7 @@ static bool is_alike(const struct mist_plan *a, const struct mist_plan *b)
 }
 
 /* The first of every kind comes first, in the order of before; so do the others. */
-static void test_vary(void **state)
+TEST(test_vary)
 {
     static struct mist_plan plans[12]; /* large */
     struct mist_validated list[12];
@@ -298,7 +298,7 @@ static struct mist_validated make_simple(unsigned bits, double time_s)
 
 /* Whatever is dropped, the simplest plan that is no slower than a part stays, and so do
  * the fastest half of those that are wanted but one. */
-static void test_keep(void **state)
+TEST(test_keep)
 {
     enum { N = 24 };
     struct mist_random random;
@@ -342,7 +342,7 @@ static void test_keep(void **state)
 }
 
 /* Under any limit all plans hold, until there is none; then the message says what. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
     struct bench bench;
     struct mist_validate_result result;
@@ -390,7 +390,7 @@ static enum mist_status price_too_low(void *context, const struct mist_search_ki
 
 /* Whatever the limit: where the honest closed form leads to a plan, the other one does,
  * too, and to one that holds and is not much slower. */
-static void test_optimism(void **state)
+TEST(test_optimism)
 {
     struct bench bench;
     struct mist_validate_result honest, result;
@@ -438,7 +438,7 @@ static enum mist_status price_too_high(void *context, const struct mist_search_k
 
 /* Whatever the limit, a thorough search finds by arenas what the closed form takes too
  * high: its plan is no slower than that of an honest closed form. */
-static void test_pessimism(void **state)
+TEST(test_pessimism)
 {
     struct bench bench;
     struct mist_validate_result honest, plain, result;
@@ -474,7 +474,7 @@ static void test_pessimism(void **state)
     fini(&bench);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct bench one, three;
     struct mist_validate_result a, b;
@@ -648,14 +648,14 @@ static int check_all_knobs(void)
     return n_on_host;
 }
 
-static void test_all_knobs(void **state)
+TEST(test_all_knobs)
 {
     assert_int_equal(check_all_knobs(), 0);
 }
 
 /* Copies take some nanoseconds a byte: 12 bytes of state there and back are
  * worth more than a fast host takes, and less than a slow one. */
-static void test_updates_on_host(void **state)
+TEST(test_updates_on_host)
 {
     if (getenv("MIST_BRIEF"))
         skip(); /* test_all_knobs twice more */
@@ -722,14 +722,14 @@ static int32_t find_tp(double slow)
 }
 
 /* Nothing forbids tensor parallelism between nodes; a slow link does. */
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     assert_int_equal(find_tp(1), 4);
     assert_int_equal(find_tp(1e4), 2);
 }
 
 /* Blocks are lean where nothing else fits, and nowhere else: that costs time. */
-static void test_lean(void **state)
+TEST(test_lean)
 {
     const unsigned plain = 1u << MIST_SPACE_3D, lean = plain | 1u << MIST_SPACE_LEAN;
     struct bench bench;
@@ -760,7 +760,7 @@ static void test_lean(void **state)
 }
 
 /* The schedule of a plan is the fastest of those that hold, asked again here. */
-static void test_pipelines(void **state)
+TEST(test_pipelines)
 {
     struct bench bench;
     struct mist_validate_result result;
@@ -817,7 +817,7 @@ static void test_pipelines(void **state)
     fini(&bench);
 }
 
-static void test_no_case(void **state)
+TEST(test_no_case)
 {
     struct bench bench;
     struct mist_validate_result result;
@@ -831,7 +831,7 @@ static void test_no_case(void **state)
 }
 
 /* Stopped at once: nothing was found. Nothing is left behind either. */
-static void test_stop(void **state)
+TEST(test_stop)
 {
     struct bench bench;
     struct mist_validate_result result;
@@ -845,7 +845,7 @@ static void test_stop(void **state)
     fini(&bench);
 }
 
-static void test_memory_limit(void **state)
+TEST(test_memory_limit)
 {
     struct mist_cluster cluster = {.backend = MIST_TRACE_CPU,
                                    .runtime_memory_bytes = 300};
@@ -861,7 +861,7 @@ static void test_memory_limit(void **state)
     assert_true(limit == INT64_MAX);
 }
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
     enum { N = 48 };
     struct bench bench;
@@ -909,7 +909,7 @@ static void test_samples(void **state)
 }
 
 /* The log holds every configuration once, and those of the best plan are marked. */
-static void test_log(void **state)
+TEST(test_log)
 {
     static const struct mist_csv_column columns[] = {
         {"role", MIST_CSV_REQUIRED},
@@ -979,26 +979,4 @@ static void test_log(void **state)
     fini(&bench);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_vary),
-        cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_pessimism),
-        cmocka_unit_test(test_optimism),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_no_case),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_log),
-        cmocka_unit_test(test_all_knobs),
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_lean),
-        cmocka_unit_test(test_pipelines),
-        cmocka_unit_test(test_updates_on_host),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -34,7 +34,7 @@ static size_t choose(struct mist_verified *plans, size_t n,
     return choice->i_chosen;
 }
 
-static void test_medians(void **state)
+TEST(test_medians)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {{90, 110, 100}, {300, 250, 200}};
     struct mist_verified plans[2];
@@ -52,7 +52,7 @@ static void test_medians(void **state)
     assert_near(plans[1].spread_s, 0.050);
 }
 
-static void test_measured_beats_predicted(void **state)
+TEST(test_measured_beats_predicted)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {
         {100, 101, 102}, {90, 90, 93}, {110, 110, 110}};
@@ -68,7 +68,7 @@ static void test_measured_beats_predicted(void **state)
 
 /* The lead of the fastest is within its spread: the first in the order of prediction
  * stays. */
-static void test_ties(void **state)
+TEST(test_ties)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 108, 100}, {98, 98, 102}};
     const double equal_ms[][MIST_VERIFY_ROUNDS] = {{100, 100, 100}, {100, 100, 100}};
@@ -93,7 +93,7 @@ static void test_ties(void **state)
 
 /* A machine that is slow in one round is slow for all: what lies within the spread of
  * each plan's own times is still told apart. */
-static void test_rounds_are_compared(void **state)
+TEST(test_rounds_are_compared)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 200, 150}, {95, 194, 145}};
     struct mist_verified plans[2];
@@ -107,7 +107,7 @@ static void test_rounds_are_compared(void **state)
 }
 
 /* The first may be beaten while the second is not told apart from the fastest. */
-static void test_second_ties(void **state)
+TEST(test_second_ties)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {
         {200, 200, 200}, {101, 99, 101}, {100, 100, 100}};
@@ -120,7 +120,7 @@ static void test_second_ties(void **state)
     assert_int_equal(choice.i_other, 2);
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {
         {-1, 1, 1}, {100, 100, 100}, {-1, 1, 1}, {90, 90, 90}};
@@ -143,7 +143,7 @@ static void test_failures(void **state)
 }
 
 /* Stopped by a signal: whole rounds count. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 10, 1}, {90, 95, 95}};
     struct mist_verified plans[2];
@@ -168,7 +168,7 @@ static void test_rounds(void **state)
 
 /* Without noise, the least is chosen wherever it stands; its place in the rounds, and a
  * plan that fails, change nothing. */
-static void test_random(void **state)
+TEST(test_random)
 {
     struct mist_random random;
     struct mist_verified plans[N];
@@ -192,18 +192,4 @@ static void test_random(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_medians),
-        cmocka_unit_test(test_measured_beats_predicted),
-        cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_rounds_are_compared),
-        cmocka_unit_test(test_second_ties),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_random),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

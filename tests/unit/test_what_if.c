@@ -95,7 +95,7 @@ static double edited_s(const struct mist_plan *plan, const char *cluster,
 }
 
 /* Latencies go with rates. */
-static void test_edits_are_other_clusters(void **state)
+TEST(test_edits_are_other_clusters)
 {
     static const struct {
         const char *edit, *cluster;
@@ -131,7 +131,7 @@ static void test_edits_are_other_clusters(void **state)
 }
 
 /* What must differ, differs: the plan meets all ways. */
-static void test_edits_reach_the_plan(void **state)
+TEST(test_edits_reach_the_plan)
 {
     static const char *const edits[] = {
         "link.node=0.1x",          "link.device=0.1x",   "link.host=0.01x",
@@ -193,7 +193,7 @@ static void check_parts(const struct mist_plan *plan, const char *cluster)
 }
 
 /* By the data sheet, and by rows (and what they are made of). */
-static void test_one_rank_is_a_sum(void **state)
+TEST(test_one_rank_is_a_sum)
 {
     struct mist_plan plan;
 
@@ -206,7 +206,7 @@ static void test_one_rank_is_a_sum(void **state)
 }
 
 /* Of measured kernels, and of the data sheet but for what they take to start. */
-static void test_devices_scale_their_kernels(void **state)
+TEST(test_devices_scale_their_kernels)
 {
     static const char *const edits[] = {"device.peak=2x", "device.memory_rate=2x", NULL};
     struct mist_plan plan;
@@ -240,7 +240,7 @@ static void check_frameworks_parts(const struct mist_plan *plan)
 }
 
 /* Bytes that other frameworks move, of Megatron's profile: by factor and by number. */
-static void test_costs_of_frameworks(void **state)
+TEST(test_costs_of_frameworks)
 {
     static const char *const cases[][2] = {
         {"framework.optimizer=2x", "framework.optimizer=23"},
@@ -261,7 +261,7 @@ static void test_costs_of_frameworks(void **state)
 }
 
 /* Small kernels of another framework wait for its host, then for themselves. */
-static void test_hosts_of_frameworks(void **state)
+TEST(test_hosts_of_frameworks)
 {
     struct mist_plan plan;
 
@@ -278,16 +278,4 @@ static void test_hosts_of_frameworks(void **state)
             base_s + (base_s - twice_s) * 2 * (1e6 - 1), 1e-2, "a host that is all");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits_are_other_clusters),
-        cmocka_unit_test(test_edits_reach_the_plan),
-        cmocka_unit_test(test_one_rank_is_a_sum),
-        cmocka_unit_test(test_devices_scale_their_kernels),
-        cmocka_unit_test(test_costs_of_frameworks),
-        cmocka_unit_test(test_hosts_of_frameworks),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
