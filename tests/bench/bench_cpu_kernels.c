@@ -90,7 +90,8 @@ static void tensors_init(struct tensors *t, const struct sizes *z)
         t->tokens[i] = (int32_t)(i * 7919 % z->vocab);
     t->workspace = must_alloc(
         (int64_t)(mist_cpu_norm_backward_workspace_bytes(rows, z->h) +
-                  mist_cpu_attention_backward_workspace_bytes(&t->attention, false, 1)));
+                  mist_cpu_attention_backward_workspace_bytes(&t->attention, false, 1) +
+                  mist_cpu_embedding_slice_backward_workspace_bytes(rows)));
 }
 
 static void tensors_fini(struct tensors *t)
@@ -252,7 +253,8 @@ static struct cost run_light(struct tensors *t, enum op op)
         return (struct cost){0, 3 * r, 1};
     case EMBEDDING_BACKWARD:
         mist_cpu_embedding_slice_backward(false, t->dweight, t->rows_b, t->tokens,
-                                          t->rows_a, rows, z->s, h, 0, INT64_MAX, 1, 0);
+                                          t->rows_a, rows, z->s, h, 0, INT64_MAX,
+                                          t->workspace, 1, 0);
         return (struct cost){0, 5 * r, 1};
     case NORM_FORWARD:
         mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->rows_a, NULL, t->stats,
