@@ -22,12 +22,8 @@ static void check_whole(struct cuda_help *h, const void *context)
 
     mist_cuda_cross_entropy(NULL, s->dtype, logits->device, losses->device,
                             targets->device, s->rows, s->vocab, s->n_valid, scale);
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_cross_entropy(true, logits->host, losses->host, targets->host, s->rows,
-                               s->vocab, s->n_valid, scale, 1);
-    else
-        mist_cpu_cross_entropy(false, logits->host, losses->host, targets->host, s->rows,
-                               s->vocab, s->n_valid, scale, 1);
+    mist_cpu_cross_entropy(s->dtype == MIST_DTYPE_BF16, logits->host, losses->host,
+                           targets->host, s->rows, s->vocab, s->n_valid, scale, 1);
     if (s->n_valid > 1) { /* else both are 0 but for rounding */
         pair_assert_close(h, logits, 0, "gradient");
         pair_assert_close(h, losses, 1e-5, "losses");
@@ -69,35 +65,11 @@ TEST(test_whole)
 
 enum { N_SLICES = 3 };
 
-static void cpu_stats(const struct shape *s, float *stats, const struct pair *logits,
-                      const struct pair *targets, int64_t n_valid, int64_t first_token)
-{
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_cross_entropy_stats(true, stats, logits->host, targets->host, s->rows,
-                                     s->vocab, n_valid, first_token, 1);
-    else
-        mist_cpu_cross_entropy_stats(false, stats, logits->host, targets->host, s->rows,
-                                     s->vocab, n_valid, first_token, 1);
-}
-
-static void cpu_parallel(const struct shape *s, const struct pair *logits, float *losses,
-                         const struct pair *targets, const float *all_stats,
-                         int64_t n_valid, int64_t first_token)
-{
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_cross_entropy_parallel(true, logits->host, losses, targets->host,
-                                        all_stats, s->rows, s->vocab, n_valid,
-                                        first_token, N_SLICES, scale, 1);
-    else
-        mist_cpu_cross_entropy_parallel(false, logits->host, losses, targets->host,
-                                        all_stats, s->rows, s->vocab, n_valid,
-                                        first_token, N_SLICES, scale, 1);
-}
-
 /* Three slices of s->vocab columns: full, s->n_valid of them, and none but padding. */
 static void check_slices(struct cuda_help *h, const void *context)
 {
     const struct shape *s = context;
+    bool is_bf16 = s->dtype == MIST_DTYPE_BF16;
     const int64_t n_valid[N_SLICES] = {s->vocab, s->n_valid, 0};
     struct pair *logits[N_SLICES], *losses[N_SLICES];
     struct pair *targets = pair_tokens(h, s->rows, s->vocab + s->n_valid);
@@ -106,8 +78,9 @@ static void check_slices(struct cuda_help *h, const void *context)
     for (int t = 0; t < N_SLICES; t++) {
         logits[t] = pair_random(h, s->dtype, s->rows * s->vocab, s->middle - t, s->size);
         losses[t] = pair_empty(h, MIST_DTYPE_FP32, s->rows);
-        cpu_stats(s, (float *)stats->host + 3 * s->rows * t, logits[t], targets,
-                  n_valid[t], t * s->vocab);
+        mist_cpu_cross_entropy_stats(is_bf16, (float *)stats->host + 3 * s->rows * t,
+                                     logits[t]->host, targets->host, s->rows, s->vocab,
+                                     n_valid[t], t * s->vocab, 1);
         mist_cuda_cross_entropy_stats(
             NULL, s->dtype, (float *)stats->device + 3 * s->rows * t, logits[t]->device,
             targets->device, s->rows, s->vocab, n_valid[t], t * s->vocab);
@@ -120,8 +93,9 @@ static void check_slices(struct cuda_help *h, const void *context)
         else
             assert_true(fabsf(got[i] - expected[i]) <= 1e-5f * fabsf(expected[i]));
     for (int t = 0; t < N_SLICES; t++) {
-        cpu_parallel(s, logits[t], losses[t]->host, targets, stats->host, n_valid[t],
-                     t * s->vocab);
+        mist_cpu_cross_entropy_parallel(is_bf16, logits[t]->host, losses[t]->host,
+                                        targets->host, stats->host, s->rows, s->vocab,
+                                        n_valid[t], t * s->vocab, N_SLICES, scale, 1);
         mist_cuda_cross_entropy_parallel(
             NULL, s->dtype, logits[t]->device, losses[t]->device, targets->device,
             stats->device, s->rows, s->vocab, n_valid[t], t * s->vocab, N_SLICES, scale);

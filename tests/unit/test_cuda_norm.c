@@ -24,7 +24,7 @@ static void *device_of(const struct pair *p)
     return p == NULL ? NULL : p->device;
 }
 
-/* Scratch for the CPU's bf16 kernels, one thread. */
+/* Scratch for the CPU's kernels, one thread. */
 static void *scratch(struct cuda_help *h, const struct shape *s)
 {
     size_t forward = mist_cpu_bf16_norm_forward_workspace_bytes(s->h, 1);
@@ -45,14 +45,9 @@ static void check_forward(struct cuda_help *h, const void *context)
     mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, NULL, stats->device,
                            x->device, NULL, weight->device, device_of(bias), epsilon,
                            s->rows, s->h);
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host, NULL,
-                              stats->host, x->host, NULL, weight->host, host_of(bias),
-                              epsilon, s->rows, s->h, scratch(h, s), 1);
-    else
-        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host, NULL,
-                              stats->host, x->host, NULL, weight->host, host_of(bias),
-                              epsilon, s->rows, s->h, NULL, 1);
+    mist_cpu_norm_forward(s->dtype == MIST_DTYPE_BF16, (enum mist_cpu_norm_kind)s->kind,
+                          out->host, NULL, stats->host, x->host, NULL, weight->host,
+                          host_of(bias), epsilon, s->rows, s->h, scratch(h, s), 1);
     pair_assert_close(h, out, 0, "norm");
     pair_assert_close(h, stats, 1e-5, "statistics");
 }
@@ -73,14 +68,10 @@ static void check_residual(struct cuda_help *h, const void *context)
     mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, residual->device,
                            stats->device, a->device, b->device, weight->device,
                            device_of(bias), epsilon, s->rows, s->h);
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_norm_forward(true, (enum mist_cpu_norm_kind)s->kind, out->host,
-                              residual->host, stats->host, a->host, b->host, weight->host,
-                              host_of(bias), epsilon, s->rows, s->h, scratch(h, s), 1);
-    else
-        mist_cpu_norm_forward(false, (enum mist_cpu_norm_kind)s->kind, out->host,
-                              residual->host, stats->host, a->host, b->host, weight->host,
-                              host_of(bias), epsilon, s->rows, s->h, NULL, 1);
+    mist_cpu_norm_forward(s->dtype == MIST_DTYPE_BF16, (enum mist_cpu_norm_kind)s->kind,
+                          out->host, residual->host, stats->host, a->host, b->host,
+                          weight->host, host_of(bias), epsilon, s->rows, s->h,
+                          scratch(h, s), 1);
     pair_assert_same(h, residual);
     pair_assert_close(h, out, 0, "residual norm");
     pair_assert_close(h, stats, 1e-5, "statistics"); /* of the rounded residual */
@@ -110,15 +101,10 @@ static void run_backward(struct cuda_help *h, const struct shape *s, bool has_re
         NULL, s->dtype, s->gradient_dtype, s->kind, dx->device, dweight->device,
         device_of(dbias), d_out->device, device_of(d_residual), x->device, stats->device,
         weight->device, s->rows, s->h, workspace->device, s->overwrites);
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_norm_backward(true, kind, dx->host, dweight->host, host_of(dbias),
-                               d_out->host, host_of(d_residual), x->host, stats->host,
-                               weight->host, s->rows, s->h, scratch(h, s), 1, how);
-    else
-        mist_cpu_norm_backward(false, kind, dx->host, dweight->host, host_of(dbias),
-                               d_out->host, host_of(d_residual), x->host, stats->host,
-                               weight->host, s->rows, s->h, scratch(h, s), 1,
-                               s->overwrites ? MIST_CPU_OVERWRITES : 0);
+    mist_cpu_norm_backward(s->dtype == MIST_DTYPE_BF16, kind, dx->host, dweight->host,
+                           host_of(dbias), d_out->host, host_of(d_residual), x->host,
+                           stats->host, weight->host, s->rows, s->h, scratch(h, s), 1,
+                           how);
     pair_assert_close(h, dx, 0, "dx");
     pair_assert_close(h, dweight, is_rounded ? 0 : 1e-5, "dweight");
     if (dbias != NULL)

@@ -16,29 +16,6 @@ static const int64_t span_lengths[] = {1, 0, 3, 2047, 2048, 2049, 5003, 40001};
 
 enum { N_SPANS = sizeof span_lengths / sizeof *span_lengths };
 
-static void cpu_step(const struct step *s, const struct mist_adamw_span *span,
-                     const struct mist_adamw_args *args)
-{
-    const struct mist_cpu_adamw config = {
-        .lr = args->lr,
-        .beta1 = args->beta1,
-        .beta2 = args->beta2,
-        .eps = args->epsilon,
-        .weight_decay = span->decays ? args->weight_decay : 0.0f,
-        .correction1 = (float)(1 - pow((double)args->beta1, args->t)),
-        .correction2 = (float)(1 - pow((double)args->beta2, args->t)),
-        .grad_scale = args->gradient_scale,
-    };
-
-    if (s->dtype == MIST_DTYPE_BF16)
-        mist_cpu_adamw_step(
-            span->p, span->master, span->m, span->v, span->g, span->n, &config, 1,
-            s->gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
-    else
-        mist_cpu_adamw_step(NULL, span->p, span->m, span->v, span->g, span->n, &config, 1,
-                            0);
-}
-
 /* In the order p, m, v, master, g; each offset + n + 5 long. */
 struct span_pairs {
     struct pair *p, *m, *v, *master, *g;
@@ -106,7 +83,7 @@ static void check_adamw(struct cuda_help *h, const void *context)
         spans[i] = span_of(&pairs[i], s->offset, span_lengths[i], i % 3 != 0, true);
         struct mist_adamw_span host =
             span_of(&pairs[i], s->offset, span_lengths[i], i % 3 != 0, false);
-        cpu_step(s, &host, &args);
+        mist_operators_cpu.adamw(NULL, s->dtype, &host, 1, &args, 1);
     }
     mist_cuda_adamw(NULL, s->dtype, spans, N_SPANS, prepare(h, &args));
     for (int i = 0; i < N_SPANS; i++) {
@@ -140,7 +117,7 @@ static void check_many_spans(struct cuda_help *h, const void *context)
     for (int i = 0; i < MIST_MAX_PARAMS; i++) {
         struct mist_adamw_span host = span_of(&all, i, 1, true, false);
         spans[i] = span_of(&all, i, 1, true, true);
-        cpu_step(s, &host, &args);
+        mist_operators_cpu.adamw(NULL, s->dtype, &host, 1, &args, 1);
     }
     const struct mist_cuda_adamw_numbers *numbers = prepare(h, &args);
     mist_cuda_adamw(NULL, s->dtype, spans, MIST_MAX_PARAMS, numbers);
