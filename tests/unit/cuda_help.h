@@ -1,7 +1,7 @@
 /*
  * Shared by the tests of the CUDA kernels: the same tensor in the host's memory, for the
  * CPU's kernel, and in the device's, for the CUDA one; comparison of the two; and runs of
- * a case in two orders of threads, which must give the same bits.
+ * a case in several orders of threads, which must give the same bits.
  */
 #ifndef MIST_TESTS_UNIT_CUDA_HELP_H
 #define MIST_TESTS_UNIT_CUDA_HELP_H
@@ -19,7 +19,7 @@ enum { HELP_MAX_PAIRS = 256 };
 
 struct pair {
     enum mist_dtype dtype;
-    int64_t n;
+    int64_t n, skew; /* elements by which the device's misses alignment */
     void *host, *device;
 };
 
@@ -27,12 +27,18 @@ struct cuda_help {
     struct help host; /* its seed makes all random numbers */
     struct pair pairs[HELP_MAX_PAIRS];
     int n_pairs;
+    int64_t skew;    /* of the pairs to come */
     uint64_t digest; /* of the bits of all results that were looked at */
 };
 
 static inline size_t pair_bytes(const struct pair *p)
 {
     return (size_t)p->n * (p->dtype == MIST_DTYPE_BF16 ? 2 : 4);
+}
+
+static inline size_t pair_skew_bytes(const struct pair *p)
+{
+    return (size_t)p->skew * (p->dtype == MIST_DTYPE_BF16 ? 2 : 4);
 }
 
 /* n elements, all NaN, on both sides. */
@@ -42,11 +48,34 @@ static inline struct pair *pair_empty(struct cuda_help *h, enum mist_dtype dtype
     struct pair *p = &h->pairs[h->n_pairs++];
 
     assert_true(h->n_pairs <= HELP_MAX_PAIRS);
-    *p = (struct pair){dtype, n, NULL, NULL};
+    *p = (struct pair){dtype, n, h->skew, NULL, NULL};
     p->host = help_alloc(&h->host, (int64_t)pair_bytes(p) + 1);
     memset(p->host, 0xFF, pair_bytes(p));
-    p->device = mist_test_device_alloc(pair_bytes(p));
+    p->device = (char *)mist_test_device_alloc(pair_skew_bytes(p) + pair_bytes(p)) +
+                pair_skew_bytes(p);
     return p;
+}
+
+/* Frees the device's; what lies around it must be as it was. */
+static inline void pair_free(const struct pair *p)
+{
+    size_t skew = pair_skew_bytes(p);
+    unsigned char *base = (unsigned char *)p->device - skew, before[16];
+
+    assert_true(mist_test_device_guard_is_intact(base, skew + pair_bytes(p)));
+    mist_test_device_download(before, base, skew);
+    for (size_t i = 0; i < skew; i++)
+        assert_int_equal(before[i], 0xFF);
+    mist_test_device_free(base);
+}
+
+/* What the host has becomes x, rounded where p is bf16. */
+static inline void pair_set(const struct pair *p, const float *x)
+{
+    if (p->dtype == MIST_DTYPE_BF16)
+        mist_cpu_bf16_from_float(p->host, x, p->n);
+    else if (p->n > 0)
+        memcpy(p->host, x, pair_bytes(p));
 }
 
 /* Sends what the host has. */
@@ -60,10 +89,7 @@ static inline struct pair *pair_of(struct cuda_help *h, enum mist_dtype dtype,
 {
     struct pair *p = pair_empty(h, dtype, n);
 
-    if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_bf16_from_float(p->host, x, n);
-    else if (n > 0)
-        memcpy(p->host, x, pair_bytes(p));
+    pair_set(p, x);
     pair_upload(p);
     return p;
 }
@@ -138,34 +164,37 @@ static inline void pair_assert_close(struct cuda_help *h, const struct pair *p,
                  sqrt(error2 / norm2));
 }
 
-/* Runs a case with the same numbers in two orders; looks after the guards. */
+/* Runs a case with the same numbers in so many orders of threads, at most 3; looks after
+ * the guards. */
 typedef void cuda_case(struct cuda_help *h, const void *context);
 
-static inline void cuda_run(cuda_case *run, const void *context)
+static inline void cuda_run_in(cuda_case *run, const void *context, int n_orders)
 {
-    static const enum mist_emulation_order orders[] = {MIST_EMULATION_FORWARD,
-                                                       MIST_EMULATION_SHUFFLED};
+    static const enum mist_emulation_order orders[] = {
+        MIST_EMULATION_FORWARD, MIST_EMULATION_SHUFFLED, MIST_EMULATION_REVERSE};
     static struct cuda_help h;
     uint64_t first = 0;
 
     if (test_is_left_out())
         return;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n_orders; i++) {
         h = (struct cuda_help){.digest = 14695981039346656037u};
         h.host.seed = test_seed(20250117);
         mist_arena_init(&h.host.arena);
         mist_emulation_set_order(orders[i], h.host.seed);
         run(&h, context);
-        for (int j = 0; j < h.n_pairs; j++) {
-            assert_true(mist_test_device_guard_is_intact(h.pairs[j].device,
-                                                         pair_bytes(&h.pairs[j])));
-            mist_test_device_free(h.pairs[j].device);
-        }
+        for (int j = 0; j < h.n_pairs; j++)
+            pair_free(&h.pairs[j]);
         mist_arena_fini(&h.host.arena);
         first = i == 0 ? h.digest : first;
         assert_true(h.digest == first); /* else some result depends on the order */
     }
     mist_emulation_set_order(MIST_EMULATION_FORWARD, 0);
+}
+
+static inline void cuda_run(cuda_case *run, const void *context)
+{
+    cuda_run_in(run, context, 2);
 }
 
 #endif

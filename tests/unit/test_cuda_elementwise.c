@@ -1,244 +1,103 @@
 /*
  * The CUDA kernels of exec/cuda/kernels_elementwise.cu and kernels_embedding.cu against
- * the CPU's: equal bits where the arithmetic is the same, else close in the 2-norm. Each
- * launch is made twice, in two orders of the emulator, and must give the same bits; what
- * lies before and behind a tensor and inputs must stay as they are.
+ * the CPU's: equal bits where the arithmetic is the same, else close in the 2-norm; at
+ * addresses that are aligned and that are not, and in place where that is allowed. Inputs
+ * must stay as they are.
  */
-#include "tests/unit/test.h"
-
-#include "exec/cuda/kernels.h"
-#include "exec/operators/cpu_bf16.h"
-#include "exec/operators/cpu_kernels.h"
-#include "tests/emulation/device_memory.h"
-#include "tests/emulation/order.h"
-#include "tests/unit/cpu_bf16_help.h"
-#include "tests/unit/cpu_kernels_help.h"
-
-#include <math.h>
-
-enum { N_ORDERS = 2 };
-
-/* ---------------------------------------------------------------------------- running */
-
-static size_t size_of(enum mist_dtype dtype)
-{
-    return dtype == MIST_DTYPE_BF16 ? 2 : 4;
-}
-
-/* One of a launch. Those that begin with nothing are poisoned. */
-struct tensor {
-    size_t bytes;
-    const void *input;          /* host; NULL: none */
-    bool is_output;             /* may change */
-    const struct tensor *alias; /* the same memory as an earlier one; NULL: its own */
-    size_t offset;              /* bytes by which it misses alignment */
-    unsigned char *base;        /* what was allocated; NULL with an alias */
-    void *device;
-    void *results[N_ORDERS]; /* host */
-};
-
-typedef void launch_fn(struct tensor *t, enum mist_dtype dtype, const int64_t *dims);
-
-static void place_tensor(struct tensor *t)
-{
-    if (t->alias != NULL) {
-        t->device = t->alias->device;
-        t->base = NULL;
-        return;
-    }
-    t->base = mist_test_device_alloc(t->offset + t->bytes);
-    t->device = t->base + t->offset;
-    if (t->input != NULL)
-        mist_test_device_upload(t->device, t->input, t->bytes);
-}
-
-static void check_tensor(struct help *h, struct tensor *t, int i_order)
-{
-    unsigned char before[16];
-
-    t->results[i_order] = help_alloc(h, (int64_t)t->bytes);
-    mist_test_device_download(t->results[i_order], t->device, t->bytes);
-    if (i_order == 1)
-        assert_memory_equal(t->results[i_order], t->results[0], t->bytes);
-    if (t->base == NULL)
-        return;
-    if (!t->is_output)
-        assert_memory_equal(t->results[i_order], t->input, t->bytes);
-    assert_true(mist_test_device_guard_is_intact(t->base, t->offset + t->bytes));
-    mist_test_device_download(before, t->base, t->offset);
-    for (size_t i = 0; i < t->offset; i++)
-        assert_int_equal(before[i], 0xFF);
-}
-
-/* Launches in each order, on fresh memory. */
-static void run(struct help *h, launch_fn *launch, struct tensor *tensors, int n,
-                enum mist_dtype dtype, const int64_t *dims)
-{
-    for (int i = 0; i < N_ORDERS; i++) {
-        mist_emulation_set_order(
-            i == 0 ? MIST_EMULATION_FORWARD : MIST_EMULATION_SHUFFLED, h->seed);
-        for (int j = 0; j < n; j++)
-            place_tensor(&tensors[j]);
-        launch(tensors, dtype, dims);
-        mist_test_device_synchronize();
-        for (int j = 0; j < n; j++)
-            check_tensor(h, &tensors[j], i);
-        for (int j = 0; j < n; j++)
-            if (tensors[j].base != NULL)
-                mist_test_device_free(tensors[j].base);
-    }
-}
-
-/* -------------------------------------------------------------------- data, comparing */
-
-/* n random numbers of dtype in [-size, size]. */
-static void *random_values(struct help *h, enum mist_dtype dtype, int64_t n, double size)
-{
-    return dtype == MIST_DTYPE_BF16 ? (void *)help_bf16_random(h, NULL, n, size)
-                                    : (void *)help_random(h, n, size);
-}
-
-static void *blank(struct help *h, enum mist_dtype dtype, int64_t n)
-{
-    return help_alloc(h, n * (int64_t)size_of(dtype));
-}
-
-static const float *floats_of(struct help *h, enum mist_dtype dtype, const void *x,
-                              int64_t n)
-{
-    return dtype == MIST_DTYPE_BF16 ? help_floats_of(h, x, n) : x;
-}
-
-static void assert_close(struct help *h, enum mist_dtype dtype, const void *got,
-                         const void *expected, int64_t n, const char *what)
-{
-    help_assert_within(floats_of(h, dtype, got, n),
-                       help_doubles(h, floats_of(h, dtype, expected, n), n), n,
-                       dtype == MIST_DTYPE_BF16 ? 1e-2 : 1e-5, what);
-}
-
-static void assert_equal_bits(enum mist_dtype dtype, const void *got,
-                              const void *expected, int64_t n)
-{
-    assert_memory_equal(got, expected, (size_t)n * size_of(dtype));
-}
+#include "tests/unit/cuda_help.h"
 
 static const enum mist_dtype dtypes[] = {MIST_DTYPE_FP32, MIST_DTYPE_BF16};
-#define N_DTYPES ((int)(sizeof dtypes / sizeof dtypes[0]))
+enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 static const int64_t lengths[] = {0, 1, 3, 8, 9, 255, 4096, 4103, 20001};
-#define N_LENGTHS ((int)(sizeof lengths / sizeof lengths[0]))
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* ------------------------------------------------------------- gelu, add, conversions */
-
-/* dims: elements, is_exact */
-static void launch_gelu_forward(struct tensor *t, enum mist_dtype dtype,
-                                const int64_t *dims)
+static bool is_bf16(enum mist_dtype dtype)
 {
-    mist_cuda_gelu_forward(NULL, dtype, dims[1], t[1].device, t[0].device, dims[0]);
+    return dtype == MIST_DTYPE_BF16;
 }
 
-static void launch_gelu_backward(struct tensor *t, enum mist_dtype dtype,
-                                 const int64_t *dims)
-{
-    mist_cuda_gelu_backward(NULL, dtype, dims[1], t[2].device, t[1].device, t[0].device,
-                            dims[0]);
-}
+/* ----------------------------------------------------- element by element, conversions */
 
-static void launch_add(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
-{
-    mist_cuda_add(NULL, dtype, t[2].device, t[0].device, t[1].device, dims[0]);
-}
+/* Of one input or two; in place where their names say so. */
+struct map {
+    enum { GELU, EXACT_GELU, D_GELU, D_EXACT_GELU, ADD, SCALE, N_MAPS } kind;
+    enum { APART, OVER_A, OVER_B, SKEWED, N_PLACES } place;
+    enum mist_dtype dtype;
+    int64_t n;
+};
 
-/* out over dims[0] elements of one or two inputs: apart, in place of each, and misaligned. */
-static void check_map(struct help *h, launch_fn *launch, enum mist_dtype dtype,
-                      const void *a, const void *b, const void *expected,
-                      const int64_t *dims, bool is_exact, const char *what)
+static void check_map(struct cuda_help *h, const void *context)
 {
-    int64_t n = dims[0];
-    size_t bytes = (size_t)n * size_of(dtype);
-    int i_out = b == NULL ? 1 : 2;
+    const struct map *c = context;
+    bool is_rounded = is_bf16(c->dtype), is_exact = c->kind % 2;
+    int64_t n = c->n;
 
-    for (int variant = -1; variant < i_out + 1; variant++) {
-        struct tensor t[] = {
-            {.bytes = bytes, .input = a}, {.bytes = bytes, .input = b}, {0}};
-        t[i_out] = (struct tensor){.bytes = bytes, .is_output = true};
-        if (variant == i_out)
-            t[0].offset = t[i_out].offset = size_of(dtype);
-        else if (variant >= 0) {
-            t[i_out].alias = &t[variant];
-            t[variant].is_output = true;
-        }
-        run(h, launch, t, i_out + 1, dtype, dims);
-        if (is_exact)
-            assert_equal_bits(dtype, t[i_out].results[0], expected, n);
-        else
-            assert_close(h, dtype, t[i_out].results[0], expected, n, what);
+    h->skew = c->place == SKEWED;
+    struct pair *a = pair_random(h, c->dtype, n, 0.0, 6.0);
+    struct pair *b = pair_random(h, c->dtype, n, 0.0, 1.0);
+    struct pair *out = c->place == OVER_A || c->kind == SCALE ? a
+                       : c->place == OVER_B                   ? b
+                                            : pair_empty(h, c->dtype, n);
+    switch (c->kind) {
+    case GELU:
+    case EXACT_GELU:
+        mist_cuda_gelu_forward(NULL, c->dtype, is_exact, out->device, a->device, n);
+        mist_cpu_gelu_forward(is_rounded, is_exact, out->host, a->host, n, 1);
+        break;
+    case D_GELU:
+    case D_EXACT_GELU:
+        mist_cuda_gelu_backward(NULL, c->dtype, is_exact, out->device, b->device,
+                                a->device, n);
+        mist_cpu_gelu_backward(is_rounded, is_exact, out->host, b->host, a->host, n, 1);
+        break;
+    case ADD:
+        mist_cuda_add(NULL, c->dtype, out->device, a->device, b->device, n);
+        mist_cpu_add_forward(is_rounded, out->host, a->host, b->host, n, 1);
+        break;
+    default:
+        mist_cuda_scale(NULL, c->dtype, out->device, 6.5f, n);
+        mist_cpu_scale(is_rounded, out->host, 6.5f, n, 1);
     }
+    if (c->kind == ADD || c->kind == SCALE)
+        pair_assert_same(h, out);
+    else
+        pair_assert_close(h, out, 0, "gelu or its slope");
+    if (out != a)
+        pair_assert_same(h, a);
+    if (out != b)
+        pair_assert_same(h, b);
 }
 
-/* The tanh form or the exact one beside the CPU's. */
-static void check_gelu(struct help *h, bool is_exact)
+TEST(test_maps)
 {
-    const char *name = is_exact ? "exact gelu" : "gelu";
-
-    for (int i = 0; i < N_LENGTHS * N_DTYPES; i++) {
-        enum mist_dtype dtype = dtypes[i % N_DTYPES];
-        int64_t n = lengths[i / N_DTYPES], dims[] = {n, is_exact};
-        void *x = random_values(h, dtype, n, 6.0), *d = random_values(h, dtype, n, 1.0);
-        void *out = blank(h, dtype, n), *dx = blank(h, dtype, n);
-        mist_cpu_gelu_forward(dtype == MIST_DTYPE_BF16, is_exact, out, x, n, 1);
-        mist_cpu_gelu_backward(dtype == MIST_DTYPE_BF16, is_exact, dx, d, x, n, 1);
-        check_map(h, launch_gelu_forward, dtype, x, NULL, out, dims, false, name);
-        check_map(h, launch_gelu_backward, dtype, x, d, dx, dims, false, name);
-    }
-}
-
-TEST_WITH(test_gelu, help_setup, help_teardown)
-{
-    check_gelu(*state, false);
-    check_gelu(*state, true);
-}
-
-TEST_WITH(test_add, help_setup, help_teardown)
-{
-    struct help *h = *state;
-
-    for (int i = 0; i < N_LENGTHS * N_DTYPES; i++) {
-        enum mist_dtype dtype = dtypes[i % N_DTYPES];
-        int64_t n = lengths[i / N_DTYPES];
-        void *a = random_values(h, dtype, n, 1.0), *b = random_values(h, dtype, n, 1.0);
-        void *out = blank(h, dtype, n);
-        if (dtype == MIST_DTYPE_BF16)
-            mist_cpu_add_forward(true, out, a, b, n, 1);
-        else
-            mist_cpu_add_forward(false, out, a, b, n, 1);
-        check_map(h, launch_add, dtype, a, b, out, &n, true, "add");
-    }
+    for (int i = 0; i < N_MAPS * N_PLACES * N_DTYPES * N_LENGTHS; i++)
+        cuda_run(check_map, &(struct map){i % N_MAPS, i / N_MAPS % N_PLACES,
+                                          dtypes[i / N_MAPS / N_PLACES % N_DTYPES],
+                                          lengths[i / N_MAPS / N_PLACES / N_DTYPES]});
 }
 
 /* Where sigmoid or erfc ends: as on the CPU, infinity and NaN included. */
-static void check_gelu_of_extremes(struct help *h, bool is_exact)
+static void check_gelu_of_extremes(struct cuda_help *h, const void *context)
 {
-    const float x[] = {0.0f,  -0.0f, -4.0f,  -6.0f,  -12.0f, -100.0f,  12.0f,
-                       100.f, 1e30f, -1e30f, 1e-38f, NAN,    INFINITY, -INFINITY};
-    enum { N = sizeof x / sizeof x[0] };
-    const int64_t dims[] = {N, is_exact};
-    float out[N], dx[N], ones[N];
+    static const float extremes[] = {0.0f,    -0.0f, -4.0f,    -6.0f,    -12.0f,
+                                     -100.0f, 12.0f, 100.f,    1e30f,    -1e30f,
+                                     1e-38f,  NAN,   INFINITY, -INFINITY};
+    enum { N = sizeof extremes / sizeof *extremes };
+    bool is_exact = *(const bool *)context;
+    struct pair *x = pair_of(h, MIST_DTYPE_FP32, extremes, N);
+    struct pair *ones = pair_random(h, MIST_DTYPE_FP32, N, 1.0, 0.0);
+    struct pair *results[] = {pair_empty(h, MIST_DTYPE_FP32, N),
+                              pair_empty(h, MIST_DTYPE_FP32, N)};
 
-    for (int i = 0; i < N; i++)
-        ones[i] = 1.0f;
-    mist_cpu_gelu_forward(false, is_exact, out, x, N, 1);
-    mist_cpu_gelu_backward(false, is_exact, dx, ones, x, N, 1);
-    for (int backward = 0; backward < 2; backward++) {
-        struct tensor t[3] = {{.bytes = sizeof x, .input = x},
-                              {.bytes = sizeof x, .input = ones},
-                              {.bytes = sizeof x, .is_output = true}};
-        if (!backward)
-            t[1] = t[2];
-        run(h, backward ? launch_gelu_backward : launch_gelu_forward, t, 2 + backward,
-            MIST_DTYPE_FP32, dims);
-        const float *got = t[1 + backward].results[0], *expected = backward ? dx : out;
+    mist_cuda_gelu_forward(NULL, MIST_DTYPE_FP32, is_exact, results[0]->device, x->device,
+                           N);
+    mist_cpu_gelu_forward(false, is_exact, results[0]->host, x->host, N, 1);
+    mist_cuda_gelu_backward(NULL, MIST_DTYPE_FP32, is_exact, results[1]->device,
+                            ones->device, x->device, N);
+    mist_cpu_gelu_backward(false, is_exact, results[1]->host, ones->host, x->host, N, 1);
+    for (int k = 0; k < 2; k++) {
+        const float *got = pair_download(h, results[k]), *expected = results[k]->host;
         for (int i = 0; i < N; i++) {
             float bound = 1e-6f + 1e-6f * fabsf(expected[i]);
             assert_true(isnan(expected[i]) ? isnan(got[i])
@@ -248,413 +107,317 @@ static void check_gelu_of_extremes(struct help *h, bool is_exact)
     }
 }
 
-TEST_WITH(test_gelu_of_extremes, help_setup, help_teardown)
+TEST(test_gelu_of_extremes)
 {
-    check_gelu_of_extremes(*state, false);
-    check_gelu_of_extremes(*state, true);
+    cuda_run(check_gelu_of_extremes, &(bool){false});
+    cuda_run(check_gelu_of_extremes, &(bool){true});
 }
 
-/* The sums of one row: its elements, in the other number format. */
-static void launch_conversion(struct tensor *t, enum mist_dtype dtype,
-                              const int64_t *dims)
-{
-    enum mist_dtype other = dtype == MIST_DTYPE_BF16 ? MIST_DTYPE_FP32 : MIST_DTYPE_BF16;
+struct conversion {
+    const float *x; /* NULL: random */
+    int64_t n, skew;
+};
 
-    mist_cuda_column_sum(NULL, dtype, other, t[1].device, t[0].device, 1, dims[0], true);
+/* To bf16 and back, as sums of one row: its elements, in the other number format. */
+static void check_conversion(struct cuda_help *h, const void *context)
+{
+    const enum mist_dtype fp32 = MIST_DTYPE_FP32, bf16 = MIST_DTYPE_BF16;
+    const struct conversion *c = context;
+
+    h->skew = c->skew;
+    struct pair *x =
+        c->x ? pair_of(h, fp32, c->x, c->n) : pair_random(h, fp32, c->n, 0.0, 1e3);
+    struct pair *rounded = pair_empty(h, bf16, c->n), *wide = pair_empty(h, fp32, c->n);
+    mist_cuda_column_sum(NULL, fp32, bf16, rounded->device, x->device, 1, c->n, true);
+    mist_cuda_column_sum(NULL, bf16, fp32, wide->device, rounded->device, 1, c->n, true);
+    if (c->n == 1 && c->x) { /* which NaN is the device's matter */
+        assert_true(isnan(pair_value(rounded, pair_download(h, rounded), 0)));
+        return;
+    }
+    pair_set(rounded, x->host);
+    mist_cpu_bf16_to_float(wide->host, rounded->host, c->n);
+    pair_assert_same(h, rounded);
+    pair_assert_same(h, wide);
+    pair_assert_same(h, x);
 }
 
-static void check_conversion(struct help *h, const float *x, int64_t n, size_t is_odd)
+TEST(test_conversions)
 {
-    size_t bytes = (size_t)n * sizeof *x;
-    mist_bf16 *rounded = help_bf16_of(h, x, n);
-    float *widened = help_floats_of(h, rounded, n);
-    struct tensor down[] = {
-        {.bytes = bytes, .input = x, .offset = is_odd * 4},
-        {.bytes = bytes / 2, .is_output = true, .offset = is_odd * 2}};
-    struct tensor up[] = {{.bytes = bytes / 2, .input = rounded, .offset = is_odd * 2},
-                          {.bytes = bytes, .is_output = true}};
-
-    run(h, launch_conversion, down, 2, MIST_DTYPE_FP32, &n);
-    assert_memory_equal(down[1].results[0], rounded, bytes / 2);
-    run(h, launch_conversion, up, 2, MIST_DTYPE_BF16, &n);
-    assert_memory_equal(up[1].results[0], widened, bytes);
-}
-
-TEST_WITH(test_conversions, help_setup, help_teardown)
-{
-    struct help *h = *state;
-
-    for (int i = 0; i < N_LENGTHS; i++)
-        for (size_t is_odd = 0; is_odd < 2; is_odd++)
-            check_conversion(h, help_random(h, lengths[i], 1e3), lengths[i], is_odd);
     /* ties go to even, the largest become infinite, denormals stay */
-    const float x[] = {1.00390625f, 1.01171875f, 3.4e38f,   -3.4e38f, 1e-40f,
-                       -1e-40f,     INFINITY,    -INFINITY, 0.1f};
-    check_conversion(h, x, sizeof x / sizeof x[0], 0);
+    static const float special[] = {1.00390625f, 1.01171875f, 3.4e38f,   -3.4e38f, 1e-40f,
+                                    -1e-40f,     INFINITY,    -INFINITY, 0.1f};
+    static const float nan_value = NAN;
 
-    const float nan_value = NAN;
-    const int64_t one = 1;
-    struct tensor t[] = {{.bytes = 4, .input = &nan_value},
-                         {.bytes = 2, .is_output = true}};
-    run(h, launch_conversion, t, 2, MIST_DTYPE_FP32, &one);
-    assert_true(isnan(*help_floats_of(h, t[1].results[0], 1)));
+    for (int i = 0; i < 2 * N_LENGTHS; i++)
+        cuda_run(check_conversion, &(struct conversion){NULL, lengths[i / 2], i % 2});
+    cuda_run(check_conversion,
+             &(struct conversion){special, sizeof special / sizeof *special, 0});
+    cuda_run(check_conversion, &(struct conversion){&nan_value, 1, 0});
 }
 
 /* ----------------------------------------------------------------------------- swiglu */
 
-/* dims: rows, columns, is_geglu */
-static void launch_swiglu_forward(struct tensor *t, enum mist_dtype dtype,
-                                  const int64_t *dims)
+struct gate {
+    enum mist_dtype dtype;
+    int64_t rows, f, skew;
+    bool is_geglu, in_place;
+};
+
+static void check_gate(struct cuda_help *h, const void *context)
 {
-    mist_cuda_swiglu_forward(NULL, dtype, dims[2], t[1].device, t[0].device, dims[0],
-                             dims[1]);
+    const struct gate *c = context;
+    int64_t n = c->rows * c->f;
+
+    h->skew = c->skew;
+    struct pair *x = pair_random(h, c->dtype, 2 * n, 0.0, 6.0);
+    struct pair *d = pair_random(h, c->dtype, n, 0.0, 1.0);
+    struct pair *out = pair_empty(h, c->dtype, n);
+    struct pair *dx = c->in_place ? x : pair_empty(h, c->dtype, 2 * n);
+    mist_cuda_swiglu_forward(NULL, c->dtype, c->is_geglu, out->device, x->device, c->rows,
+                             c->f);
+    mist_cpu_swiglu_forward(is_bf16(c->dtype), c->is_geglu, out->host, x->host, c->rows,
+                            c->f, 1);
+    pair_assert_close(h, out, 0, "gate");
+    pair_assert_same(h, x);
+    mist_cuda_swiglu_backward(NULL, c->dtype, c->is_geglu, dx->device, d->device,
+                              x->device, c->rows, c->f);
+    mist_cpu_swiglu_backward(is_bf16(c->dtype), c->is_geglu, dx->host, d->host, x->host,
+                             c->rows, c->f, 1);
+    pair_assert_close(h, dx, 0, "slope of a gate");
+    pair_assert_same(h, d);
+    if (!c->in_place)
+        pair_assert_same(h, x);
 }
 
-static void launch_swiglu_backward(struct tensor *t, enum mist_dtype dtype,
-                                   const int64_t *dims)
-{
-    mist_cuda_swiglu_backward(NULL, dtype, dims[2], t[2].device, t[1].device, t[0].device,
-                              dims[0], dims[1]);
-}
-
-/* Beside the CPU's. */
-static void check_gate(struct help *h, bool is_geglu, enum mist_dtype dtype, int64_t rows,
-                       int64_t f, size_t offset)
-{
-    const int64_t n = rows * f, dims[] = {rows, f, is_geglu};
-    const char *name = is_geglu ? "geglu" : "swiglu";
-    bool is_bf16 = dtype == MIST_DTYPE_BF16;
-    size_t bytes = (size_t)n * size_of(dtype);
-    void *x = random_values(h, dtype, 2 * n, 6.0), *d = random_values(h, dtype, n, 1.0);
-    void *out = blank(h, dtype, n), *dx = blank(h, dtype, 2 * n);
-
-    mist_cpu_swiglu_forward(is_bf16, is_geglu, out, x, rows, f, 1);
-    mist_cpu_swiglu_backward(is_bf16, is_geglu, dx, d, x, rows, f, 1);
-    struct tensor forward[] = {{.bytes = 2 * bytes, .input = x, .offset = offset},
-                               {.bytes = bytes, .is_output = true}};
-    run(h, launch_swiglu_forward, forward, 2, dtype, dims);
-    assert_close(h, dtype, forward[1].results[0], out, n, name);
-    for (int in_place = 0; in_place < 2; in_place++) {
-        struct tensor backward[] = {
-            {.bytes = 2 * bytes, .input = x, .is_output = in_place, .offset = offset},
-            {.bytes = bytes, .input = d},
-            {.bytes = 2 * bytes, .is_output = true}};
-        backward[2].alias = in_place ? &backward[0] : NULL;
-        run(h, launch_swiglu_backward, backward, 3, dtype, dims);
-        assert_close(h, dtype, backward[2].results[0], dx, 2 * n, name);
-    }
-}
-
-static void launch_scale(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
-{
-    mist_cuda_scale(NULL, dtype, t[0].device, 6.5f, dims[0]);
-}
-
-TEST_WITH(test_scale, help_setup, help_teardown)
-{
-    struct help *h = *state;
-
-    for (int i = 0; i < N_LENGTHS * N_DTYPES * 2; i++) {
-        enum mist_dtype dtype = dtypes[i % N_DTYPES];
-        int64_t n = lengths[i / N_DTYPES / 2];
-        size_t bytes = (size_t)n * size_of(dtype), is_odd = (size_t)i / N_DTYPES % 2;
-        void *x = random_values(h, dtype, n, 6.0), *scaled = blank(h, dtype, n);
-        memcpy(scaled, x, bytes);
-        mist_cpu_scale(dtype == MIST_DTYPE_BF16, scaled, 6.5f, n, 1);
-        struct tensor t[] = {{.bytes = bytes,
-                              .input = x,
-                              .is_output = true,
-                              .offset = is_odd * size_of(dtype)}};
-        run(h, launch_scale, t, 1, dtype, &n);
-        assert_equal_bits(dtype, t[0].results[0], scaled, n);
-    }
-}
-
-TEST_WITH(test_gates, help_setup, help_teardown)
+TEST(test_gates)
 {
     static const int64_t dims[][2] = {{1, 1},   {0, 8},    {3, 5},    {7, 8},   {300, 12},
                                       {5, 344}, {2, 1000}, {70, 264}, {9, 1023}};
 
-    for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
-        for (size_t is_odd = 0; is_odd < 2; is_odd++)
-            for (int is_geglu = 0; is_geglu < 2; is_geglu++)
-                check_gate(*state, is_geglu, dtypes[i % N_DTYPES], dims[i / N_DTYPES][0],
-                           dims[i / N_DTYPES][1], is_odd * size_of(dtypes[i % N_DTYPES]));
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        for (int k = 0; k < 8 * N_DTYPES; k++)
+            cuda_run(check_gate, &(struct gate){dtypes[k / 8], dims[i][0], dims[i][1],
+                                                k % 2, k / 2 % 2, k / 4 % 2});
 }
 
 /* ------------------------------------------------------------------------------- rope */
 
-struct rope_case {
-    int64_t b, s, heads, kv_heads, head_dim;
+struct rope {
+    struct mist_cpu_attention shape;
+    enum mist_dtype dtype;
+    bool is_backward;
+    int64_t skew;
 };
 
-static void launch_rope(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+static void check_rope(struct cuda_help *h, const void *context)
 {
-    const struct mist_cpu_attention shape = {dims[0], dims[1], dims[2], dims[3], dims[4]};
+    const struct rope *c = context;
+    const struct mist_cpu_attention *a = &c->shape;
 
-    mist_cuda_rope(NULL, dtype, t[0].device, t[1].device, &shape, (int)dims[5]);
-}
-
-static void turn_on_cpu(enum mist_dtype dtype, void *qkv, const float *table,
-                        const struct mist_cpu_attention *shape, int64_t is_backward)
-{
-    mist_cpu_rope(dtype == MIST_DTYPE_BF16, qkv, table, shape, is_backward != 0, 1);
-}
-
-static void check_rope(struct help *h, enum mist_dtype dtype, const struct rope_case *c,
-                       int64_t is_backward, size_t offset)
-{
-    const struct mist_cpu_attention shape = {c->b, c->s, c->heads, c->kv_heads,
-                                             c->head_dim};
-    const int64_t dims[] = {c->b, c->s, c->heads, c->kv_heads, c->head_dim, is_backward};
-    int64_t n = c->b * c->s * (c->heads + 2 * c->kv_heads) * c->head_dim;
-    void *x = random_values(h, dtype, n, 1.0), *expected = blank(h, dtype, n);
+    h->skew = c->skew;
+    struct pair *qkv = pair_random(
+        h, c->dtype, a->b * a->s * (a->heads + 2 * a->kv_heads) * a->head_dim, 0.0, 1.0);
     /* not of real angles: position 0 would not be turned */
-    const float *table = help_random(h, c->s * c->head_dim, 1.0);
-
-    memcpy(expected, x, (size_t)n * size_of(dtype));
-    turn_on_cpu(dtype, expected, table, &shape, is_backward);
-    struct tensor t[] = {{.bytes = (size_t)n * size_of(dtype),
-                          .input = x,
-                          .is_output = true,
-                          .offset = offset},
-                         {.bytes = (size_t)(c->s * c->head_dim) * 4, .input = table}};
-    run(h, launch_rope, t, 2, dtype, dims);
-    assert_close(h, dtype, t[0].results[0], expected, n, "rope");
+    struct pair *table = pair_random(h, MIST_DTYPE_FP32, a->s * a->head_dim, 0.0, 1.0);
+    mist_cuda_rope(NULL, c->dtype, qkv->device, table->device, a, c->is_backward);
+    mist_cpu_rope(is_bf16(c->dtype), qkv->host, table->host, a, c->is_backward, 1);
+    pair_assert_close(h, qkv, 0, "rope");
+    pair_assert_same(h, table);
 }
 
-TEST_WITH(test_rope, help_setup, help_teardown)
+TEST(test_rope)
 {
-    static const struct rope_case cases[] = {
+    static const struct mist_cpu_attention shapes[] = {
         {1, 1, 1, 1, 2},   {0, 4, 2, 1, 8},     {2, 5, 3, 1, 16},    {3, 7, 4, 2, 64},
         {2, 3, 5, 5, 80},  {1, 4, 40, 8, 96},   {2, 9, 32, 8, 128},  {1, 2, 2, 1, 6},
         {1, 3, 1, 1, 600}, {70000, 1, 1, 1, 2}, {1, 70000, 1, 1, 2},
     };
 
-    for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]) * N_DTYPES; i++)
-        for (size_t k = 0; k < 3; k++)
-            check_rope(*state, dtypes[i % N_DTYPES], &cases[i / N_DTYPES], (int64_t)k % 2,
-                       k / 2 * size_of(dtypes[i % N_DTYPES]));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int k = 0; k < 3 * N_DTYPES; k++)
+            cuda_run(check_rope,
+                     &(struct rope){shapes[i], dtypes[k / 3], k % 3 == 1, k % 3 / 2});
 }
 
 /* ---------------------------------------------------------------- bias and column sum */
 
-static void launch_add_bias(struct tensor *t, enum mist_dtype dtype, const int64_t *dims)
+struct columns {
+    enum mist_dtype dtype, out_dtype; /* the latter: of sums */
+    int64_t rows, n, skew;
+    bool overwrites; /* sums */
+};
+
+static void check_add_bias(struct cuda_help *h, const void *context)
 {
-    mist_cuda_add_bias(NULL, dtype, t[1].device, t[0].device, dims[0], dims[1]);
+    const struct columns *c = context;
+    int64_t n = c->rows * c->n;
+
+    h->skew = c->skew;
+    struct pair *bias = pair_random(h, c->dtype, c->n, 0.0, 1.0);
+    struct pair *x = pair_random(h, c->dtype, n, 0.0, 1.0);
+    float *expected = help_alloc(&h->host, (n + 1) * (int64_t)sizeof *expected);
+    for (int64_t i = 0; i < n; i++)
+        expected[i] = pair_value(x, x->host, i) + pair_value(bias, bias->host, i % c->n);
+    pair_set(x, expected);
+    mist_cuda_add_bias(NULL, c->dtype, x->device, bias->device, c->rows, c->n);
+    pair_assert_close(h, x, is_bf16(c->dtype) ? 4e-3 : 1e-6, "bias");
+    pair_assert_same(h, bias);
 }
 
-static void check_add_bias(struct help *h, enum mist_dtype dtype, const int64_t *dims,
-                           size_t offset)
-{
-    int64_t rows = dims[0], n = dims[1];
-    void *bias = random_values(h, dtype, n, 1.0),
-         *x = random_values(h, dtype, rows * n, 1.0);
-    double *expected = help_doubles(h, floats_of(h, dtype, x, rows * n), rows * n);
-
-    for (int64_t i = 0; i < rows * n; i++)
-        expected[i] += (double)floats_of(h, dtype, bias, n)[i % n];
-    struct tensor t[] = {
-        {.bytes = (size_t)n * size_of(dtype), .input = bias, .offset = offset},
-        {.bytes = (size_t)(rows * n) * size_of(dtype), .input = x, .is_output = true}};
-    run(h, launch_add_bias, t, 2, dtype, dims);
-    help_assert_within(floats_of(h, dtype, t[1].results[0], rows * n), expected, rows * n,
-                       dtype == MIST_DTYPE_BF16 ? 4e-3 : 1e-6, "bias");
-}
-
-TEST_WITH(test_add_bias, help_setup, help_teardown)
+TEST(test_add_bias)
 {
     static const int64_t dims[][2] = {{1, 1}, {0, 16}, {64, 96},
                                       {5, 8}, {70, 3}, {33, 520}};
 
-    for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++) {
-        enum mist_dtype dtype = dtypes[i % N_DTYPES];
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        for (int k = 0; k < 2 * N_DTYPES; k++)
+            cuda_run(check_add_bias, &(struct columns){.dtype = dtypes[k / 2],
+                                                       .rows = dims[i][0],
+                                                       .n = dims[i][1],
+                                                       .skew = k % 2});
+}
 
-        check_add_bias(*state, dtype, dims[i / N_DTYPES], 0);
-        check_add_bias(*state, dtype, dims[i / N_DTYPES], size_of(dtype));
+static void check_column_sum(struct cuda_help *h, const void *context)
+{
+    const struct columns *c = context;
+
+    h->skew = c->skew;
+    struct pair *x = pair_random(h, c->dtype, c->rows * c->n, 0.0, 1.0);
+    struct pair *out = pair_random(h, c->out_dtype, c->n, 0.0, 1.0);
+    float *expected = help_alloc(&h->host, c->n * (int64_t)sizeof *expected);
+    for (int64_t j = 0; j < c->n; j++) {
+        double sum = c->overwrites ? 0.0 : (double)pair_value(out, out->host, j);
+        for (int64_t i = 0; i < c->rows; i++)
+            sum += (double)pair_value(x, x->host, i * c->n + j);
+        expected[j] = (float)sum;
     }
+    pair_set(out, expected);
+    mist_cuda_column_sum(NULL, c->dtype, c->out_dtype, out->device, x->device, c->rows,
+                         c->n, c->overwrites);
+    pair_assert_close(h, out, is_bf16(c->out_dtype) ? 4e-3 : 1e-5, "column sum");
+    pair_assert_same(h, x);
 }
 
-/* dims: rows, columns, enum mist_dtype of the sums, whether they are overwritten */
-static void launch_column_sum(struct tensor *t, enum mist_dtype dtype,
-                              const int64_t *dims)
-{
-    mist_cuda_column_sum(NULL, dtype, (enum mist_dtype)dims[2], t[1].device, t[0].device,
-                         dims[0], dims[1], dims[3]);
-}
-
-static void check_column_sum(struct help *h, enum mist_dtype dtype, const int64_t *dims,
-                             size_t offset)
-{
-    enum mist_dtype out = (enum mist_dtype)dims[2];
-    int64_t rows = dims[0], n = dims[1];
-    void *x = random_values(h, dtype, rows * n, 1.0),
-         *begin = random_values(h, out, n, 1.0);
-    const float *values = floats_of(h, dtype, x, rows * n);
-    double *expected = help_doubles(h, floats_of(h, out, begin, n), n);
-
-    for (int64_t i = 0; i < n && dims[3]; i++)
-        expected[i] = 0;
-    for (int64_t i = 0; i < rows * n; i++)
-        expected[i % n] += (double)values[i];
-    struct tensor t[] = {
-        {.bytes = (size_t)(rows * n) * size_of(dtype), .input = x, .offset = offset},
-        {.bytes = (size_t)n * size_of(out), .input = begin, .is_output = true}};
-    run(h, launch_column_sum, t, 2, dtype, dims);
-    help_assert_within(floats_of(h, out, t[1].results[0], n), expected, n,
-                       out == MIST_DTYPE_BF16 ? 4e-3 : 1e-5, "column sum");
-}
-
-TEST_WITH(test_column_sum, help_setup, help_teardown)
+TEST(test_column_sum)
 {
     /* the widths that blocks have, ends of rows and of columns within a block */
     static const int64_t dims[][2] = {{1, 1},      {0, 16},    {64, 96},   {5, 8},
                                       {1000, 3},   {5000, 24}, {33, 1000}, {257, 2048},
                                       {130, 4136}, {600, 8200}};
 
-    for (int i = 0; i < (int)(sizeof dims / sizeof dims[0]) * N_DTYPES; i++)
-        for (int64_t way = 0; way < 4; way++) {
-            const int64_t *d = dims[i / N_DTYPES], all[] = {d[0], d[1], way / 2, way % 2};
-
-            check_column_sum(*state, dtypes[i % N_DTYPES], all, 0);
-            check_column_sum(*state, dtypes[i % N_DTYPES], all,
-                             size_of(dtypes[i % N_DTYPES]));
-        }
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        for (int k = 0; k < 16; k++)
+            cuda_run(check_column_sum,
+                     &(struct columns){dtypes[k % 2], dtypes[k / 2 % 2], dims[i][0],
+                                       dims[i][1], k / 8, k / 4 % 2});
 }
 
 /* -------------------------------------------------------------------------- embedding */
 
-struct embedding_case {
+struct embedding {
     int64_t rows, s, h, vocab;
     int64_t first_token, n_local;
 };
 
 /* A whole vocabulary, slices of it, one with no token; rows that end within a sample;
  * more tokens than a block looks at at once; few and many different tokens. */
-static const struct embedding_case embedding_cases[] = {
+static const struct embedding embeddings[] = {
     {1, 1, 1, 1, 0, 1},      {0, 4, 8, 5, 0, 5},          {6, 3, 8, 5, 0, 5},
     {40, 8, 24, 50, 10, 15}, {40, 8, 24, 50, 40, 10},     {35, 8, 7, 11, 0, 11},
     {33, 16, 1032, 9, 3, 4}, {20, 5, 2100, 7, 0, 7},      {64, 16, 16, 100, 50, 0},
     {2100, 525, 8, 3, 0, 3}, {2500, 100, 4, 400, 0, 400}, {130, 13, 515, 40, 20, 20},
 };
-#define N_EMBEDDING_CASES ((int)(sizeof embedding_cases / sizeof embedding_cases[0]))
+enum { N_EMBEDDINGS = sizeof embeddings / sizeof *embeddings };
 
-static void launch_embedding_forward(struct tensor *t, enum mist_dtype dtype,
-                                     const int64_t *dims)
+struct embedding_case {
+    const struct embedding *shape;
+    enum mist_dtype dtype, gradient_dtype;
+    bool has_wpe;
+    int64_t skew;
+};
+
+static void check_embedding_forward(struct cuda_help *h, const void *context)
 {
-    mist_cuda_embedding_forward(NULL, dtype, t[3].device, t[0].device, t[1].device,
-                                dims[5] ? t[2].device : NULL, dims[0], dims[1], dims[2],
-                                dims[3], dims[4]);
+    const struct embedding_case *c = context;
+    const struct embedding *e = c->shape;
+
+    h->skew = c->skew;
+    struct pair *tokens = pair_tokens(h, e->rows, e->vocab);
+    struct pair *wte = pair_random(h, c->dtype, e->n_local * e->h, 0.0, 1.0);
+    struct pair *wpe = pair_random(h, c->dtype, e->s * e->h, 0.0, 1.0);
+    struct pair *out = pair_empty(h, c->dtype, e->rows * e->h);
+    mist_cuda_embedding_forward(NULL, c->dtype, out->device, tokens->device, wte->device,
+                                c->has_wpe ? wpe->device : NULL, e->rows, e->s, e->h,
+                                e->first_token, e->n_local);
+    mist_cpu_embedding_slice_forward(is_bf16(c->dtype), out->host, tokens->host,
+                                     wte->host, c->has_wpe ? wpe->host : NULL, e->rows,
+                                     e->s, e->h, e->first_token, e->n_local, 1);
+    pair_assert_same(h, out);
+    pair_assert_same(h, tokens);
+    pair_assert_same(h, wte);
+    pair_assert_same(h, wpe);
 }
 
-static void launch_embedding_backward(struct tensor *t, enum mist_dtype dtype,
-                                      const int64_t *dims)
+static void check_embedding_backward(struct cuda_help *h, const void *context)
 {
-    mist_cuda_embedding_backward(NULL, dtype, (enum mist_dtype)dims[6], t[2].device,
-                                 dims[5] ? t[3].device : NULL, t[0].device, t[1].device,
-                                 dims[0], dims[1], dims[2], dims[3], dims[4]);
+    const struct embedding_case *c = context;
+    const struct embedding *e = c->shape;
+    size_t work_bytes = mist_cpu_embedding_slice_backward_workspace_bytes(e->rows);
+
+    h->skew = c->skew;
+    struct pair *tokens = pair_tokens(h, e->rows, e->vocab);
+    struct pair *d_out = pair_random(h, c->dtype, e->rows * e->h, 0.0, 1.0);
+    struct pair *dwte = pair_random(h, c->gradient_dtype, e->n_local * e->h, 0.0, 1.0);
+    struct pair *dwpe = pair_random(h, c->gradient_dtype, e->s * e->h, 0.0, 1.0);
+    mist_cuda_embedding_backward(
+        NULL, c->dtype, c->gradient_dtype, dwte->device, c->has_wpe ? dwpe->device : NULL,
+        tokens->device, d_out->device, e->rows, e->s, e->h, e->first_token, e->n_local);
+    mist_cpu_embedding_slice_backward(
+        is_bf16(c->dtype), dwte->host, c->has_wpe ? dwpe->host : NULL, tokens->host,
+        d_out->host, e->rows, e->s, e->h, e->first_token, e->n_local,
+        help_alloc(&h->host, (int64_t)work_bytes), 1,
+        is_bf16(c->gradient_dtype) ? MIST_CPU_BF16_GRADIENTS : 0);
+    pair_assert_same(h, dwte);
+    pair_assert_same(h, dwpe);
+    pair_assert_same(h, tokens);
+    pair_assert_same(h, d_out);
 }
 
-static int32_t *random_tokens(struct help *h, const struct embedding_case *c)
+static void run_embedding(cuda_case *run, const struct embedding *shape,
+                          enum mist_dtype dtype, enum mist_dtype gradient_dtype,
+                          bool has_wpe, int64_t skew)
 {
-    int32_t *tokens = help_alloc(h, c->rows * (int64_t)sizeof *tokens);
-
-    for (int64_t i = 0; i < c->rows; i++)
-        tokens[i] = (int32_t)((help_uniform(h) + 1.0) / 2.0 * (double)c->vocab);
-    return tokens;
+    cuda_run(run, &(struct embedding_case){shape, dtype, gradient_dtype, has_wpe, skew});
 }
 
-static void check_embedding_forward(struct help *h, enum mist_dtype dtype,
-                                    const struct embedding_case *c, bool has_wpe,
-                                    size_t offset)
+TEST(test_embedding_forward)
 {
-    const int64_t dims[] = {c->rows, c->s, c->h, c->first_token, c->n_local, has_wpe};
-    int64_t n = c->rows * c->h;
-    const int32_t *tokens = random_tokens(h, c);
-    void *wte = random_values(h, dtype, c->n_local * c->h, 1.0);
-    void *wpe = random_values(h, dtype, c->s * c->h, 1.0), *out = blank(h, dtype, n);
-    void *given = has_wpe ? wpe : NULL;
+    static const struct embedding many = {70000, 1, 1, 10, 2, 6};
 
-    if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_embedding_slice_forward(true, out, tokens, wte, given, c->rows, c->s,
-                                         c->h, c->first_token, c->n_local, 1);
-    else
-        mist_cpu_embedding_slice_forward(false, out, tokens, wte, given, c->rows, c->s,
-                                         c->h, c->first_token, c->n_local, 1);
-    struct tensor t[] = {
-        {.bytes = (size_t)c->rows * 4, .input = tokens},
-        {.bytes = (size_t)(c->n_local * c->h) * size_of(dtype), .input = wte},
-        {.bytes = (size_t)(c->s * c->h) * size_of(dtype), .input = wpe},
-        {.bytes = (size_t)n * size_of(dtype), .is_output = true, .offset = offset}};
-    run(h, launch_embedding_forward, t, 4, dtype, dims);
-    assert_equal_bits(dtype, t[3].results[0], out, n);
+    for (int i = 0; i < N_EMBEDDINGS * N_DTYPES; i++)
+        for (int k = 0; k < 3; k++)
+            run_embedding(check_embedding_forward, &embeddings[i / N_DTYPES],
+                          dtypes[i % N_DTYPES], MIST_DTYPE_FP32, k % 2 == 0, k / 2);
+    run_embedding(check_embedding_forward, &many, MIST_DTYPE_BF16, MIST_DTYPE_FP32, true,
+                  0);
 }
 
-TEST_WITH(test_embedding_forward, help_setup, help_teardown)
-{
-    static const struct embedding_case many = {70000, 1, 1, 10, 2, 6};
-
-    for (int i = 0; i < N_EMBEDDING_CASES * N_DTYPES; i++)
-        for (size_t k = 0; k < 3; k++)
-            check_embedding_forward(*state, dtypes[i % N_DTYPES],
-                                    &embedding_cases[i / N_DTYPES], k % 2 == 0,
-                                    k / 2 * size_of(dtypes[i % N_DTYPES]));
-    check_embedding_forward(*state, MIST_DTYPE_BF16, &many, true, 0);
-}
-
-static void check_embedding_backward(struct help *h, enum mist_dtype dtype,
-                                     enum mist_dtype gradient_dtype,
-                                     const struct embedding_case *c, bool has_wpe,
-                                     size_t offset)
-{
-    const int64_t dims[] = {c->rows,    c->s,    c->h,          c->first_token,
-                            c->n_local, has_wpe, gradient_dtype};
-    size_t wte_bytes = (size_t)(c->n_local * c->h) * size_of(gradient_dtype),
-           wpe_bytes = (size_t)(c->s * c->h) * size_of(gradient_dtype);
-    const int32_t *tokens = random_tokens(h, c);
-    void *d_out = random_values(h, dtype, c->rows * c->h, 1.0);
-    void *dwte = random_values(h, gradient_dtype, c->n_local * c->h, 1.0),
-         *dwpe = random_values(h, gradient_dtype, c->s * c->h, 1.0);
-    struct tensor t[] = {{.bytes = (size_t)c->rows * 4, .input = tokens},
-                         {.bytes = (size_t)(c->rows * c->h) * size_of(dtype),
-                          .input = d_out,
-                          .offset = offset},
-                         {.bytes = wte_bytes, .input = dwte, .is_output = true},
-                         {.bytes = wpe_bytes, .input = dwpe, .is_output = has_wpe}};
-
-    void *work = help_alloc(
-        h, (int64_t)mist_cpu_embedding_slice_backward_workspace_bytes(c->rows));
-
-    run(h, launch_embedding_backward, t, 4, dtype, dims);
-    if (dtype == MIST_DTYPE_BF16)
-        mist_cpu_embedding_slice_backward(
-            true, dwte, has_wpe ? dwpe : NULL, tokens, d_out, c->rows, c->s, c->h,
-            c->first_token, c->n_local, work, 1,
-            gradient_dtype == MIST_DTYPE_BF16 ? MIST_CPU_BF16_GRADIENTS : 0);
-    else
-        mist_cpu_embedding_slice_backward(false, dwte, has_wpe ? dwpe : NULL, tokens,
-                                          d_out, c->rows, c->s, c->h, c->first_token,
-                                          c->n_local, work, 1, 0);
-    assert_memory_equal(t[2].results[0], dwte, wte_bytes);
-    assert_memory_equal(t[3].results[0], dwpe, wpe_bytes);
-}
-
-TEST_WITH(test_embedding_backward, help_setup, help_teardown)
+TEST(test_embedding_backward)
 {
     /* more than fit a list; in a row of several rounds, too */
-    static const struct embedding_case often = {7000, 100, 4, 2, 0, 2},
-                                       wide = {4500, 100, 259, 1, 0, 1};
+    static const struct embedding often = {7000, 100, 4, 2, 0, 2},
+                                  wide = {4500, 100, 259, 1, 0, 1};
 
-    for (int i = 0; i < N_EMBEDDING_CASES * N_DTYPES; i++)
-        for (size_t k = 0; k < 4; k++)
-            check_embedding_backward(*state, dtypes[i % N_DTYPES],
-                                     k < 3 ? MIST_DTYPE_FP32 : dtypes[i % N_DTYPES],
-                                     &embedding_cases[i / N_DTYPES], k % 2 == 0 || k == 3,
-                                     k / 2 * size_of(dtypes[i % N_DTYPES]));
-    check_embedding_backward(*state, MIST_DTYPE_BF16, MIST_DTYPE_FP32, &often, true, 0);
-    check_embedding_backward(*state, MIST_DTYPE_BF16, MIST_DTYPE_BF16, &wide, true, 0);
+    for (int i = 0; i < N_EMBEDDINGS * N_DTYPES; i++)
+        for (int k = 0; k < 4; k++)
+            run_embedding(check_embedding_backward, &embeddings[i / N_DTYPES],
+                          dtypes[i % N_DTYPES],
+                          k < 3 ? MIST_DTYPE_FP32 : dtypes[i % N_DTYPES],
+                          k % 2 == 0 || k == 3, k / 2);
+    run_embedding(check_embedding_backward, &often, MIST_DTYPE_BF16, MIST_DTYPE_FP32,
+                  true, 0);
+    run_embedding(check_embedding_backward, &wide, MIST_DTYPE_BF16, MIST_DTYPE_BF16, true,
+                  0);
 }
-
-/* ------------------------------------------------------------------------------- main */
 
 TEST_MAIN(NULL, NULL)
