@@ -3,21 +3,8 @@
  * and the parts of dqkv each for itself. Also: the same bits in any order of threads and
  * blocks, later tokens without a trace in earlier ones, scores far from 0.
  */
-#include "exec/cuda/kernels.h"
-#include "tests/emulation/device_memory.h"
-#include "tests/emulation/order.h"
-#include "tests/unit/cpu_bf16_help.h"
+#include "tests/unit/cuda_help.h"
 
-#include <stdlib.h> /* getenv, strtoull */
-
-static const int64_t lengths[] = {1, 7, 64, 65, 96, 130};
-static const int64_t head_dims[] = {8, 20, 64, 80, 128};
-static const int64_t heads[][2] = {{1, 1}, {4, 2}, {6, 1}};
-/* Bounds of the kernels' sizes, and what fits no vector. */
-static const struct mist_cpu_attention odd_shapes[] = {
-    {1, 33, 2, 1, 1},   {2, 66, 3, 3, 3},  {1, 70, 2, 2, 32},  {1, 67, 2, 1, 33},
-    {1, 100, 1, 1, 63}, {1, 65, 2, 1, 65}, {1, 34, 2, 2, 127}, {1, 33, 2, 1, 129},
-    {1, 50, 1, 1, 250}, {2, 49, 2, 1, 256}};
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
 static const enum mist_dtype dtypes[] = {MIST_DTYPE_FP32, MIST_DTYPE_BF16};
@@ -41,153 +28,39 @@ static int free_context(void **state)
     return 0;
 }
 
-static int64_t n_qkv_of(const struct mist_cpu_attention *a)
-{
-    return a->b * a->s * (a->heads + 2 * a->kv_heads) * a->head_dim;
-}
-
-static int64_t n_out_of(const struct mist_cpu_attention *a)
-{
-    return a->b * a->s * a->heads * a->head_dim;
-}
-
-static int64_t n_lse_of(const struct mist_cpu_attention *a)
-{
-    return a->b * a->heads * a->s;
-}
-
-/* ----------------------------------------------------------------------- both formats */
-
-static size_t bytes_of(enum mist_dtype dtype, int64_t n)
-{
-    return (size_t)n * (dtype == MIST_DTYPE_BF16 ? sizeof(mist_bf16) : sizeof(float));
-}
-
-/* n random numbers in [-size, size] as dtype. */
-static void *random_tensor(struct help *h, enum mist_dtype dtype, int64_t n, double size)
-{
-    if (dtype == MIST_DTYPE_BF16)
-        return help_bf16_random(h, NULL, n, size);
-    return help_random(h, n, size);
-}
-
-static const float *floats_of(struct help *h, enum mist_dtype dtype, const void *x,
-                              int64_t n)
-{
-    return dtype == MIST_DTYPE_BF16 ? help_floats_of(h, x, n) : x;
-}
-
-struct tensors { /* on the host, as dtype; lse fp32 */
-    void *out, *dqkv;
-    float *lse;
+struct attention {
+    struct mist_cpu_attention shape;
+    enum mist_dtype dtype;
+    double size;          /* of q, k and v */
+    bool has_own_forward; /* the backward reads its out and lse, not the CPU's */
 };
-
-static struct tensors alloc_tensors(struct help *h, enum mist_dtype dtype,
-                                    const struct mist_cpu_attention *a)
-{
-    return (struct tensors){
-        help_alloc(h, (int64_t)bytes_of(dtype, n_out_of(a))),
-        help_alloc(h, (int64_t)bytes_of(dtype, n_qkv_of(a))),
-        help_alloc(h, n_lse_of(a) * (int64_t)sizeof(float)),
-    };
-}
-
-static struct tensors run_cpu(struct help *h, enum mist_dtype dtype,
-                              const struct mist_cpu_attention *a, const void *qkv,
-                              const void *d_out)
-{
-    struct tensors r = alloc_tensors(h, dtype, a);
-    if (dtype == MIST_DTYPE_BF16) {
-        mist_cpu_attention_forward(
-            context, r.out, r.lse, qkv, a,
-            help_alloc(h,
-                       (int64_t)mist_cpu_attention_forward_workspace_bytes(a, true, 1)),
-            1);
-        mist_cpu_attention_backward(
-            context, r.dqkv, d_out, qkv, r.out, r.lse, a,
-            help_alloc(h,
-                       (int64_t)mist_cpu_attention_backward_workspace_bytes(a, true, 1)),
-            1);
-    } else {
-        mist_cpu_attention_forward(
-            NULL, r.out, r.lse, qkv, a,
-            help_alloc(h,
-                       (int64_t)mist_cpu_attention_forward_workspace_bytes(a, false, 1)),
-            1);
-        mist_cpu_attention_backward(
-            NULL, r.dqkv, d_out, qkv, r.out, r.lse, a,
-            help_alloc(h,
-                       (int64_t)mist_cpu_attention_backward_workspace_bytes(a, false, 1)),
-            1);
-    }
-    return r;
-}
-
-/* Brings a result home: guard intact, memory freed. */
-static void take_home(void *host, void *device, size_t bytes)
-{
-    assert_true(mist_test_device_guard_is_intact(device, bytes));
-    mist_test_device_download(host, device, bytes);
-    mist_test_device_free(device);
-}
-
-/* An input is as it was; memory freed. */
-static void drop_input(struct help *h, void *device, const void *host, size_t bytes)
-{
-    void *now = help_alloc(h, (int64_t)bytes);
-    take_home(now, device, bytes);
-    assert_memory_equal(now, host, bytes);
-}
-
-/* The backward reads the out and lse of before, or with NULL what its forward left. */
-static struct tensors run_cuda(struct help *h, enum mist_dtype dtype,
-                               const struct mist_cpu_attention *a, const void *qkv,
-                               const void *d_out, const struct tensors *before)
-{
-    struct tensors r = alloc_tensors(h, dtype, a);
-    size_t qkv_bytes = bytes_of(dtype, n_qkv_of(a));
-    size_t out_bytes = bytes_of(dtype, n_out_of(a));
-    size_t lse_bytes = (size_t)n_lse_of(a) * sizeof(float);
-    void *d_qkv = mist_test_device_copy(qkv, qkv_bytes);
-    void *out = mist_test_device_alloc(out_bytes),
-         *lse = mist_test_device_alloc(lse_bytes);
-
-    mist_cuda_attention_forward(NULL, dtype, out, lse, d_qkv, a);
-    take_home(r.out, out, out_bytes);
-    take_home(r.lse, lse, lse_bytes);
-    if (before == NULL)
-        before = &r;
-    out = mist_test_device_copy(before->out, out_bytes);
-    lse = mist_test_device_copy(before->lse, lse_bytes);
-    void *slopes = mist_test_device_copy(d_out, out_bytes);
-    void *dqkv = mist_test_device_alloc(qkv_bytes);
-    void *workspace = mist_test_device_alloc(lse_bytes);
-    mist_cuda_attention_backward(NULL, dtype, dqkv, slopes, d_qkv, out, lse, a,
-                                 workspace);
-    take_home(r.dqkv, dqkv, qkv_bytes);
-    drop_input(h, d_qkv, qkv, qkv_bytes);
-    drop_input(h, out, before->out, out_bytes);
-    drop_input(h, lse, before->lse, lse_bytes);
-    drop_input(h, slopes, d_out, out_bytes);
-    assert_true(mist_test_device_guard_is_intact(workspace, lse_bytes));
-    mist_test_device_free(workspace);
-    return r;
-}
 
 /* ------------------------------------------------------------------------- comparison */
 
-/*
- * Columns first .. first + n - 1 of rows of width: |got - expected| <= tolerance
- * |expected| in the 2-norm. Where the part is nearly nothing (dq and dk of a lone token)
- * a tenth of the whole's norm counts.
- */
-static void assert_columns_close(const float *got, const float *expected, int64_t n_rows,
-                                 int64_t width, int64_t first, int64_t n,
-                                 double tolerance, const char *what,
-                                 const struct mist_cpu_attention *a)
+static const float *floats_of(struct cuda_help *h, const struct pair *p,
+                              const void *memory)
 {
+    float *values = help_alloc(&h->host, (p->n + 1) * (int64_t)sizeof *values);
+
+    for (int64_t i = 0; i < p->n; i++)
+        values[i] = pair_value(p, memory, i);
+    return values;
+}
+
+/*
+ * Columns first .. first + n - 1 of rows of width: |device - host| <= tolerance |host| in
+ * the 2-norm. Where the part is nearly nothing (dq and dk of a lone token) a tenth of the
+ * whole's norm counts.
+ */
+static void assert_columns_close(struct cuda_help *h, const struct pair *p, int64_t width,
+                                 int64_t first, int64_t n, double tolerance,
+                                 const char *what, const struct mist_cpu_attention *a)
+{
+    const float *got = floats_of(h, p, pair_download(h, p));
+    const float *expected = floats_of(h, p, p->host);
     double error2 = 0.0, part2 = 0.0, whole2 = 0.0;
-    for (int64_t i = 0; i < n_rows * width; i++) {
+
+    for (int64_t i = 0; i < p->n; i++) {
         double x = (double)expected[i], error = (double)got[i] - x;
         bool is_in = i % width >= first && i % width < first + n;
         error2 += is_in ? error * error : 0.0;
@@ -201,137 +74,150 @@ static void assert_columns_close(const float *got, const float *expected, int64_
                  sqrt(part2));
 }
 
-static void assert_tensors_close(struct help *h, enum mist_dtype dtype,
-                                 const struct mist_cpu_attention *a,
-                                 const struct tensors *got,
-                                 const struct tensors *expected)
+/* Forward and backward beside the CPU's; large scores: the gradients are finite. */
+static void check_shape(struct cuda_help *h, const void *of)
 {
-    double tolerance = dtype == MIST_DTYPE_BF16 ? 4e-3 : 1e-5;
-    int64_t d = a->head_dim, q = a->heads * d, kv = a->kv_heads * d, n = a->b * a->s;
-    const float *out = floats_of(h, dtype, got->out, n * q);
-    const float *dqkv = floats_of(h, dtype, got->dqkv, n * (q + 2 * kv));
-    const float *cpu_out = floats_of(h, dtype, expected->out, n * q);
-    const float *cpu_dqkv = floats_of(h, dtype, expected->dqkv, n * (q + 2 * kv));
-    assert_columns_close(out, cpu_out, n, q, 0, q, tolerance, "out", a);
-    assert_columns_close(got->lse, expected->lse, n * a->heads, 1, 0, 1, 1e-5, "lse", a);
-    int64_t width = q + 2 * kv;
-    assert_columns_close(dqkv, cpu_dqkv, n, width, 0, q, tolerance, "dq", a);
-    assert_columns_close(dqkv, cpu_dqkv, n, width, q, kv, tolerance, "dk", a);
-    assert_columns_close(dqkv, cpu_dqkv, n, width, q + kv, kv, tolerance, "dv", a);
-}
+    const struct attention *c = of;
+    const struct mist_cpu_attention *a = &c->shape;
+    bool is_bf16 = c->dtype == MIST_DTYPE_BF16, is_large = c->size > 10;
+    struct mist_cpu_bf16 *products = is_bf16 ? context : NULL;
+    /* where heads are narrow, few numbers share the error of a rounding */
+    double tolerance = !is_bf16 ? 1e-5 : a->head_dim < 8 ? 1e-2 : 4e-3;
+    int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
+    int64_t n = a->b * a->s, n_lse = n * a->heads, width = q + 2 * kv;
+    struct pair *qkv = pair_random(h, c->dtype, n * width, 0.0, c->size);
+    struct pair *d_out = pair_random(h, c->dtype, n * q, 0.0, 1.0);
+    struct pair *out = pair_empty(h, c->dtype, n * q);
+    struct pair *lse = pair_empty(h, MIST_DTYPE_FP32, n_lse);
+    struct pair *dqkv = pair_empty(h, c->dtype, n * width);
+    struct pair *workspace = pair_empty(h, MIST_DTYPE_FP32, n_lse);
+    size_t room = mist_cpu_attention_forward_workspace_bytes(a, is_bf16, 1);
+    size_t room_back = mist_cpu_attention_backward_workspace_bytes(a, is_bf16, 1);
 
-static void assert_same_bits(enum mist_dtype dtype, const struct mist_cpu_attention *a,
-                             const struct tensors *one, const struct tensors *other)
-{
-    assert_memory_equal(one->out, other->out, bytes_of(dtype, n_out_of(a)));
-    assert_memory_equal(one->lse, other->lse, (size_t)n_lse_of(a) * sizeof(float));
-    assert_memory_equal(one->dqkv, other->dqkv, bytes_of(dtype, n_qkv_of(a)));
-}
-
-static void check_shape(struct help *h, enum mist_dtype dtype,
-                        const struct mist_cpu_attention *a)
-{
-    const void *qkv = random_tensor(h, dtype, n_qkv_of(a), 2.0);
-    const void *d_out = random_tensor(h, dtype, n_out_of(a), 1.0);
-    struct tensors cpu = run_cpu(h, dtype, a, qkv, d_out);
-    struct tensors cuda = run_cuda(h, dtype, a, qkv, d_out, &cpu);
-    assert_tensors_close(h, dtype, a, &cuda, &cpu);
+    mist_cpu_attention_forward(products, out->host, lse->host, qkv->host, a,
+                               help_alloc(&h->host, (int64_t)room), 1);
+    mist_cpu_attention_backward(products, dqkv->host, d_out->host, qkv->host, out->host,
+                                lse->host, a, help_alloc(&h->host, (int64_t)room_back),
+                                1);
+    mist_cuda_attention_forward(NULL, c->dtype, out->device, lse->device, qkv->device, a);
+    assert_columns_close(h, out, q, 0, q, is_large ? 1e-3 : tolerance, "out", a);
+    assert_columns_close(h, lse, 1, 0, 1, 1e-5, "lse", a);
+    if (!c->has_own_forward) {
+        pair_upload(out);
+        pair_upload(lse);
+    }
+    mist_cuda_attention_backward(NULL, c->dtype, dqkv->device, d_out->device, qkv->device,
+                                 out->device, lse->device, a, workspace->device);
+    const float *slopes = floats_of(h, dqkv, pair_download(h, dqkv));
+    for (int64_t i = 0; i < dqkv->n; i++)
+        assert_true(isfinite(slopes[i]));
+    if (!is_large) {
+        assert_columns_close(h, dqkv, width, 0, q, tolerance, "dq", a);
+        assert_columns_close(h, dqkv, width, q, kv, tolerance, "dk", a);
+        assert_columns_close(h, dqkv, width, q + kv, kv, tolerance, "dv", a);
+    }
+    pair_assert_same(h, qkv);
+    pair_assert_same(h, d_out);
+    if (!c->has_own_forward) {
+        pair_assert_same(h, out);
+        pair_assert_same(h, lse);
+    }
 }
 
 /* ------------------------------------------------------------------------------ tests */
 
 /* Every length with every head_dim; groups of heads and b take turns. */
-TEST_WITH(test_shapes, help_setup, help_teardown)
+TEST(test_shapes)
 {
-    struct help *h = *state;
+    static const int64_t lengths[] = {1, 7, 64, 65, 96, 130};
+    static const int64_t head_dims[] = {8, 20, 64, 80, 128};
+    static const int64_t heads[][2] = {{1, 1}, {4, 2}, {6, 1}};
     int turn = 0;
+
     for (int i = 0; i < COUNT(lengths); i++)
         for (int j = 0; j < COUNT(head_dims); j++)
             for (int k = 0; k < n_dtypes; k++, turn++) {
                 const int64_t *n_heads = heads[(i + j + 2 * k) % COUNT(heads)];
-                struct mist_cpu_attention a = {1 + turn % 5 % 2, lengths[i], n_heads[0],
-                                               n_heads[1], head_dims[j]};
-                check_shape(h, dtypes[k], &a);
+                struct attention c = {
+                    {1 + turn % 5 % 2, lengths[i], n_heads[0], n_heads[1], head_dims[j]},
+                    dtypes[k],
+                    2.0,
+                    false};
+                cuda_run_in(check_shape, &c, 1);
             }
 }
 
-TEST_WITH(test_odd_shapes, help_setup, help_teardown)
+/* Bounds of the kernels' sizes, and what fits no vector. */
+TEST(test_odd_shapes)
 {
-    struct help *h = *state;
-    for (int i = 0; i < COUNT(odd_shapes); i++)
+    static const struct mist_cpu_attention shapes[] = {
+        {1, 33, 2, 1, 1},   {2, 66, 3, 3, 3},  {1, 70, 2, 2, 32},  {1, 67, 2, 1, 33},
+        {1, 100, 1, 1, 63}, {1, 65, 2, 1, 65}, {1, 34, 2, 2, 127}, {1, 33, 2, 1, 129},
+        {1, 50, 1, 1, 250}, {2, 49, 2, 1, 256}};
+
+    for (int i = 0; i < COUNT(shapes); i++)
         for (int k = 0; k < n_dtypes; k++)
-            check_shape(h, dtypes[k], &odd_shapes[i]);
+            cuda_run_in(check_shape,
+                        &(struct attention){shapes[i], dtypes[k], 2.0, false}, 1);
 }
 
 /* The backward after its own forward, in three orders. */
-TEST_WITH(test_orders, help_setup, help_teardown)
+TEST(test_orders)
 {
-    struct help *h = *state;
-    const struct mist_cpu_attention shapes[] = {
+    static const struct mist_cpu_attention shapes[] = {
         {2, 66, 4, 2, 20}, {1, 130, 2, 1, 64}, {1, 70, 2, 1, 128}, {1, 40, 2, 2, 256}};
+
     for (int i = 0; i < COUNT(shapes); i++)
-        for (int k = 0; k < n_dtypes; k++) {
-            const struct mist_cpu_attention *a = &shapes[i];
-            enum mist_dtype dtype = dtypes[k];
-            const void *qkv = random_tensor(h, dtype, n_qkv_of(a), 2.0);
-            const void *d_out = random_tensor(h, dtype, n_out_of(a), 1.0);
-            struct tensors cpu = run_cpu(h, dtype, a, qkv, d_out);
-            mist_emulation_set_order(MIST_EMULATION_FORWARD, 0);
-            struct tensors one = run_cuda(h, dtype, a, qkv, d_out, NULL);
-            mist_emulation_set_order(MIST_EMULATION_REVERSE, 0);
-            struct tensors two = run_cuda(h, dtype, a, qkv, d_out, NULL);
-            mist_emulation_set_order(MIST_EMULATION_SHUFFLED, h->seed);
-            struct tensors three = run_cuda(h, dtype, a, qkv, d_out, NULL);
-            mist_emulation_set_order(MIST_EMULATION_FORWARD, 0);
-            assert_tensors_close(h, dtype, a, &one, &cpu);
-            assert_same_bits(dtype, a, &one, &two);
-            assert_same_bits(dtype, a, &one, &three);
-        }
+        for (int k = 0; k < n_dtypes; k++)
+            cuda_run_in(check_shape, &(struct attention){shapes[i], dtypes[k], 2.0, true},
+                        3);
+}
+
+/* Scores of thousands, at which exp of a score alone would overflow. */
+TEST(test_large_scores)
+{
+    for (int k = 0; k < n_dtypes; k++)
+        cuda_run_in(check_shape,
+                    &(struct attention){{1, 100, 2, 1, 64}, dtypes[k], 40.0, false}, 1);
 }
 
 /* Other numbers from token 70 on, from 128 on (tiles ahead, never touched) none at all:
  * out and lse of the tokens before 70 keep their bits. */
-TEST_WITH(test_causality, help_setup, help_teardown)
+static void check_causality(struct cuda_help *h, const void *of)
 {
-    struct help *h = *state;
-    const struct mist_cpu_attention a = {1, 130, 4, 2, 80};
-    int64_t token = (a.heads + 2 * a.kv_heads) * a.head_dim, n_before = 70;
-    float *qkv = help_random(h, n_qkv_of(&a), 2.0);
-    float *d_out = help_random(h, n_out_of(&a), 1.0);
-    float *other = help_random(h, n_qkv_of(&a), 20.0);
-    memcpy(other, qkv, (size_t)(n_before * token) * sizeof *qkv);
-    for (int64_t i = 128 * token; i < n_qkv_of(&a); i++)
-        other[i] = NAN;
-    struct tensors one = run_cuda(h, MIST_DTYPE_FP32, &a, qkv, d_out, NULL);
-    struct tensors two = run_cuda(h, MIST_DTYPE_FP32, &a, other, d_out, NULL);
-    help_assert_same_bits(one.out, two.out, n_before * a.heads * a.head_dim);
-    for (int64_t i = 0; i < a.heads; i++)
-        help_assert_same_bits(one.lse + i * a.s, two.lse + i * a.s, n_before);
-    assert_memory_not_equal(one.out, two.out, bytes_of(MIST_DTYPE_FP32, n_out_of(&a)));
+    const struct mist_cpu_attention *a = of;
+    const enum mist_dtype fp32 = MIST_DTYPE_FP32;
+    int64_t q = a->heads * a->head_dim, token = q + 2 * a->kv_heads * a->head_dim;
+    int64_t n_before = 70, n = a->b * a->s;
+    struct pair *qkv[] = {pair_random(h, fp32, n * token, 0.0, 2.0),
+                          pair_random(h, fp32, n * token, 0.0, 20.0)};
+    const float *out[2], *lse[2];
+
+    memcpy(qkv[1]->host, qkv[0]->host, (size_t)(n_before * token) * sizeof(float));
+    for (int64_t i = 128 * token; i < n * token; i++)
+        ((float *)qkv[1]->host)[i] = NAN;
+    pair_upload(qkv[1]);
+    for (int i = 0; i < 2; i++) {
+        struct pair *to = pair_empty(h, fp32, n * q);
+        struct pair *sums = pair_empty(h, fp32, n * a->heads);
+        mist_cuda_attention_forward(NULL, fp32, to->device, sums->device, qkv[i]->device,
+                                    a);
+        out[i] = pair_download(h, to);
+        lse[i] = pair_download(h, sums);
+    }
+    help_assert_same_bits(out[0], out[1], n_before * q);
+    for (int64_t i = 0; i < a->heads; i++)
+        help_assert_same_bits(lse[0] + i * a->s, lse[1] + i * a->s, n_before);
+    assert_memory_not_equal(out[0], out[1], (size_t)(n * q) * sizeof(float));
 }
 
-/* Scores of thousands, at which exp of a score alone would overflow. */
-TEST_WITH(test_large_scores, help_setup, help_teardown)
+TEST(test_causality)
 {
-    struct help *h = *state;
-    const struct mist_cpu_attention a = {1, 100, 2, 1, 64};
-    for (int k = 0; k < n_dtypes; k++) {
-        const void *qkv = random_tensor(h, dtypes[k], n_qkv_of(&a), 40.0);
-        const void *d_out = random_tensor(h, dtypes[k], n_out_of(&a), 1.0);
-        struct tensors cpu = run_cpu(h, dtypes[k], &a, qkv, d_out);
-        struct tensors cuda = run_cuda(h, dtypes[k], &a, qkv, d_out, &cpu);
-        const float *out = floats_of(h, dtypes[k], cuda.out, n_out_of(&a));
-        const float *cpu_out = floats_of(h, dtypes[k], cpu.out, n_out_of(&a));
-        const float *dqkv = floats_of(h, dtypes[k], cuda.dqkv, n_qkv_of(&a));
-        assert_columns_close(out, cpu_out, n_out_of(&a), 1, 0, 1, 1e-3, "out", &a);
-        assert_columns_close(cuda.lse, cpu.lse, n_lse_of(&a), 1, 0, 1, 1e-5, "lse", &a);
-        for (int64_t i = 0; i < n_qkv_of(&a); i++)
-            assert_true(isfinite(dqkv[i]));
-    }
+    cuda_run(check_causality, &(struct mist_cpu_attention){1, 130, 4, 2, 80});
 }
 
 /* b = 0 launches nothing. */
-TEST_WITH(test_nothing, help_setup, help_teardown)
+TEST(test_nothing)
 {
     const struct mist_cpu_attention shape = {0, 8, 2, 1, 16};
 
