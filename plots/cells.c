@@ -69,12 +69,19 @@ static void add_time(struct mist_plot_cells *cells, const struct mist_plot_view 
     }
 }
 
+static double busy_s(const struct mist_plot_cells *cells, int i)
+{
+    double sum_s = 0;
+
+    for (int g = 0; g < MIST_N_GROUPS; g++)
+        sum_s += cells->parts[i][g].busy_s;
+    return sum_s;
+}
+
 /* The kind that covers most of each cell. One that is idle for most of its time is idle,
- * unless that would hide a task. */
+ * unless that would hide a task: if the cell before shows it, or that behind has more. */
 static void choose(struct mist_plot_cells *cells, double cell_s)
 {
-    size_t before = MIST_PLOT_IDLE;
-
     for (int i = 0; i < cells->n; i++) {
         const struct mist_plot_part *most = cells->parts[i];
         for (int g = 1; g < MIST_N_GROUPS; g++)
@@ -84,14 +91,12 @@ static void choose(struct mist_plot_cells *cells, double cell_s)
     }
     for (int i = 0; i < cells->n; i++) {
         size_t now = cells->i_span[i];
-        size_t after = i + 1 < cells->n ? cells->i_span[i + 1] : MIST_PLOT_IDLE;
-        double busy_s = 0;
-        for (int g = 0; g < MIST_N_GROUPS; g++)
-            busy_s += cells->parts[i][g].busy_s;
-        if (now != MIST_PLOT_IDLE && busy_s < 0.5 * cell_s &&
-            (now == before || now == after))
+        bool is_before = i > 0 && cells->i_span[i - 1] == now;
+        bool is_after = i + 1 < cells->n && cells->i_span[i + 1] == now &&
+                        busy_s(cells, i + 1) > busy_s(cells, i);
+        if (now != MIST_PLOT_IDLE && busy_s(cells, i) < 0.5 * cell_s &&
+            (is_before || is_after))
             cells->i_span[i] = MIST_PLOT_IDLE;
-        before = now;
     }
 }
 
@@ -100,15 +105,15 @@ static void choose(struct mist_plot_cells *cells, double cell_s)
 static void join_short(struct mist_plot_cells *cells, const struct mist_plot_view *view,
                        int first, int end)
 {
-    double busy_s[MIST_N_GROUPS] = {0};
+    double sums_s[MIST_N_GROUPS] = {0};
     int most = first;
 
     for (int i = first; i < end; i++)
         for (int g = 0; g < MIST_N_GROUPS; g++)
-            busy_s[g] += cells->parts[i][g].busy_s;
+            sums_s[g] += cells->parts[i][g].busy_s;
     for (int i = first; i < end; i++)
-        if (busy_s[view->spans[cells->i_span[i]].group] >
-            busy_s[view->spans[cells->i_span[most]].group])
+        if (sums_s[view->spans[cells->i_span[i]].group] >
+            sums_s[view->spans[cells->i_span[most]].group])
             most = i;
     for (int i = first, run_end; i < end; i = run_end) {
         run_end = mist_plot_cells_run_end(cells, view, i);

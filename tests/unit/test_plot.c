@@ -170,11 +170,13 @@ TEST(test_gantt_cells)
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, -1, 0, 2.3);
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_FORWARD, -1, 4, 6.7);
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_OPTIMIZER, -1, 10.1, 10.2);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, -1, 12.8, 13.1);
+    add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_BACKWARD, -1, 15.9, 16.2);
     add(&timeline, 0, MIST_STREAM_COMPUTE, MIST_TASK_LOAD_BATCH, -1, 19, 20);
     FILE *stream = open_memstream(&text, &n);
     assert_int_equal(mist_plot_print_gantt(stream, &input, 1, &options, NULL), MIST_OK);
     fclose(stream);
-    assert_non_null(strstr(text, " ff..fff...o........l\n"));
+    assert_non_null(strstr(text, " ff..fff...o.b...b..l\n"));
     free(text);
     mist_timeline_fini(&timeline);
 }
