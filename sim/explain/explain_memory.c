@@ -64,6 +64,24 @@ static bool add_saved(struct mist_explained_memory *out, const struct mist_plan 
     return fits;
 }
 
+/* Whether what the backward of a module left in its workspace is kept for that of its
+ * weights, which comes later. */
+static bool waits_for_weights(const struct mist_schedule *schedule,
+                              const struct mist_buffer *buffer)
+{
+    bool has_input = false;
+
+    for (int32_t i = buffer->first_task; i <= buffer->last_task; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (task->layer != buffer->layer || task->micro_batch != buffer->micro_batch)
+            continue;
+        if (has_input && task->kind == MIST_TASK_BACKWARD_WEIGHT)
+            return true;
+        has_input = has_input || task->kind == MIST_TASK_BACKWARD_INPUT;
+    }
+    return false;
+}
+
 static bool add_buffer(struct mist_explained_memory *out, const struct mist_plan *plan,
                        const struct mist_schedule *schedule,
                        const struct mist_buffer *buffer)
@@ -82,7 +100,9 @@ static bool add_buffer(struct mist_explained_memory *out, const struct mist_plan
     case MIST_ROLE_GRAD_INPUT:
         return add(out, MIST_CONTENT_ACTIVATIONS, "d_x between modules", bytes);
     case MIST_ROLE_SCRATCH:
-        return add(out, MIST_CONTENT_WORKSPACES, "", bytes);
+        return waits_for_weights(schedule, buffer)
+                   ? add(out, MIST_CONTENT_ACTIVATIONS, "for gradients of weights", bytes)
+                   : add(out, MIST_CONTENT_WORKSPACES, "", bytes);
     case MIST_ROLE_STATE:
         return add(out, MIST_CONTENT_OPTIMIZER, "", bytes);
     case MIST_ROLE_TOKENS:

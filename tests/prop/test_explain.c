@@ -383,17 +383,28 @@ static int64_t round_up(int64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* The content of a role, but for kept activations in full. */
-static enum mist_content naive_content(enum mist_role role)
+/* The content of a buffer, but for kept activations in full. */
+static enum mist_content naive_content(const struct mist_schedule *schedule,
+                                       const struct mist_buffer *buffer)
 {
+    enum mist_role role = buffer->role;
+
     if (role >= MIST_ROLE_GRADIENTS)
         return MIST_CONTENT_GRADIENTS;
     if (role >= MIST_ROLE_WEIGHTS || role == MIST_ROLE_TIED_WEIGHTS)
         return MIST_CONTENT_WEIGHTS;
     if (role == MIST_ROLE_STATE)
         return MIST_CONTENT_OPTIMIZER;
-    if (role == MIST_ROLE_SCRATCH)
-        return MIST_CONTENT_WORKSPACES;
+    if (role == MIST_ROLE_SCRATCH) {
+        bool has[MIST_N_TASK_KINDS] = {false}; /* passes of its module while it lives */
+        for (int32_t i = buffer->first_task; i <= buffer->last_task; i++)
+            if (schedule->tasks[i].layer == buffer->layer &&
+                schedule->tasks[i].micro_batch == buffer->micro_batch)
+                has[schedule->tasks[i].kind] = true;
+        return has[MIST_TASK_BACKWARD_INPUT] && has[MIST_TASK_BACKWARD_WEIGHT]
+                   ? MIST_CONTENT_ACTIVATIONS
+                   : MIST_CONTENT_WORKSPACES;
+    }
     return role == MIST_ROLE_TOKENS || role == MIST_ROLE_TARGETS ||
                    role == MIST_ROLE_CONSTANT
                ? MIST_CONTENT_IDS
@@ -414,7 +425,7 @@ static int64_t naive_memory(const struct mist_schedule *schedule,
             if (buffer->arena != arena || buffer->first_task > i || buffer->last_task < i)
                 continue;
             live += round_up(buffer->size_bytes);
-            here[naive_content(buffer->role)] += buffer->size_bytes;
+            here[naive_content(schedule, buffer)] += buffer->size_bytes;
         }
         if (live > most) {
             most = live;
