@@ -1,6 +1,8 @@
 /* One row of the usual table at a time. See text_distance.h. */
 #include "core/text_distance.h"
 
+#include <string.h>
+
 static size_t at_most(size_t n)
 {
     return n < MIST_TEXT_DISTANCE_MAX ? n : MIST_TEXT_DISTANCE_MAX;
@@ -28,4 +30,14 @@ size_t mist_text_distance(const char *a, size_t n_a, const char *b, size_t n_b)
         }
     }
     return row[n_b];
+}
+
+bool mist_text_is_nearer(const char *name, size_t n, const char *candidate, size_t *best)
+{
+    size_t distance = mist_text_distance(name, n, candidate, strlen(candidate));
+
+    if (n > MIST_TEXT_DISTANCE_MAX || distance >= *best)
+        return false;
+    *best = distance;
+    return true;
 }

@@ -4,6 +4,7 @@
 #ifndef MIST_CORE_TEXT_DISTANCE_H
 #define MIST_CORE_TEXT_DISTANCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define MIST_TEXT_DISTANCE_MAX 64 /* bytes of a text that are looked at */
@@ -11,5 +12,15 @@
 /* Levenshtein distance of two texts of n_a and n_b bytes: characters put in, taken out or
  * changed. Of longer texts the first MIST_TEXT_DISTANCE_MAX bytes count. O(n_a n_b). */
 size_t mist_text_distance(const char *a, size_t n_a, const char *b, size_t n_b);
+
+/* The distance from which on another name is no misspelling of one of n bytes. */
+static inline size_t mist_text_too_far(size_t n)
+{
+    return n / 3 + 2;
+}
+
+/* Whether a candidate is nearer to a name of n bytes than *best, which then is its distance;
+ * before the first candidate *best is mist_text_too_far(). */
+bool mist_text_is_nearer(const char *name, size_t n, const char *candidate, size_t *best);
 
 #endif

@@ -8,7 +8,7 @@ profile() {
     refuse "$name" "$want" "^mist-profile: $reason" mist-profile --backend cpu --quick -o set "$@"
 }
 refuse 'no folder' 2 '^mist-profile: --output: give a folder' mist-profile --quick
-profile 'an unknown preset' 3 "model 'gpt5' is unknown; presets: gpt3-demo" --model gpt5
+profile 'an unknown preset' 3 "model 'gpt5' is unknown; presets, the nearest first: gpt2 " --model gpt5
 profile 'a missing config.json' 5 'none\.json: ' --model none.json
 profile 'a config.json that is none' 3 './plan\.json:1' --model ./plan.json
 profile 'a sequence longer than the positions' 3 'sequences of 4096 tokens, .* 1024 positions' --seq-len 4096

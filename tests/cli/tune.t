@@ -12,7 +12,7 @@ tune() {
 refuse 'no model' 2 '^mist-tune: --model NAME is required' mist-tune --cluster traces --global-batch 4 --seq-len 128
 refuse 'no cluster' 2 '^mist-tune: --cluster CLUSTER is required' mist-tune --model gpt3-demo --global-batch 4 --seq-len 128
 refuse 'no batch' 2 '^mist-tune: --global-batch N is required' mist-tune --model gpt3-demo --cluster traces --seq-len 128
-tune 'an unknown preset' 3 "model 'gpt5' is unknown; presets: gpt3-demo" --model gpt5
+tune 'an unknown preset' 3 "model 'gpt5' is unknown; presets, the nearest first: gpt2 " --model gpt5
 tune 'a missing config.json' 5 'none\.json: ' --model none.json
 tune 'a config.json that is none' 3 './plan\.json:1' --model ./plan.json
 head -n 5 plan.json > broken.json
