@@ -11,8 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-#define NAME_MAX_ 64 /* longest name that a suggestion is looked for */
-
 const char *const mist_progress_choices[] = {"auto", "always", "never", NULL};
 
 /* The state of one call. */
@@ -67,6 +65,8 @@ static enum mist_status store_number(const struct mist_option *option, const cha
         status = mist_parse_bytes(text, &whole, &detail);
     else if (option->kind == MIST_OPTION_TIME_S)
         status = mist_parse_time_s(text, &real, &detail);
+    else if (option->kind == MIST_OPTION_FRAC)
+        status = mist_parse_frac(text, &real, &detail);
     else
         status = mist_parse_double(text, &real, &detail);
     if (status)
@@ -138,6 +138,7 @@ static enum mist_status store(const struct mist_option *option, const char *text
     case MIST_OPTION_DOUBLE:
     case MIST_OPTION_BYTES:
     case MIST_OPTION_TIME_S:
+    case MIST_OPTION_FRAC:
         break;
     }
     return store_number(option, text, place, err);
@@ -166,6 +167,7 @@ static void clear(const struct mist_option *option, char *out)
         break;
     case MIST_OPTION_DOUBLE:
     case MIST_OPTION_TIME_S:
+    case MIST_OPTION_FRAC:
         *(double *)place = 0;
         break;
     }
@@ -197,18 +199,12 @@ static enum mist_status unknown_option(const struct reader *reader, const char *
 {
     const struct mist_tool *tool = reader->tool;
     const char *nearest = NULL;
-    size_t best = n / 3 + 2; /* farther away is no misspelling */
+    size_t best = mist_text_too_far(n);
 
-    for (size_t i = 0; n < NAME_MAX_ && i < tool->n_options + N_ABOUT; i++) {
+    for (size_t i = 0; i < tool->n_options + N_ABOUT; i++) {
         const char *candidate = mist_options_row(tool, i)->name;
-        size_t n_candidate = strlen(candidate);
-        if (n_candidate >= NAME_MAX_)
-            continue;
-        size_t d = mist_text_distance(name, n, candidate, n_candidate);
-        if (d < best) {
-            best = d;
+        if (mist_text_is_nearer(name, n, candidate, &best))
             nearest = candidate;
-        }
     }
     int n_shown = n < 80 ? (int)n : 80;
     if (nearest)
@@ -329,6 +325,10 @@ static enum mist_status check_given(const struct reader *reader, int n_positiona
 {
     const struct mist_tool *tool = reader->tool;
 
+    if (tool->positional_max == 0 && n_positionals > 0)
+        return mist_err_set(reader->err, MIST_ERR_USAGE,
+                            "unexpected argument '%.80s': expected options alone",
+                            reader->argv[1]);
     for (size_t i = 0; i < tool->n_options; i++) {
         const struct mist_option *option = &tool->options[i];
         if (option->is_required && !reader->is_given[i] &&

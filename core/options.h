@@ -35,6 +35,7 @@ enum mist_option_kind {
     MIST_OPTION_DOUBLE, /* double; 0 */
     MIST_OPTION_BYTES,  /* int64_t, "8GiB"; 0 */
     MIST_OPTION_TIME_S, /* double, "3ms"; 0 */
+    MIST_OPTION_FRAC,   /* double, "2%" or "0.02"; 0 */
     MIST_OPTION_STRING, /* const char *, borrowed from argv or the table; NULL */
     MIST_OPTION_CHOICE, /* int, index into choices; 0, which is choices[0] */
     MIST_OPTION_LIST,   /* struct mist_option_list; empty */

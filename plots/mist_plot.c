@@ -13,6 +13,7 @@
 #include "core/interrupt.h"
 #include "core/options.h"
 #include "core/parse.h" /* mist_check_memory_bytes */
+#include "core/text_distance.h"
 #include "plots/plot.h"
 #include "traces/chrome_trace.h"
 
@@ -46,20 +47,20 @@ static const struct mist_option OPTIONS[] = {
      .default_text = "all",
      .offset = offsetof(struct plot_options, ranks)},
     {.name = "from",
-     .kind = MIST_OPTION_DOUBLE,
+     .kind = MIST_OPTION_TIME_S,
      .group = "Picture",
-     .value_name = "S",
-     .help = "begin of the time axis in seconds (timeline, memory)",
-     .default_text = "0",
+     .value_name = "TIME",
+     .help = "begin of the time axis, such as 20ms (timeline, memory)",
+     .default_text = "0s",
      .min = 0,
      .max = 1e12,
      .offset = offsetof(struct plot_options, from_s)},
     {.name = "to",
-     .kind = MIST_OPTION_DOUBLE,
+     .kind = MIST_OPTION_TIME_S,
      .group = "Picture",
-     .value_name = "S",
-     .help = "end of the time axis in seconds; 0: the end (timeline, memory)",
-     .default_text = "0",
+     .value_name = "TIME",
+     .help = "end of the time axis; 0s: the end (timeline, memory)",
+     .default_text = "0s",
      .min = 0,
      .max = 1e12,
      .offset = offsetof(struct plot_options, to_s)},
@@ -106,6 +107,8 @@ static const struct mist_tool TOOL = {
 static enum mist_status refuse_kind(const char *name, struct mist_err *err)
 {
     char words[256] = "";
+    const char *nearest = NULL;
+    size_t best = mist_text_too_far(strlen(name));
 
     for (int i = 0; mist_plot_kind_names[i]; i++) {
         size_t n = strlen(words);
@@ -114,8 +117,14 @@ static enum mist_status refuse_kind(const char *name, struct mist_err *err)
                  : mist_plot_kind_names[i + 1] ? ", "
                                                : " or ",
                  mist_plot_kind_names[i]);
+        if (mist_text_is_nearer(name, strlen(name), mist_plot_kind_names[i], &best))
+            nearest = mist_plot_kind_names[i];
     }
-    return mist_err_set(err, MIST_ERR_USAGE, "'%s' is no kind of picture, expected %s",
+    if (nearest)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "'%.80s' is no kind of picture; did you mean %s?", name,
+                            nearest);
+    return mist_err_set(err, MIST_ERR_USAGE, "'%.80s' is no kind of picture, expected %s",
                         name, words);
 }
 
@@ -142,7 +151,7 @@ static enum mist_status check_options(const char *kind, enum mist_plot_family fa
                                                           MIST_ERR_USAGE, err) != MIST_OK)
         return MIST_ERR_USAGE;
     if (given->to_s > 0 && given->to_s <= given->from_s)
-        return mist_err_set(err, MIST_ERR_USAGE, "--to %g is not after --from %g",
+        return mist_err_set(err, MIST_ERR_USAGE, "--to %gs is not after --from %gs",
                             given->to_s, given->from_s);
     return MIST_OK;
 }

@@ -110,6 +110,7 @@ static enum mist_status write_ablation(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_ablation = {
     .title = "The best plan, group by group",
+    .from = "mist-tune --ablate --csv",
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 32,

@@ -247,6 +247,7 @@ static enum mist_status write_breakdown(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_breakdown = {
     .title = "An iteration, and memory at its peak",
+    .from = "mist-sim --explain --csv",
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 1000000,

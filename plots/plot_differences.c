@@ -390,6 +390,7 @@ static enum mist_status write_differences(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_differences = {
     .title = "Where predicted and measured differ",
+    .from = "mist-sim --compare FILE --csv",
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = 10000000,

@@ -147,6 +147,7 @@ static enum mist_status write_rent(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_rent = {
     .title = "The best plan at each point",
+    .from = "mist-tune --sweep --csv",
     .columns = columns,
     .n_columns = N_COLUMNS,
     .max_rows = MAX_POINTS,

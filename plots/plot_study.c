@@ -235,6 +235,7 @@ static enum mist_status write_sweep(const struct mist_plot_picture *picture,
 
 const struct mist_plot_kind mist_plot_kind_sweep = {
     .title = "What if",
+    .from = "mist-sim --sweep --csv",
     .columns = sweep_columns,
     .n_columns = N_SWEEP_COLUMNS,
     .max_rows = 1000,
@@ -345,6 +346,7 @@ static enum mist_status write_sensitivity(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_sensitivity = {
     .title = "What would help most",
+    .from = "mist-sim --sensitivity --csv",
     .columns = lever_columns,
     .n_columns = N_LEVER_COLUMNS,
     .max_rows = MAX_LEVERS,

@@ -358,6 +358,7 @@ static enum mist_status write_pareto(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_pareto = {
     .title = "Pareto frontiers of the stages",
+    .from = "mist-tune --pareto",
     .columns = pareto_columns,
     .n_columns = N_PARETO_COLUMNS,
     .max_rows = MAX_ROWS,
@@ -441,6 +442,7 @@ static enum mist_status write_links(const struct mist_plot_picture *at,
 
 const struct mist_plot_kind mist_plot_kind_links = {
     .title = "Links, measured and fitted",
+    .from = "mist-sim --list --cluster CLUSTER --csv",
     .columns = link_columns,
     .n_columns = N_LINK_COLUMNS,
     .max_rows = MAX_ROWS,

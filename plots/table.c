@@ -37,6 +37,16 @@ static enum mist_status read_cell(struct mist_plot_table *table, size_t i, size_
     return status;
 }
 
+/* Where columns are not those of the kind: what prints them. */
+static void name_source(const struct mist_plot_kind *kind, struct mist_err *err)
+{
+    size_t used = err ? strlen(err->message) : 0;
+
+    if (err && err->line == 1 && kind->from)
+        snprintf(err->message + used, sizeof err->message - used,
+                 " (the table is that of %s)", kind->from);
+}
+
 enum mist_status mist_plot_table_load(struct mist_plot_table *table, const char *path,
                                       const struct mist_plot_kind *kind,
                                       struct mist_err *err)
@@ -52,6 +62,8 @@ enum mist_status mist_plot_table_load(struct mist_plot_table *table, const char 
         (struct mist_csv_column){"*", MIST_CSV_OPTIONAL};
     enum mist_status status = mist_csv_load(
         path, table->csv_columns, kind->n_columns + kind->takes_others, &table->csv, err);
+    if (status == MIST_ERR_INPUT)
+        name_source(kind, err);
     if (status != MIST_OK)
         return status;
     table->n = mist_csv_n_rows(table->csv);

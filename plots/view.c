@@ -196,7 +196,7 @@ static enum mist_status find_ranks(const struct mist_plot_view *view,
         }
     }
     if (ranks->n == 0 && view->from_s > 0 && view->from_s >= view->to_s)
-        return mist_err_set(err, MIST_ERR_INPUT, "--from %g: all ends at %g s",
+        return mist_err_set(err, MIST_ERR_INPUT, "--from %gs: all ends at %g s",
                             view->from_s, view->to_s);
     if (ranks->n == 0)
         return mist_err_set(

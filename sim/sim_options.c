@@ -110,7 +110,7 @@ static const struct mist_option option_table[] = {
         "iterations in a row, of which the last counts, or with --lengths and --jitter "
         "all but the first; usually 2, with --lengths 101",
         NULL, 1, 1000, n_iterations),
-    ROW("jitter", MIST_OPTION_DOUBLE, "Replay", "FRAC",
+    ROW("jitter", MIST_OPTION_FRAC, "Replay", "FRAC",
         "relative standard deviation of every task's time", "0", 0, 10, jitter_frac),
     ROW("threads", MIST_OPTION_INT64, "Replay", "N",
         "compute threads of a rank (memory); 0: what the plan says, else 1", "0", 0, 1024,

@@ -92,10 +92,10 @@ static const struct mist_option option_table[] = {
      .help = "also plan what may fit although its memory is priced too high, and "
              "what is beside the best",
      .offset = offsetof(struct mist_tune_options, is_thorough)},
-    ROW("prefer-simple", MIST_OPTION_STRING, "Search", "FRAC",
+    ROW("prefer-simple", MIST_OPTION_FRAC, "Search", "FRAC",
         "take the plan with the fewest techniques that is no slower than that, such as "
         "2%",
-        NULL, 0, 0, slower),
+        "0", 0, 0.99, slower_frac),
     CHOICE("dtype", "Job", "TYPE",
            "of weights and activations; fp16 can be predicted, not run", "fp32",
            mist_dtype_words, dtype),

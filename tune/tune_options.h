@@ -13,15 +13,15 @@ enum mist_tune_objective { MIST_OBJECTIVE_TIME, MIST_OBJECTIVE_COST };
 
 struct mist_tune_options {
     struct mist_common_options common;
-    const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *slower,
-        *lengths, *retune;
+    const char *model, *cluster, *log, *pareto, *plans, *launch, *export, *lengths,
+        *retune;
     const struct mist_plan *plan; /* of retune, loaded; NULL: none */
     struct mist_option_list what_if, space, fixed, limited, sweep, prices, constraints;
     bool is_uniform, is_thorough;
     int64_t global_batch, seq_len, device_memory_bytes, n_ranks, n_nodes,
         n_devices_per_node, n_threads, n_top, n_points, n_samples, n_verified,
         n_iterations;
-    double glpk_time_s, verify_limit_s, n_tokens, budget;
+    double glpk_time_s, verify_limit_s, n_tokens, budget, slower_frac;
     int solver, dtype, gradient_dtype, target; /* enum mist_framework_name */
     int objective;                             /* enum mist_tune_objective */
     int packing;                               /* enum mist_packing */

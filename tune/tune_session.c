@@ -161,13 +161,7 @@ static enum mist_status make_space(struct mist_tune_session *at, struct mist_err
         status = mist_bounds_fix(&at->bounds, options->fixed.items[i], err);
     for (int i = 0; i < options->limited.n && status == MIST_OK; i++)
         status = mist_bounds_limit(&at->bounds, options->limited.items[i], err);
-    if (status == MIST_OK && options->slower &&
-        (mist_parse_frac(options->slower, &at->config.slower_frac, NULL) != MIST_OK ||
-         at->config.slower_frac >= 1))
-        status = mist_err_set(err, MIST_ERR_USAGE,
-                              "--prefer-simple is '%s'; expected a part such as 2%% or "
-                              "0.02",
-                              options->slower);
+    at->config.slower_frac = options->slower_frac;
     if (cluster->host_memory_bytes_per_node == 0 ||
         (options->space.n == 0 && !mist_cost_model_prices_copies(at->cost_model)))
         groups &= ~(1u << MIST_SPACE_OFFLOAD); /* said by say_limits() */

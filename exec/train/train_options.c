@@ -27,7 +27,7 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, data),
     ROW("validation-data", MIST_OPTION_LIST, "Data", "FILE",
         "the same, for validation; repeatable", NULL, 0, 0, validation_data),
-    ROW_BUT("validation-frac", MIST_OPTION_DOUBLE, "Data", "FRAC",
+    ROW_BUT("validation-frac", MIST_OPTION_FRAC, "Data", "FRAC",
             "hold out this part at the end of the data", 0.99, "validation-data",
             validation_frac),
     ROW("validate-every", MIST_OPTION_INT64, "Data", "N",

@@ -52,7 +52,7 @@ same 'mist-tune: plan, search log, frontiers' 'best.json log.csv front.csv' sh -
     --device-memory 1.5GiB -o best.json --log log.csv --pareto front.csv
 same 'mist-tune: the space as JSON' '' \
     "$tune" --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 -n --json
-for kind in 'timeline timeline.csv --from 0.001 --to 0.005' 'memory timeline.csv --limit 1.5GiB' 'compare compare.csv' \
+for kind in 'timeline timeline.csv --from 1ms --to 0.005s' 'memory timeline.csv --limit 1.5GiB' 'compare compare.csv' \
     'pareto pareto.csv' 'links links_fit.csv'; do
     # shellcheck disable=SC2086
     same "mist-plot in the terminal: $kind" '' "$plot" $kind

@@ -47,6 +47,14 @@ for tool in $TOOLS; do
     refuse "$tool: nothing given" 2 "^$tool: " "$tool"
 done
 
+begin 'a part, in percent'
+run mist-sim plan2.json --jitter 0.05 --json
+cp "$out" part.out
+run mist-sim plan2.json --jitter 5% --json
+expect_exit 0
+expect_same "$out" part.out
+rm part.out
+
 # wrong NAME REASON COMMAND...
 wrong() {
     name=$1 reason=$2
@@ -55,6 +63,8 @@ wrong() {
 }
 wrong 'a value is missing at the end' '--cluster: expected a value' mist-sim plan.json --cluster
 wrong 'an option for a value' '--cluster: expected a value .*--json' mist-sim plan.json --cluster --json
+wrong 'an argument where options alone are' "unexpected argument 'plan\.json': expected options alone" mist-tune plan.json
+wrong 'a part that is none' "--jitter: 'some': expected a part such as 2% or 0\.02" mist-sim plan.json --jitter some
 wrong 'a number below the range' '--iterations: 0 is not within 1 \.\. 1000' mist-sim plan.json --iterations 0
 wrong 'a number above the range' '--iterations: 1001 is not within' mist-sim plan.json --iterations=1001
 wrong 'text for a number' '--iterations: .*ten' mist-sim plan.json --iterations ten
@@ -63,7 +73,7 @@ wrong 'a hexadecimal number' '--iterations: .*0x10' mist-sim plan.json --iterati
 wrong 'a number beyond 64 bits' '--seed: .*99999999999999999999' mist-sim plan.json --seed 99999999999999999999
 wrong 'NaN' '--jitter: .*nan' mist-sim plan.json --jitter nan
 wrong 'an empty number' '--jitter: ' mist-sim plan.json --jitter=
-wrong 'a negative amount' '--jitter: -0\.1 is not within' mist-sim plan.json --jitter=-0.1
+wrong 'a negative amount' "--jitter: '-0\.1': expected a part such as" mist-sim plan.json --jitter=-0.1
 wrong 'two plans' 'unexpected argument .plan2\.json.' mist-sim plan.json plan2.json
 wrong 'options that exclude each other' '--csv and --json' mist-sim plan.json --csv --json
 wrong 'a time without a unit' '--deadline: .*5' mist-exec plan.json --deadline 5
@@ -80,7 +90,7 @@ wrong 'two tables' 'compare takes one file, not 2' mist-plot compare compare.csv
 wrong 'an unknown suffix' '.*out\.gif.*\.png' mist-plot timeline timeline.csv -o out.gif
 wrong 'ranks that are no numbers' '.*one' mist-plot timeline timeline.csv --ranks one
 wrong 'ranks from the end to the begin' '.*3-1' mist-plot timeline timeline.csv --ranks 3-1
-wrong 'an end before the begin' '--to 0\.1 is not after --from 0\.2' mist-plot timeline timeline.csv --from 0.2 --to 0.1
+wrong 'an end before the begin' '--to 0\.1s is not after --from 0\.2s' mist-plot timeline timeline.csv --from 200ms --to 0.1s
 wrong 'a nonsense unit' '--limit: .*80GIB' mist-plot memory timeline.csv --limit 80GIB
 wrong 'a negative size' '--limit: .*-1' mist-plot memory timeline.csv --limit=-1MiB
 wrong 'an unknown backend' '--backend: .tpu. is none of auto, cpu, cuda' mist-profile --backend tpu -o out

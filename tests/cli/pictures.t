@@ -189,13 +189,17 @@ expect_exit 0
 expect_stdout '^iteration, low end  *0 s '
 
 refuse 'options of other pictures: a time axis' 2 '^mist-plot: --from: compare has none$' \
-    mist-plot compare compare.csv --from 1 -o new.svg
+    mist-plot compare compare.csv --from 1s -o new.svg
 refuse 'options of other pictures: ranks' 2 '^mist-plot: --ranks: chrome has none$' mist-plot chrome timeline.csv --ranks 0
 refuse 'options of other pictures: memory' 2 '^mist-plot: --limit: timeline has none$' \
     mist-plot timeline timeline.csv --limit 80GiB -o new.svg
 refuse 'a limit without its unit' 2 "^mist-plot: --limit is 80 bytes, which can't be meant" \
     mist-plot memory timeline.csv --limit 80 -o new.svg
-refuse 'a time behind the end' 3 '^mist-plot: --from 50: all ends at ' mist-plot timeline timeline.csv --from 50 -o new.svg
+refuse 'a kind that is misspelled' 2 "^mist-plot: 'timelin' is no kind of picture; did you mean timeline\\?\$" \
+    mist-plot timelin timeline.csv -o new.svg
+refuse 'a table of another command' 3 '^mist-plot: timeline\.csv:1: missing column "change" \(the table is that of mist-sim --sweep --csv\)$' \
+    mist-plot sweep timeline.csv -o new.svg
+refuse 'a time behind the end' 3 '^mist-plot: --from 50s: all ends at ' mist-plot timeline timeline.csv --from 50s -o new.svg
 refuse 'the table of another picture' 3 '^mist-plot: compare\.csv:1: unknown column ".*", expected stage, t_s, d_s' \
     mist-plot pareto compare.csv -o new.svg
 finish

@@ -104,7 +104,7 @@ tune 'a bound that no plan keeps to' 4 '.* and --fix tp=5; they can without --fi
 tune 'a bound that costs too much memory' 4 'no plan fits .*to go without --fix zero=0' \
     --device-memory 40MiB --space 3d,zero --fix zero=0
 tune 'updates on the host of a host' 4 '--fix update-on=host: the trace set has no adamw_host' --fix update-on=host
-tune 'a part that is none' 2 "--prefer-simple is '2 percent'; expected a part such as 2%" --prefer-simple '2 percent'
+tune 'a part that is none' 2 "--prefer-simple: '2 percent': expected a part such as 2%" --prefer-simple '2 percent'
 tune 'a log of stages that are priced together' 2 '--uniform prices all stages together' --uniform --log log.csv
 
 # held OPTIONS REGEX...: the best plan of a job with these options has lines of each kind, and none that begins with !.
