@@ -206,6 +206,14 @@ static enum mist_status predict(struct checks *at, struct mist_err *err)
     return MIST_OK;
 }
 
+static void say_missing(const struct checks *at, enum mist_mechanism mechanism,
+                        const struct mist_err *why)
+{
+    if (at->config->messages)
+        mist_message(at->config->messages, "no check of %s: %s",
+                     mist_mechanism_name(mechanism), why->message);
+}
+
 /* How many iterations there is time for, the same on all ranks; 0: the plan can't be
  * run, which is said. */
 static enum mist_status decide(struct checks *at, enum mist_mechanism mechanism,
@@ -227,9 +235,8 @@ static enum mist_status decide(struct checks *at, enum mist_mechanism mechanism,
     *n = (int32_t)told[0];
     at->plan.predicted.iteration_s = told[1];
     at->plan.predicted.probe_s = told[2];
-    if (*n == 0 && is_first(at) && at->config->messages)
-        mist_message(at->config->messages, "no check of %s: %s",
-                     mist_mechanism_name(mechanism), why.message);
+    if (*n == 0 && is_first(at))
+        say_missing(at, mechanism, &why);
     return status;
 }
 
@@ -306,6 +313,22 @@ static enum mist_status run_plan(struct checks *at, enum mist_mechanism mechanis
     return status;
 }
 
+/* What is off beyond reason, as where ranks hardly ever ran at once, is left out and said. */
+static enum mist_status add_row(struct checks *at, const struct mist_check_row *row,
+                                struct mist_err *err)
+{
+    struct mist_err why = {0};
+    enum mist_status status = mist_trace_set_add_check(at->traces, row, &why);
+
+    if (status == MIST_ERR_INPUT) {
+        say_missing(at, row->mechanism, &why);
+        return MIST_OK;
+    }
+    if (status != MIST_OK)
+        *err = why;
+    return status;
+}
+
 /* One check, or what an earlier session found. */
 static enum mist_status check(struct checks *at, enum mist_mechanism mechanism,
                               double budget_s, struct mist_err *err)
@@ -328,7 +351,7 @@ static enum mist_status check(struct checks *at, enum mist_mechanism mechanism,
         status = mist_journal_add(at->config->journal, MIST_JOURNAL_CHECKS, &row,
                                   sizeof row, err);
     if (status == MIST_OK && is_first(at) && row.repetitions > 0)
-        status = mist_trace_set_add_check(at->traces, &row, err);
+        status = add_row(at, &row, err);
     return status;
 }
 

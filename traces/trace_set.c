@@ -270,6 +270,8 @@ enum mist_status mist_trace_set_add_check(struct mist_trace_set *set,
                               "mechanism %s comes twice, expected one row for each",
                               mist_mechanism_name(row->mechanism));
     if (status == MIST_OK)
+        status = mist_trace_judge_check(row, err);
+    if (status == MIST_OK)
         set->checks[set->n_checks++] = *row;
     return status;
 }

@@ -99,15 +99,23 @@ expect_stdout '"predicted_at_level_s": [0-9]'
 
 begin 'two ranks, with tensor parallelism'
 # shellcheck disable=SC2086
-run $profile --seconds 20 --ranks 2 -q --json -o pair
+run $profile --seconds 20 --ranks 2 --json -o pair
 expect_exit 0
-expect_stderr_empty
 expect_json
-expect_stdout '"doubt_frac": [0-9]'
 grep -q '^all_reduce,1,2,1,' pair/links.csv || fail 'links.csv has no message of two ranks'
 grep -q '^compute+gpu_gpu,' pair/interference.csv || fail 'interference.csv has no mixture with messages'
-[ "$(cut -d, -f1 pair/checks.csv | tr '\n' ' ')" = 'mechanism pipeline data_parallel zero3 tensor_parallel sequence_parallel offload ' ] || fail "$(cat pair/checks.csv)"
-grep -q '"checks.csv": 6' pair/cluster.json || fail 'cluster.json does not count the checks'
+# Where others have the processors, a plan can take a hundred times what it should, which is said then.
+expected=mechanism n=0
+for mechanism in pipeline data_parallel zero3 tensor_parallel sequence_parallel offload; do
+    grep -q "no check of $mechanism: measured_us is .*, beyond reason" "$err" && continue
+    expected="$expected $mechanism" n=$((n + 1))
+done
+grep -v '^mist-profile: ' "$err" && fail "$(cat "$err")"
+if [ $n -gt 0 ]; then
+    expect_stdout '"doubt_frac": [0-9]'
+    [ "$(cut -d, -f1 pair/checks.csv | tr '\n' ' ')" = "$expected " ] || fail "$(cat pair/checks.csv)"
+    grep -q "\"checks.csv\": $n" pair/cluster.json || fail 'cluster.json does not count the checks'
+fi
 run mist-tune --model tiny.json --cluster pair --global-batch 2 --seq-len 32 -o pair.json
 expect_exit 0
 run mist-sim pair.json

@@ -315,6 +315,8 @@ TEST(test_bad_rows)
     REJECTS(mist_trace_set_add_check, check, predicted_us, (double)NAN);
     REJECTS(mist_trace_set_add_check, check, bar_us, -1.0);
     REJECTS(mist_trace_set_add_check, check, measured_us, (double)INFINITY);
+    REJECTS(mist_trace_set_add_check, check, measured_us, 101 * check.predicted_us);
+    REJECTS(mist_trace_set_add_check, check, measured_us, check.predicted_us / 101);
     REJECTS(mist_trace_set_add_check, check, deviation_us, 1e11);
     REJECTS(mist_trace_set_add_check, check, repetitions, 0);
     assert_int_equal(set.n_kernels + set.n_links + set.n_interferences + set.n_checks, 0);
