@@ -11,6 +11,7 @@
 #include "core/parse.h"
 
 #include <csv.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -520,6 +521,10 @@ enum mist_status mist_csv_get_double(const struct mist_csv *csv, size_t i_row,
 
     if (mist_parse_double(mist_csv_text(csv, i_row, i_column), &value, &detail))
         return mist_csv_fail(csv, i_row, i_column, err, "%s", detail.message);
+    if (value < min && min == DBL_MIN)
+        return mist_csv_fail(csv, i_row, i_column, err, "%g is not above 0", value);
+    if (value < min && max == DBL_MAX)
+        return mist_csv_fail(csv, i_row, i_column, err, "%g is below %g", value, min);
     if (!(value >= min && value <= max))
         return mist_csv_fail(csv, i_row, i_column, err, "%g is not within %g .. %g",
                              value, min, max);

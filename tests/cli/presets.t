@@ -229,6 +229,7 @@ gemm() {
 gemm 'milliseconds' '1: .*time_ms' 'm,n,k,time_ms\n1,1,1,1\n'
 gemm 'no product' ' the table has no product' 'm,n,k,time_us\n'
 gemm 'a size of 0' '2: .*' 'm,n,k,time_us\n0,1,1,1\n'
+gemm 'a negative time' '2: time_us: -3 is not above 0' 'm,n,k,time_us\n1,1,1,-3\n'
 gemm 'a time that can not be true' '2: .*beyond reason' 'm,n,k,time_us\n8192,8192,8192,1\n'
 gemm 'another word for a format' '2: .*half' 'm,n,k,time_us,dtype\n8,8,8,1,half\n'
 begin 'a log of nccl-tests before 2.17 says nothing of its program, its name does'

@@ -8,6 +8,7 @@
 #include "core/csv.h"
 #include "tests/unit/scratch.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { COLUMN_NAME, COLUMN_TIME, COLUMN_COUNT, N_COLUMNS };
@@ -180,6 +181,10 @@ TEST(test_cells)
                      MIST_ERR_INPUT);
     assert_int_equal(err.line, 4);
     assert_string_equal(err.message, "time_us: 2000 is not within 0 .. 10");
+    assert_int_equal(
+        mist_csv_get_double(csv, 1, COLUMN_TIME, 3000, DBL_MAX, &time_us, &err),
+        MIST_ERR_INPUT);
+    assert_string_equal(err.message, "time_us: 2000 is below 3000");
     assert_int_equal(mist_csv_get_double(csv, 2, COLUMN_TIME, 0, 10, &time_us, &err),
                      MIST_ERR_INPUT);
     assert_int_equal(err.line, 6); /* row 1 spans two lines */
