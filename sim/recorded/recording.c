@@ -85,7 +85,7 @@ static enum mist_status add_pattern(struct files *files, const char *pattern)
     return status;
 }
 
-enum sort { ONE_FILE, FOLDER, PATTERN };
+enum sort { ONE_FILE, FOLDER, PATTERN, PIPE };
 
 /* What a name means. */
 static enum sort find_sort(const char *name)
@@ -94,7 +94,7 @@ static enum sort find_sort(const char *name)
 
     if (stat(name, &info) != 0)
         return strpbrk(name, "*?[") ? PATTERN : ONE_FILE;
-    return S_ISDIR(info.st_mode) ? FOLDER : ONE_FILE;
+    return S_ISDIR(info.st_mode) ? FOLDER : S_ISFIFO(info.st_mode) ? PIPE : ONE_FILE;
 }
 
 static enum mist_status add_name(struct files *files, const char *name)
@@ -104,6 +104,10 @@ static enum mist_status add_name(struct files *files, const char *name)
         return add_folder(files, name);
     case PATTERN:
         return add_pattern(files, name);
+    case PIPE:
+        return mist_err_at(files->err, MIST_ERR_IO, name, 0, 0,
+                           "is a pipe, expected a file: its begin is looked at, and then "
+                           "all of it");
     case ONE_FILE:
         break;
     }

@@ -19,7 +19,7 @@ mist_recorded_read(const char *const *names, int n_names, struct mist_operations
                    struct mist_arena *arena, struct mist_err *err) MIST_MUST_CHECK;
 
 /* Whether a name is a file that begins as a timeline of ours does, which needs its plan
- * (sim/sim_timeline.h); a folder or a pattern is none. MIST_ERR_IO, MIST_ERR_INPUT
+ * (sim/sim_timeline.h); a folder, a pattern or a pipe is none. MIST_ERR_IO, MIST_ERR_INPUT
  * (damaged gzip), MIST_ERR_MEMORY. */
 enum mist_status mist_recorded_find_timeline(const char *name, bool *is_timeline,
                                              struct mist_err *err) MIST_MUST_CHECK;

@@ -94,6 +94,9 @@ refuse 'an edit of nothing' 2 '^mist-sim: what-if kernel.matmul=2x changes nothi
     mist-sim --replay ops.csv --what-if kernel.matmul=2x
 refuse 'a file that is not there' 5 '^mist-sim: none\.csv: can.t open: No such file or directory$' mist-sim --replay none.csv
 refuse 'nor is it beside a plan' 5 '^mist-sim: none\.csv: can.t open: No such file or directory$' mist-sim plan.json --replay none.csv
+mkfifo pipe
+refuse 'a pipe' 5 '^mist-sim: pipe: is a pipe, expected a file' mist-sim --replay pipe
+rm pipe
 refuse 'another table' 3 '^mist-sim: traces/kernels\.csv:1: unknown column' mist-sim --replay traces/kernels.csv
 sed '/forward-send/d' ops.csv > lost.csv
 refuse 'a message that nobody sent' 3 '^mist-sim: lost\.csv:3: optype: forward-recv 0 of dp_rank 0, stage 1 has no forward-send' \
