@@ -65,7 +65,8 @@ static enum mist_knob find_knob(const char *text, size_t n)
     return MIST_N_KNOBS;
 }
 
-static enum mist_status fail_knob(const char *text, struct mist_err *err)
+static enum mist_status fail_knob(const char *option, const char *text,
+                                  struct mist_err *err)
 {
     char names[256] = "";
     size_t used = 0;
@@ -73,12 +74,13 @@ static enum mist_status fail_knob(const char *text, struct mist_err *err)
     for (int i = 0; i < MIST_N_KNOBS && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
                                  i > 0 ? ", " : "", knobs[i].name);
-    return mist_err_set(err, MIST_ERR_USAGE, "'%s' is no knob=value; knobs are %s", text,
+    return mist_err_set(err, MIST_ERR_USAGE,
+                        "--%s: '%.80s' is no knob=value; knobs are %s", option, text,
                         names);
 }
 
-static enum mist_status fail_value(const struct knob *knob, const char *value,
-                                   struct mist_err *err)
+static enum mist_status fail_value(const char *option, const struct knob *knob,
+                                   const char *text, struct mist_err *err)
 {
     char words[128] = "";
     size_t used = 0;
@@ -88,15 +90,15 @@ static enum mist_status fail_value(const struct knob *knob, const char *value,
                                  i > 0 || knob->least <= knob->most ? " or " : "",
                                  knob->words[i]);
     if (knob->least > knob->most)
-        return mist_err_set(err, MIST_ERR_USAGE, "%s is '%s'; expected %s", knob->name,
-                            value, words);
-    return mist_err_set(err, MIST_ERR_USAGE, "%s is '%s'; expected %s%d to %d%s",
-                        knob->name, value, knob->is_frac ? "eighths, " : "",
-                        (int)knob->least, (int)knob->most, words);
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s %.80s: expected %s", option, text,
+                            words);
+    return mist_err_set(err, MIST_ERR_USAGE, "--%s %.80s: expected %s%d to %d%s", option,
+                        text, knob->is_frac ? "eighths, " : "", (int)knob->least,
+                        (int)knob->most, words);
 }
 
-static enum mist_status parse_value(const struct knob *knob, const char *text,
-                                    int32_t *out, struct mist_err *err)
+/* false: it is none of the knob's. */
+static bool parse_value(const struct knob *knob, const char *text, int32_t *out)
 {
     bool is_all = knob->words == all_word;
     double unit = knob->is_frac ? MIST_KNOB_EIGHTHS : 1, value;
@@ -104,13 +106,13 @@ static enum mist_status parse_value(const struct knob *knob, const char *text,
     for (int32_t i = 0; knob->words && knob->words[i]; i++)
         if (strcmp(text, knob->words[i]) == 0) {
             *out = is_all ? MIST_KNOB_ALL : i;
-            return MIST_OK;
+            return true;
         }
-    if (mist_parse_double(text, &value, err) != MIST_OK || value < knob->least ||
+    if (mist_parse_double(text, &value, NULL) != MIST_OK || value < knob->least ||
         value > knob->most || value * unit != (int32_t)(value * unit))
-        return fail_value(knob, text, err);
+        return false;
     *out = (int32_t)(value * unit);
-    return MIST_OK;
+    return true;
 }
 
 static enum mist_status add_bound(struct mist_bounds *bounds, const char *text,
@@ -118,22 +120,21 @@ static enum mist_status add_bound(struct mist_bounds *bounds, const char *text,
 {
     const char *equals = strchr(text, '=');
     enum mist_knob knob = find_knob(text, equals ? (size_t)(equals - text) : 0);
+    const char *option = is_fixed ? "fix" : "max";
     char before[MIST_BOUND_TEXT];
     int32_t value = 0;
 
     if (knob == MIST_N_KNOBS)
-        return fail_knob(text, err);
+        return fail_knob(option, text, err);
     if (!is_fixed && knobs[knob].words && knobs[knob].words != all_word)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--max %s: values of %s have no order; expected --fix %s",
                             text, knobs[knob].name, text);
-    enum mist_status status = parse_value(&knobs[knob], equals + 1, &value, err);
-    if (status != MIST_OK)
-        return status;
+    if (!parse_value(&knobs[knob], equals + 1, &value))
+        return fail_value(option, &knobs[knob], text, err);
     struct mist_knob_range *range = &bounds->of[knob];
     if (is_fixed ? value < range->min || value > range->max : value < range->min)
-        return mist_err_set(err, MIST_ERR_USAGE, "--%s %s contradicts %s",
-                            is_fixed ? "fix" : "max", text,
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s %s contradicts %s", option, text,
                             mist_bounds_text(bounds, knob, before));
     range->max = value < range->max ? value : range->max;
     range->min = is_fixed ? value : range->min;

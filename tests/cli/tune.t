@@ -91,10 +91,10 @@ expect_stderr '^mist-sim: .*no fp32 adamw_host in kernels\.csv'
 rm -r gpu host.json
 
 # --------------------------------------------------------------------------------- bounds
-tune 'an unknown knob' 2 ".*'cp=2' is no knob=value; knobs are pp, micro-batches, " --fix cp=2
-tune 'a knob without a value' 2 ".*'tp' is no knob=value" --max tp
-tune 'a level of ZeRO that there is not' 2 ".*zero is '4'; expected 0 to 3" --fix zero=4
-tune 'a schedule that there is not' 2 ".*schedule is 'gpipe'; expected 1f1b or interleaved" --fix schedule=gpipe
+tune 'an unknown knob' 2 "--fix: 'cp=2' is no knob=value; knobs are pp, micro-batches, " --fix cp=2
+tune 'a knob without a value' 2 "--max: 'tp' is no knob=value" --max tp
+tune 'a level of ZeRO that there is not' 2 "--fix zero=4: expected 0 to 3" --fix zero=4
+tune 'a schedule that there is not' 2 "--fix schedule=gpipe: expected 1f1b or interleaved" --fix schedule=gpipe
 tune 'the most of what has no order' 2 '.*--max schedule=zb_v: .*expected --fix schedule=zb_v' --max schedule=zb_v
 tune 'bounds that contradict one another' 2 '.*--max tp=1 contradicts --fix tp=2' --fix tp=2 --max tp=1
 tune 'a bound that needs a group that is off' 2 '--fix zero=1 needs the group zero' --space 3d --fix zero=1

@@ -619,9 +619,9 @@ TEST(test_bound_words)
     } cases[] = {
         {NULL, "tp", NULL, "knobs are pp, micro-batches"},
         {NULL, "cp=2", NULL, "knobs are pp, micro-batches"},
-        {NULL, "zero=4", NULL, "zero is '4'; expected 0 to 3"},
-        {NULL, "tp=0", NULL, "tp is '0'; expected 1 to"},
-        {NULL, "tp=2.5", NULL, "tp is '2.5'; expected 1 to"},
+        {NULL, "zero=4", NULL, "--fix zero=4: expected 0 to 3"},
+        {NULL, "tp=0", NULL, "--fix tp=0: expected 1 to"},
+        {NULL, "tp=2.5", NULL, "--fix tp=2.5: expected 1 to"},
         {NULL, "offload-weights=0.3", NULL, "expected eighths, 0 to 1"},
         {NULL, "schedule=2f2b", NULL,
          "expected 1f1b or interleaved or zb_h1 or zb_h2 or zb_v or zb_1p or zb_2p"},
