@@ -190,11 +190,11 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
 
     mist_emit_number(emit, "iteration_s", "iteration", result->iteration_s);
     mist_emit_number(emit, "error_s", "error bar, +-", result->error_s);
+    mist_emit_number(emit, "extrapolated_frac", "of it not measured",
+                     result->extrapolated_frac);
     mist_sim_uneven_add_iterations(emit, result);
     if (loads)
         mist_sim_uneven_add_loads(emit, loads);
-    mist_emit_number(emit, "extrapolated_frac", "of it not measured",
-                     result->extrapolated_frac);
     mist_speed_emit(emit, speed, has_all);
     emit_needed_memory(emit, plan, cluster, result);
     if (job->framework != MIST_FRAMEWORK_OURS) {

@@ -41,6 +41,7 @@ expect_stdout '^half of them take up to +[0-9]'
 expect_stdout '^99 of 100 take up to +[0-9]'
 expect_stdout '^its sequences +[0-9]'
 expect_stdout '^sequences that are cut +0\.0 %$'
+grep -A1 '^error bar' "$out" | grep -q '^of it not measured' || fail 'what is not measured does not stand beside the iteration'
 
 begin 'padding takes longer than none, and packing holds more'
 run mist-sim plan2.json --json --lengths some.txt
