@@ -522,18 +522,43 @@ static enum mist_status find_iterations(const struct run *at,
     return MIST_OK;
 }
 
+/* When the busiest rank starts the first forward of a micro-batch. */
+static double forward_start_s(const struct run *at, int32_t micro_batch)
+{
+    const struct mist_schedule *schedule = mist_rank_schedule(at->set, at->busiest);
+    int32_t i = 0;
+
+    while (i < schedule->n_tasks && (schedule->tasks[i].micro_batch != micro_batch ||
+                                     schedule->tasks[i].part != 0 ||
+                                     schedule->tasks[i].program != MIST_PROGRAM_FORWARD))
+        i++;
+    return at->events.start_s[at->recorded[at->busiest] + i];
+}
+
+static double find_pace(const struct run *at)
+{
+    const struct mist_plan *plan = at->plan;
+    int32_t n = mist_replay_n_in_step(plan), last = plan->n_micro_batches - 1;
+
+    n = n < last ? n : last;
+    return n > 0 ? (forward_start_s(at, last) - forward_start_s(at, last - n)) / n : 0;
+}
+
 static enum mist_status describe(const struct run *at, struct mist_replay_result *out)
 {
     out->n_tasks = at->events.n_tasks;
+    enum mist_status status = find_iterations(at, out);
+    if (status == MIST_OK && at->options->only_times)
+        out->pace_s = find_pace(at);
+    if (status != MIST_OK || at->options->only_times)
+        return status;
     out->n_stages = at->plan->n_stages;
     out->stages = calloc((size_t)out->n_stages, sizeof *out->stages);
     if (!out->stages)
         return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < out->n_stages; i++)
         out->stages[i].rank = -1;
-    enum mist_status status = find_iterations(at, out);
-    if (status == MIST_OK)
-        status = find_error(at, out);
+    status = find_error(at, out);
     if (status == MIST_OK)
         status = describe_stages(at, out);
     if (status != MIST_OK || at->options->skips_timeline)

@@ -38,6 +38,9 @@ static inline int32_t mist_replay_n_counted(const struct mist_replay_options *op
     return mist_replay_is_uneven(options) && n > 1 ? n - 1 : 1;
 }
 
+/* Micro-batches over which a pipeline's pace is measured. */
+int32_t mist_replay_n_in_step(const struct mist_plan *plan);
+
 /* MIST_OK, or MIST_ERR_INPUT: what is out of range or does not fit the plan. */
 MIST_MUST_CHECK enum mist_status
 mist_replay_check_options(const struct mist_plan *plan,

@@ -263,6 +263,73 @@ TEST(passes_follow_every_schedule)
     }
 }
 
+/* Short replays against whole ones: plans of all kinds, with every schedule and one to four
+ * times as many micro-batches. */
+static void check_short(const struct kind *kind, const struct mist_cost_model *costs,
+                        uint64_t seed, double *frac, int n)
+{
+    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
+    struct mist_replay_result replay;
+    struct mist_random random;
+    struct mist_err err;
+    double short_s;
+
+    assert_non_null(plan);
+    mist_random_init(&random, seed);
+    for (int k = 0; k < n; k++) {
+        random_plan(&random, kind, plan);
+        plan->n_micro_batches *= between(&random, 1, 4);
+        set_schedule(plan, plan->n_stages == 1 ? MIST_PIPELINE_1F1B
+                                               : (enum mist_pipeline_schedule)between(
+                                                     &random, 0, MIST_N_PIPELINES - 1));
+        must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
+        must(mist_replay_short(plan, costs, 1, &short_s, &err), &err);
+        frac[k] = fabs(short_s / replay.iteration_s - 1);
+        if (getenv("MIST_PRINT"))
+            printf("# short %+.6f %s p %d G %d %s\n", short_s / replay.iteration_s - 1,
+                   mist_pipeline_name(plan->pipeline), (int)plan->n_stages,
+                   (int)plan->n_micro_batches, kind->name);
+        mist_replay_result_fini(&replay);
+    }
+    free(plan);
+}
+
+TEST(short_replays_follow_whole_ones)
+{
+    int n = n_plans_of_run() + 10, n_all = 0; /* 1,000 in all, usually */
+    double *frac = malloc((size_t)n * N_MACHINES * N_KINDS * sizeof *frac);
+
+    assert_non_null(frac);
+    for (int i = 0; i < N_MACHINES; i++) {
+        struct mist_trace_set traces;
+        struct mist_cost_model *costs;
+        struct mist_err err;
+        make_machine(&traces, &machines[i]);
+        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        for (size_t k = 0; k < N_KINDS; k++) {
+            if (test_is_left_out())
+                continue;
+            check_short(&all_bars[k].kind, costs, test_seed(20240607) + (uint64_t)n_all,
+                        frac + n_all, n);
+            n_all += n;
+        }
+        mist_cost_model_free(costs);
+        mist_trace_set_fini(&traces);
+    }
+    if (n_all == 0)
+        skip();
+    sort_doubles(frac, n_all);
+    print_message("%d short replays off by %.4f %.4f %.4f %.4f (median, nine of ten, 95 "
+                  "of 100, worst)\n",
+                  n_all, frac[n_all / 2], frac[n_all * 9 / 10], frac[n_all * 95 / 100],
+                  frac[n_all - 1]);
+    assert_true(frac[n_all / 2] <= 0.0005);
+    assert_true(frac[n_all * 95 / 100] <= 0.01);
+    assert_true(frac[n_all - 1] <= 0.15);
+    free(frac);
+}
+
 /* Equal stages: what a pipeline's transfers cost; within a node, or between nodes of dp
  * ranks, which share the links. */
 static void check_transfers(int32_t dp, bool has_nodes)
