@@ -1,8 +1,11 @@
 /* Prices of stages by the closed form. See stage_price.h. */
 #include "tune/stage_price.h"
 
+#include "core/hash.h"
+#include "core/memory.h"
 #include "sim/closed_form/pass_replay.h"
 #include "sim/closed_form/stage_model.h"
+#include "sim/replay/replay.h"
 #include "sim/schedule/schedule.h" /* where a stage pauses */
 
 #include <math.h>
@@ -10,13 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A plan that was replayed shortly. */
+struct replayed {
+    uint64_t hash;
+    double iteration_s;
+};
+
 struct mist_stage_price {
     const struct mist_space *space;
-    const struct mist_interference *interference;
+    const struct mist_cost_model *cost_model;
+    int32_t threads;
     struct mist_stage_model *model;
     pthread_mutex_t lock;              /* of what follows */
     struct mist_stage_values **values; /* owned, as their arrays; [n_values] */
     size_t n_values, capacity;
+    struct replayed *replayed; /* owned; [n_replayed] */
+    size_t n_replayed, replayed_capacity;
 };
 
 void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
@@ -38,7 +50,8 @@ enum mist_status mist_stage_price_new(const struct mist_cost_model *cost_model,
     if (!price)
         return mist_err_memory(err, NULL);
     price->space = space;
-    price->interference = mist_cost_model_interference(cost_model);
+    price->cost_model = cost_model;
+    price->threads = threads;
     enum mist_status status = mist_stage_model_new(&space->model, cost_model, &space->job,
                                                    threads, &price->model, err);
     if (status == MIST_OK && pthread_mutex_init(&price->lock, NULL) != 0) {
@@ -60,6 +73,7 @@ void mist_stage_price_free(struct mist_stage_price *price)
     for (size_t i = 0; i < price->n_values; i++)
         free(price->values[i]);
     free(price->values);
+    free(price->replayed);
     mist_stage_model_free(price->model);
     pthread_mutex_destroy(&price->lock);
     free(price);
@@ -272,8 +286,80 @@ enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
             mist_pipeline_in_flight(&order, mist_plan_stage_of_virtual(plan, i)),
             &times[i], err);
     if (status == MIST_OK)
-        status = mist_pass_replay(&order, price->interference, times, iteration_s, err);
+        status = mist_pass_replay(&order, mist_cost_model_interference(price->cost_model),
+                                  times, iteration_s, err);
     mist_pipeline_order_fini(&order);
     free(times);
+    return status;
+}
+
+/* Of all in which plans of the space may differ; what the order of an automatic schedule is
+ * made for follows from that. */
+static uint64_t hash_plan(const struct mist_plan *plan)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_hash_add_int64(&hash, plan->n_micro_batches);
+    mist_hash_add_int64(&hash, plan->pipeline);
+    mist_hash_add_int64(&hash, plan->n_chunks);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
+        const int32_t numbers[] = {stage->n_layers,
+                                   stage->n_checkpointed,
+                                   stage->n_lean,
+                                   stage->dp,
+                                   stage->tp,
+                                   stage->is_sequence_parallel,
+                                   stage->shards_optimizer,
+                                   stage->shards_gradients,
+                                   stage->shards_weights,
+                                   stage->updates_on_host};
+        const double ratios[] = {stage->offload_weights, stage->offload_gradients,
+                                 stage->offload_optimizer, stage->offload_activations};
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+            mist_hash_add_int64(&hash, numbers[k]);
+        for (size_t k = 0; k < sizeof ratios / sizeof *ratios; k++)
+            mist_hash_add_double(&hash, ratios[k]);
+    }
+    return hash.value;
+}
+
+static bool is_replayed(struct mist_stage_price *price, uint64_t hash,
+                        double *iteration_s)
+{
+    size_t i = 0;
+
+    pthread_mutex_lock(&price->lock);
+    while (i < price->n_replayed && price->replayed[i].hash != hash)
+        i++;
+    bool is_there = i < price->n_replayed;
+    if (is_there)
+        *iteration_s = price->replayed[i].iteration_s;
+    pthread_mutex_unlock(&price->lock);
+    return is_there;
+}
+
+/* Remembers a time; without memory it will be found again. */
+static void remember(struct mist_stage_price *price, uint64_t hash, double iteration_s)
+{
+    pthread_mutex_lock(&price->lock);
+    if (MIST_RESERVE(price->replayed, price->replayed_capacity, price->n_replayed + 1))
+        price->replayed[price->n_replayed++] = (struct replayed){hash, iteration_s};
+    pthread_mutex_unlock(&price->lock);
+}
+
+enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
+                                         const struct mist_plan *plan,
+                                         double *iteration_s, struct mist_err *err)
+{
+    uint64_t hash = hash_plan(plan);
+
+    if (is_replayed(price, hash, iteration_s))
+        return MIST_OK;
+    enum mist_status status =
+        mist_replay_short(plan, price->cost_model, price->threads, iteration_s, err);
+    if (status == MIST_OK)
+        remember(price, hash, *iteration_s);
     return status;
 }

@@ -40,6 +40,15 @@ MIST_MUST_CHECK enum mist_status mist_stage_price_plan(struct mist_stage_price *
                                                        struct mist_err *err);
 
 /*
+ * The same by a short replay (mist_replay_short()): hardly off, in a quarter of a replay's
+ * time, and remembered. Fails like that.
+ */
+MIST_MUST_CHECK enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
+                                                         const struct mist_plan *plan,
+                                                         double *iteration_s,
+                                                         struct mist_err *err);
+
+/*
  * What the order of an automatic schedule of a plan (as above) is made for: its passes as
  * priced here, in whole microseconds. passes: [n_stages]. Nothing counts as freed by input
  * gradients. Returns as mist_stage_price_plan().

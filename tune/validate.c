@@ -270,10 +270,10 @@ static enum mist_status take(struct validation *at, struct question question, si
                              const struct mist_search_result *of, struct mist_err *err)
 {
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
-    enum mist_status status = order
-                                  ? mist_validate_choose(at->config, of, CANDIDATES * n,
-                                                         &n, order, &question.hope_s, err)
-                                  : mist_err_memory(err, NULL);
+    enum mist_status status =
+        order ? mist_validate_choose(at->config, of, at->search->pool, CANDIDATES * n, &n,
+                                     order, &question.hope_s, err)
+              : mist_err_memory(err, NULL);
 
     for (size_t i = 0; i < n && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);

@@ -28,8 +28,10 @@
  * Passes. The formula over stages lets a stage hide its optimizer step while it waits for its
  * first input, and sums behind its last backward. Stages that take these apart can't, and
  * what they take longer adds up from stage to stage. So the candidates of a search are priced
- * by their passes (mist_stage_price_plan()), which know that: the best by these are replayed,
- * and a question promises what the best candidate takes of that which it is a part of.
+ * by their passes (mist_stage_price_plan()), which know that, and those near the best by
+ * short replays (mist_stage_price_replay()), which also know how far copies run ahead. The
+ * best by these and the best by passes are replayed, and a question promises what the best
+ * candidate takes of that which it is a part of.
  *
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
@@ -147,15 +149,17 @@ mist_validate_run(const struct mist_validate_config *config,
 void mist_validate_result_fini(struct mist_validate_result *result);
 
 /*
- * Which of a search's candidates are looked at: half of *n the best, then the best of every
- * case that is not among them, then the rest; by their passes, of which the first n_priced
- * have a price. order: room for all; *n of them are filled, fewer if there are fewer.
- * passes_s: what the best takes; untouched if there is none.
+ * Which of a search's candidates are looked at: the best by short replays of those that
+ * their passes put near the best, and, by their passes, the best until there are half of *n,
+ * then the best of every case that is not among them, then the rest. The first n_priced are
+ * priced, on the threads of pool. order: room for all; *n of them are filled, fewer if there
+ * are fewer. short_s: what the best takes; untouched if there is none.
  */
 MIST_MUST_CHECK enum mist_status
 mist_validate_choose(const struct mist_validate_config *config,
-                     const struct mist_search_result *of, size_t n_priced, size_t *n,
-                     size_t *order, double *passes_s, struct mist_err *err);
+                     const struct mist_search_result *of, struct mist_thread_pool *pool,
+                     size_t n_priced, size_t *n, size_t *order, double *short_s,
+                     struct mist_err *err);
 
 /* Moves the first plan of every kind (number of micro-batches, meshes of the stages) to the
  * front; else the order stays. */

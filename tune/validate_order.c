@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Candidates are replayed shortly if their passes take so much longer than the best's, at
+ * most. Passes err less in the plans that searches bring: 4 % in 358 of GPT 6.7B on L4. */
+#define NEAR_FRAC 0.05
+
 enum mist_status mist_validate_add(struct mist_validate_result *result,
                                    struct mist_validated *plan, struct mist_err *err)
 {
@@ -99,6 +103,7 @@ void mist_validate_keep(struct mist_validate_result *result, size_t n, double sl
 /* A candidate of a search by its passes. */
 struct ranked {
     double passes_s; /* INFINITY: not priced */
+    double short_s;  /* by a short replay; INFINITY: none */
     size_t i;        /* its place by the closed form */
 };
 
@@ -111,35 +116,78 @@ static int compare_ranked(const void *a_void, const void *b_void)
     return (a->i > b->i) - (a->i < b->i);
 }
 
-/* Sorts the candidates by their passes, of which the n best are priced. out: room for all. */
-static enum mist_status rank(const struct mist_validate_config *config,
-                             const struct mist_search_result *of, size_t n,
-                             struct ranked *out, struct mist_err *err)
-{
-    struct mist_plan *plan = malloc(sizeof *plan); /* large */
-    enum mist_status status = MIST_OK;
+struct ranking {
+    const struct mist_validate_config *config;
+    const struct mist_search_result *of;
+    struct ranked *ranked;
+    bool replays; /* shortly; else by passes */
+};
 
-    if (!plan)
-        return mist_err_memory(err, NULL);
-    for (size_t i = 0; i < of->n_candidates; i++)
-        out[i] = (struct ranked){INFINITY, i};
-    for (size_t i = 0; i < n && i < of->n_candidates && status == MIST_OK; i++) {
-        mist_validate_make_plan(config, &of->candidates[i], plan);
-        status = mist_stage_price_plan(config->price, plan, &out[i].passes_s, err);
+static enum mist_status price_some(void *context, int64_t begin, int64_t end,
+                                   int i_thread, struct mist_err *err)
+{
+    const struct ranking *at = context;
+    const struct mist_validate_config *config = at->config;
+    struct mist_plan *plan = malloc(sizeof *plan); /* large */
+    enum mist_status status = plan ? MIST_OK : mist_err_memory(err, NULL);
+
+    (void)i_thread;
+    for (int64_t k = begin; k < end && status == MIST_OK; k++) {
+        struct ranked *one = &at->ranked[k];
+        mist_validate_make_plan(config, &at->of->candidates[one->i], plan);
+        status = at->replays
+                     ? mist_stage_price_replay(config->price, plan, &one->short_s, err)
+                     : mist_stage_price_plan(config->price, plan, &one->passes_s, err);
     }
     free(plan);
-    if (of->n_candidates > 0)
-        qsort(out, of->n_candidates, sizeof *out, compare_ranked);
     return status;
 }
 
-/* As mist_validate_choose(), of candidates by their passes; returns how many. */
+/* Sorts the candidates by their passes, of which the n best are priced, and replays those
+ * near the best shortly. out: room for all. */
+static enum mist_status rank(const struct mist_validate_config *config,
+                             const struct mist_search_result *of, size_t n,
+                             struct mist_thread_pool *pool, struct ranked *out,
+                             struct mist_err *err)
+{
+    struct ranking at = {.config = config, .of = of, .ranked = out};
+    size_t n_all = of->n_candidates, n_near = 0;
+
+    if (n_all == 0)
+        return MIST_OK;
+    n = n < n_all ? n : n_all;
+    for (size_t i = 0; i < n_all; i++)
+        out[i] = (struct ranked){INFINITY, INFINITY, i};
+    enum mist_status status =
+        mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
+    qsort(out, n, sizeof *out, compare_ranked);
+    while (n_near < n && out[n_near].passes_s <= (1 + NEAR_FRAC) * out[0].passes_s)
+        n_near++;
+    at.replays = true;
+    return status == MIST_OK
+               ? mist_thread_pool_for(pool, (int64_t)n_near, 1, price_some, &at, err)
+               : status;
+}
+
+/* The best by short replays of n >= 1. */
+static const struct ranked *find_shortest(const struct ranked *ranked, size_t n)
+{
+    const struct ranked *best = ranked;
+
+    for (size_t r = 1; r < n; r++)
+        best = ranked[r].short_s < best->short_s ? &ranked[r] : best;
+    return best;
+}
+
+/* As mist_validate_choose(), of ranked candidates; returns how many. */
 static size_t choose(const struct mist_search_result *of, const struct ranked *ranked,
                      size_t n, size_t *order)
 {
     size_t n_all = of->n_candidates, n_chosen = 0;
 
     n = n < n_all ? n : n_all;
+    if (n > 0)
+        order[n_chosen++] = find_shortest(ranked, n_all)->i;
     for (int pass = 0; pass < 3; pass++)
         for (size_t r = 0; r < n_all && n_chosen < (pass == 0 ? (n + 1) / 2 : n); r++) {
             size_t i = ranked[r].i;
@@ -156,16 +204,17 @@ static size_t choose(const struct mist_search_result *of, const struct ranked *r
 
 enum mist_status mist_validate_choose(const struct mist_validate_config *config,
                                       const struct mist_search_result *of,
-                                      size_t n_priced, size_t *n, size_t *order,
-                                      double *passes_s, struct mist_err *err)
+                                      struct mist_thread_pool *pool, size_t n_priced,
+                                      size_t *n, size_t *order, double *short_s,
+                                      struct mist_err *err)
 {
     struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
-    enum mist_status status =
-        ranked ? rank(config, of, n_priced, ranked, err) : mist_err_memory(err, NULL);
+    enum mist_status status = ranked ? rank(config, of, n_priced, pool, ranked, err)
+                                     : mist_err_memory(err, NULL);
 
     *n = status == MIST_OK ? choose(of, ranked, *n, order) : 0;
     if (*n > 0)
-        *passes_s = ranked[0].passes_s;
+        *short_s = find_shortest(ranked, of->n_candidates)->short_s;
     free(ranked);
     return status;
 }
