@@ -175,7 +175,7 @@ static void check_kind(const struct bars *bars, const struct mist_cost_model *co
     free(columns);
 }
 
-static void test_closed_form_holds_what_is_live(void **state)
+TEST(test_closed_form_holds_what_is_live)
 {
     struct mist_trace_set traces;
     struct mist_cost_model *costs;
@@ -190,10 +190,4 @@ static void test_closed_form_holds_what_is_live(void **state)
     mist_trace_set_fini(&traces);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_closed_form_holds_what_is_live)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
