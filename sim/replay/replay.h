@@ -95,13 +95,11 @@ struct mist_replay_options {
     double jitter_frac;  /* standard deviation of every task's time, relative; 0: none */
     uint64_t seed;       /* of the jitter */
     bool skips_timeline; /* true: result->timeline stays empty */
-    int64_t
-        limit_bytes; /* of a rank's device arena; 0: none. A plan is not built any further
-                            behind a stage that is over it, and can't be replayed then */
+    /* Of a rank's device arena; 0: none. A plan is not built any further behind a stage that
+     * is over it, and can't be replayed then. */
+    int64_t limit_bytes;
     bool only_stages; /* it has one rank of each stage, that with the most computation */
-    bool
-        only_times; /* of the result iteration times, pace_s and n_tasks are filled, no more
-                      */
+    bool only_times;  /* iteration times, pace_s and n_tasks are filled, nothing else */
 };
 
 /* One stage in the iterations counted, their mean: its rank with the largest compute_s. */
