@@ -153,11 +153,11 @@ static void check_kind(const struct bars *bars, const struct mist_cost_model *co
     size_t n_most = (size_t)n_plans_of_run() * MAX_STAGES;
     struct mist_plan *plan = malloc(sizeof *plan);
     double *columns = malloc(3 * n_most * sizeof *columns);
-    struct sums sums = {columns, columns + n_most, columns + 2 * n_most, 0, 0, 0};
     struct mist_random random;
     struct mist_err err;
 
     assert_true(plan && columns);
+    struct sums sums = {columns, columns + n_most, columns + 2 * n_most, 0, 0, 0};
     mist_random_init(&random, test_seed(20261127));
     for (int32_t k = n_plans_of_run(); k > 0; k--) {
         struct mist_stage_model *model;

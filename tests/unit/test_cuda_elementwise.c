@@ -71,7 +71,7 @@ static void check_map(struct cuda_help *h, const void *context)
 
 TEST(test_maps)
 {
-    for (int i = 0; i < N_MAPS * N_PLACES * N_DTYPES * N_LENGTHS; i++)
+    for (unsigned i = 0; i < (unsigned)(N_MAPS * N_PLACES * N_DTYPES * N_LENGTHS); i++)
         cuda_run(check_map, &(struct map){i % N_MAPS, i / N_MAPS % N_PLACES,
                                           dtypes[i / N_MAPS / N_PLACES % N_DTYPES],
                                           lengths[i / N_MAPS / N_PLACES / N_DTYPES]});

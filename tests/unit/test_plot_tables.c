@@ -167,6 +167,12 @@ static unsigned color_of(const char *text, const char *list, int i)
     return color;
 }
 
+/* The i-th of n, or of those turned round. */
+static unsigned pick(bool is_turned, unsigned n, unsigned i)
+{
+    return is_turned ? n - 1 - i : i;
+}
+
 /* The colours of all that --explain prints, in one order or the other. */
 static void find_colors(bool is_turned, unsigned times[MIST_N_TIME_CLASSES],
                         unsigned contents[MIST_N_CONTENTS])
@@ -178,19 +184,21 @@ static void find_colors(bool is_turned, unsigned times[MIST_N_TIME_CLASSES],
     FILE *stream = open_memstream(&table, &n);
 
     fputs("stage,of,part,time_s,bytes\n", stream);
-    for (int i = 0; i < MIST_N_TIME_CLASSES; i++)
+    for (unsigned i = 0; i < MIST_N_TIME_CLASSES; i++)
         fprintf(stream, "0,time,%s,1,\n",
-                mist_time_class_label(is_turned ? MIST_N_TIME_CLASSES - 1 - i : i));
-    for (int i = 0; i < MIST_N_CONTENTS; i++)
+                mist_time_class_label(pick(is_turned, MIST_N_TIME_CLASSES, i)));
+    for (unsigned i = 0; i < MIST_N_CONTENTS; i++)
         fprintf(stream, "0,device memory,%s,,1\n",
-                mist_content_label(is_turned ? MIST_N_CONTENTS - 1 - i : i));
+                mist_content_label(pick(is_turned, MIST_N_CONTENTS, i)));
     fclose(stream);
     text = table_program("breakdown", table, MIST_PLOT_PNG, &status, &err);
     assert_int_equal(status, MIST_OK);
     for (int i = 0; i < MIST_N_TIME_CLASSES; i++)
-        times[is_turned ? MIST_N_TIME_CLASSES - 1 - i : i] = color_of(text, "time", i);
+        times[pick(is_turned, MIST_N_TIME_CLASSES, (unsigned)i)] =
+            color_of(text, "time", i);
     for (int i = 0; i < MIST_N_CONTENTS; i++)
-        contents[is_turned ? MIST_N_CONTENTS - 1 - i : i] = color_of(text, "memory", i);
+        contents[pick(is_turned, MIST_N_CONTENTS, (unsigned)i)] =
+            color_of(text, "memory", i);
     free(text);
     free(table);
 }
