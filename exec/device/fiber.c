@@ -12,7 +12,7 @@
 #define __has_feature(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #define HAS_ASAN 1
 #endif
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
@@ -97,6 +97,10 @@ void mist_fiber_free(struct mist_fiber *fiber)
         return;
 #ifdef HAS_TSAN
     __tsan_destroy_fiber(fiber->tsan_inside);
+#endif
+#ifdef HAS_ASAN
+    /* Frames that never returned are still marked, and whoever is next here is not told. */
+    __asan_unpoison_memory_region(fiber->stack + GUARD_BYTES, STACK_BYTES);
 #endif
     munmap(fiber->stack, GUARD_BYTES + STACK_BYTES);
     free(fiber);
