@@ -7,6 +7,11 @@ place=$(mktemp -d) || exit 1
 mkdir "$place/tmp"
 TMPDIR=$place/tmp OMP_WAIT_POLICY=passive CMOCKA_MESSAGE_OUTPUT=TAP "$@" > "$place/output"
 code=$?
-sed 's/^not ok \([0-9]*\) # SKIP/ok \1 # SKIP/' "$place/output"
+sed 's/^not ok \([0-9]*\) # SKIP/ok \1 # SKIP/' "$place/output" > "$place/tap"
+# prove keeps to itself what a failed test says of its failure.
+if [ "$code" -ne 0 ] || grep -q '^not ok' "$place/tap"; then
+    grep -v '^ok ' "$place/tap" | sed "s|^#* *|# $(basename "$1"): |" >&2
+fi
+cat "$place/tap"
 rm -rf "$place"
 exit $code
