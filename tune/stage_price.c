@@ -15,7 +15,7 @@
 
 /* A plan that was replayed shortly. */
 struct replayed {
-    uint64_t hash;
+    uint64_t key;
     double iteration_s;
 };
 
@@ -293,45 +293,12 @@ enum mist_status mist_stage_price_plan(struct mist_stage_price *price,
     return status;
 }
 
-/* Of all in which plans of the space may differ; what the order of an automatic schedule is
- * made for follows from that. */
-static uint64_t hash_plan(const struct mist_plan *plan)
-{
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_hash_add_int64(&hash, plan->n_micro_batches);
-    mist_hash_add_int64(&hash, plan->pipeline);
-    mist_hash_add_int64(&hash, plan->n_chunks);
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        const struct mist_stage_plan *stage = &plan->stages[i];
-        const int32_t numbers[] = {stage->n_layers,
-                                   stage->n_checkpointed,
-                                   stage->n_lean,
-                                   stage->dp,
-                                   stage->tp,
-                                   stage->is_sequence_parallel,
-                                   stage->shards_optimizer,
-                                   stage->shards_gradients,
-                                   stage->shards_weights,
-                                   stage->updates_on_host};
-        const double ratios[] = {stage->offload_weights, stage->offload_gradients,
-                                 stage->offload_optimizer, stage->offload_activations};
-        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
-            mist_hash_add_int64(&hash, numbers[k]);
-        for (size_t k = 0; k < sizeof ratios / sizeof *ratios; k++)
-            mist_hash_add_double(&hash, ratios[k]);
-    }
-    return hash.value;
-}
-
-static bool is_replayed(struct mist_stage_price *price, uint64_t hash,
-                        double *iteration_s)
+static bool is_replayed(struct mist_stage_price *price, uint64_t key, double *iteration_s)
 {
     size_t i = 0;
 
     pthread_mutex_lock(&price->lock);
-    while (i < price->n_replayed && price->replayed[i].hash != hash)
+    while (i < price->n_replayed && price->replayed[i].key != key)
         i++;
     bool is_there = i < price->n_replayed;
     if (is_there)
@@ -341,25 +308,31 @@ static bool is_replayed(struct mist_stage_price *price, uint64_t hash,
 }
 
 /* Remembers a time; without memory it will be found again. */
-static void remember(struct mist_stage_price *price, uint64_t hash, double iteration_s)
+static void remember(struct mist_stage_price *price, uint64_t key, double iteration_s)
 {
     pthread_mutex_lock(&price->lock);
     if (MIST_RESERVE(price->replayed, price->replayed_capacity, price->n_replayed + 1))
-        price->replayed[price->n_replayed++] = (struct replayed){hash, iteration_s};
+        price->replayed[price->n_replayed++] = (struct replayed){key, iteration_s};
     pthread_mutex_unlock(&price->lock);
 }
 
 enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
-                                         const struct mist_plan *plan,
+                                         const struct mist_plan *plan, uint64_t candidate,
                                          double *iteration_s, struct mist_err *err)
 {
-    uint64_t hash = hash_plan(plan);
+    struct mist_hash hash;
 
-    if (is_replayed(price, hash, iteration_s))
+    mist_hash_init(&hash);
+    mist_hash_add_int64(&hash, (int64_t)candidate);
+    mist_hash_add_int64(&hash, plan->pipeline);
+    mist_hash_add_int64(&hash, plan->n_chunks);
+    const uint64_t key = hash.value;
+
+    if (is_replayed(price, key, iteration_s))
         return MIST_OK;
     enum mist_status status =
         mist_replay_short(plan, price->cost_model, price->threads, iteration_s, err);
     if (status == MIST_OK)
-        remember(price, hash, *iteration_s);
+        remember(price, key, *iteration_s);
     return status;
 }

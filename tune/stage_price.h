@@ -41,12 +41,12 @@ MIST_MUST_CHECK enum mist_status mist_stage_price_plan(struct mist_stage_price *
 
 /*
  * The same by a short replay (mist_replay_short()): hardly off, in a quarter of a replay's
- * time, and remembered. Fails like that.
+ * time, and remembered by candidate (mist_validate_hash() of what the plan was made of) and
+ * pipeline. Fails like that.
  */
-MIST_MUST_CHECK enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
-                                                         const struct mist_plan *plan,
-                                                         double *iteration_s,
-                                                         struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_stage_price_replay(struct mist_stage_price *price, const struct mist_plan *plan,
+                        uint64_t candidate, double *iteration_s, struct mist_err *err);
 
 /*
  * What the order of an automatic schedule of a plan (as above) is made for: its passes as

@@ -1,7 +1,6 @@
 /* The loop around search, memory planning and replay. See validate.h. */
 #include "tune/validate.h"
 
-#include "core/hash.h"
 #include "core/memory.h"
 #include "tune/alike.h"
 #include "tune/arenas.h"
@@ -83,28 +82,6 @@ static double find_cutoff(const struct validation *at)
     return (1 + error_frac + at->config->slower_frac) * at->best_s;
 }
 
-static uint64_t hash_candidate(const struct mist_search_candidate *candidate)
-{
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_hash_add_int64(&hash, candidate->n_micro_batches);
-    for (int32_t i = 0; i < candidate->n_stages; i++) {
-        const struct mist_search_choice *stage = &candidate->stages[i];
-        mist_hash_add_int64(&hash, stage->n_layers);
-        mist_hash_add_int64(&hash, stage->n_checkpointed);
-        mist_hash_add_int64(&hash, stage->n_lean);
-        mist_hash_add_int64(&hash, stage->zero);
-        mist_hash_add_int64(&hash, stage->shape.dp);
-        mist_hash_add_int64(&hash, stage->shape.tp);
-        mist_hash_add_int64(&hash, stage->shape.is_sequence_parallel);
-        for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            mist_hash_add_int64(&hash, stage->offload[k]);
-        mist_hash_add_int64(&hash, stage->updates_on_host);
-    }
-    return hash.value;
-}
-
 /* The price of the search, memory corrected by what was planned. */
 static enum mist_status price(void *context, const struct mist_search_kind *kind,
                               const struct mist_search_block *block, struct mist_err *err)
@@ -135,7 +112,7 @@ static enum mist_status pool_candidate(void *context,
 {
     struct validation *at = context;
     struct pooled pooled = {
-        .of = *candidate, .hash = hash_candidate(candidate), .replayed_s = INFINITY};
+        .of = *candidate, .hash = mist_validate_hash(candidate), .replayed_s = INFINITY};
     size_t bytes = (size_t)candidate->n_stages * sizeof *candidate->stages;
 
     for (size_t i = 0; i < at->n_pool; i++)

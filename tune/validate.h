@@ -176,6 +176,9 @@ MIST_MUST_CHECK enum mist_status mist_validate_add(struct mist_validate_result *
 void mist_validate_keep(struct mist_validate_result *result, size_t n,
                         double slower_frac);
 
+/* Differs where the stages of candidates or their numbers of micro-batches do. */
+uint64_t mist_validate_hash(const struct mist_search_candidate *candidate);
+
 /* A candidate as a plan; predicted holds t and d of the stages only. */
 void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,

@@ -134,9 +134,12 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
     (void)i_thread;
     for (int64_t k = begin; k < end && status == MIST_OK; k++) {
         struct ranked *one = &at->ranked[k];
-        mist_validate_make_plan(config, &at->of->candidates[one->i], plan);
+        const struct mist_search_candidate *candidate = &at->of->candidates[one->i];
+        mist_validate_make_plan(config, candidate, plan);
         status = at->replays
-                     ? mist_stage_price_replay(config->price, plan, &one->short_s, err)
+                     ? mist_stage_price_replay(config->price, plan,
+                                               mist_validate_hash(candidate),
+                                               &one->short_s, err)
                      : mist_stage_price_plan(config->price, plan, &one->passes_s, err);
     }
     free(plan);

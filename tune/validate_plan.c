@@ -1,6 +1,7 @@
 /* One candidate: as a plan, its memory, its replay. See validate.h. */
 #include "tune/validate.h"
 
+#include "core/hash.h"
 #include "core/parse.h" /* mist_format_bytes */
 #include "sim/replay/replay.h"
 
@@ -82,6 +83,28 @@ void mist_validate_set_allowed_pipeline(const struct mist_space *space,
                 mist_bounds_allow(&space->bounds, plan))
                 return;
     }
+}
+
+uint64_t mist_validate_hash(const struct mist_search_candidate *candidate)
+{
+    struct mist_hash hash;
+
+    mist_hash_init(&hash);
+    mist_hash_add_int64(&hash, candidate->n_micro_batches);
+    for (int32_t i = 0; i < candidate->n_stages; i++) {
+        const struct mist_search_choice *stage = &candidate->stages[i];
+        mist_hash_add_int64(&hash, stage->n_layers);
+        mist_hash_add_int64(&hash, stage->n_checkpointed);
+        mist_hash_add_int64(&hash, stage->n_lean);
+        mist_hash_add_int64(&hash, stage->zero);
+        mist_hash_add_int64(&hash, stage->shape.dp);
+        mist_hash_add_int64(&hash, stage->shape.tp);
+        mist_hash_add_int64(&hash, stage->shape.is_sequence_parallel);
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            mist_hash_add_int64(&hash, stage->offload[k]);
+        mist_hash_add_int64(&hash, stage->updates_on_host);
+    }
+    return hash.value;
 }
 
 void mist_validate_make_plan(const struct mist_validate_config *config,
