@@ -1,6 +1,9 @@
 /* One row of the usual table at a time. See text_distance.h. */
 #include "core/text_distance.h"
 
+#include "core/order.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 static size_t at_most(size_t n)
@@ -30,6 +33,20 @@ size_t mist_text_distance(const char *a, size_t n_a, const char *b, size_t n_b)
         }
     }
     return row[n_b];
+}
+
+static int compare_near(const void *a_void, const void *b_void)
+{
+    const struct mist_text_near *a = a_void, *b = b_void;
+
+    return a->distance != b->distance ? MIST_COMPARE(a->distance, b->distance)
+                                      : MIST_COMPARE(a->i, b->i);
+}
+
+void mist_text_sort_near(struct mist_text_near *names, size_t n)
+{
+    if (n > 0)
+        qsort(names, n, sizeof *names, compare_near);
 }
 
 bool mist_text_is_nearer(const char *name, size_t n, const char *candidate, size_t *best)

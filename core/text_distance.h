@@ -19,6 +19,15 @@ static inline size_t mist_text_too_far(size_t n)
     return n / 3 + 2;
 }
 
+/* One of several names, and how far it is from what was asked for. */
+struct mist_text_near {
+    int i;
+    size_t distance;
+};
+
+/* The nearest first; those equally near by i. */
+void mist_text_sort_near(struct mist_text_near *names, size_t n);
+
 /* Whether a candidate is nearer to a name of n bytes than *best, which then is its distance;
  * before the first candidate *best is mist_text_too_far(). */
 bool mist_text_is_nearer(const char *name, size_t n, const char *candidate, size_t *best);

@@ -35,12 +35,7 @@ struct reader {
 
 /* --------------------------------------------------------------------------- names */
 
-/* A preset beside how far its name, or its alias, is from what was asked for. */
-struct near {
-    const struct mist_preset *preset;
-    size_t distance;
-};
-
+/* How far a preset's name, or its alias, is from what was asked for. */
 static size_t distance_to(const struct mist_preset *preset, const char *name)
 {
     size_t n = strlen(name);
@@ -50,15 +45,6 @@ static size_t distance_to(const struct mist_preset *preset, const char *name)
                        : own;
 
     return own < other ? own : other;
-}
-
-static int compare_near(const void *a_void, const void *b_void)
-{
-    const struct near *a = a_void, *b = b_void;
-
-    if (a->distance != b->distance)
-        return a->distance < b->distance ? -1 : 1;
-    return (a->preset > b->preset) - (a->preset < b->preset);
 }
 
 static const struct mist_preset *find(const char *name)
@@ -75,17 +61,17 @@ static const struct mist_preset *find(const char *name)
 /* is_path: name could be that of a folder, too. */
 static enum mist_status refuse_name(const char *name, bool is_path, struct mist_err *err)
 {
-    struct near all[MAX_PRESETS] = {{0}};
+    struct mist_text_near all[MAX_PRESETS] = {{0}};
     char list[256] = "";
     size_t used = 0;
     int n = 0;
 
     for (; n < MAX_PRESETS && mist_preset_get(n); n++)
-        all[n] = (struct near){mist_preset_get(n), distance_to(mist_preset_get(n), name)};
-    qsort(all, (size_t)n, sizeof *all, compare_near);
+        all[n] = (struct mist_text_near){n, distance_to(mist_preset_get(n), name)};
+    mist_text_sort_near(all, (size_t)n);
     for (int i = 0; i < n && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                                 all[i].preset->name);
+                                 mist_preset_get(all[i].i)->name);
     return mist_err_set(err, MIST_ERR_INPUT,
                         "cluster %.60s: %s; presets, the nearest first: %s "
                         "(mist-sim --presets)",

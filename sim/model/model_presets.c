@@ -21,11 +21,9 @@
  */
 #include "sim/model/model.h"
 
-#include "core/order.h"
 #include "core/text_distance.h"
 
 #include <stdio.h>  /* snprintf */
-#include <stdlib.h> /* qsort */
 #include <string.h> /* strcmp */
 
 #define GPT(name_, layers, h, heads, vocab_, positions, bias)                            \
@@ -128,30 +126,17 @@ const char *mist_model_preset_name(int32_t i_preset)
     return presets[i_preset].name;
 }
 
-/* A preset, and how far its name is from what was asked for. */
-struct near {
-    int i;
-    size_t distance;
-};
-
-static int compare_near(const void *a_, const void *b_)
-{
-    const struct near *a = a_, *b = b_;
-
-    return a->distance != b->distance ? MIST_COMPARE(a->distance, b->distance)
-                                      : MIST_COMPARE(a->i, b->i);
-}
-
 static enum mist_status refuse_name(const char *name, struct mist_err *err)
 {
     char list[sizeof((struct mist_err){0}.message)] = "";
-    struct near all[N_PRESETS];
+    struct mist_text_near all[N_PRESETS];
     size_t used = 0;
 
     for (int i = 0; i < N_PRESETS; i++)
-        all[i] = (struct near){i, mist_text_distance(name, strlen(name), presets[i].name,
-                                                     strlen(presets[i].name))};
-    qsort(all, N_PRESETS, sizeof *all, compare_near);
+        all[i] = (struct mist_text_near){i, mist_text_distance(name, strlen(name),
+                                                               presets[i].name,
+                                                               strlen(presets[i].name))};
+    mist_text_sort_near(all, N_PRESETS);
     for (int i = 0; i < N_PRESETS && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, " %s",
                                  presets[all[i].i].name);
