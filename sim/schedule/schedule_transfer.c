@@ -175,15 +175,30 @@ static int compare_transfers(const void *a_void, const void *b_void)
     return order != 0 ? order : (a->peer > b->peer) - (a->peer < b->peer);
 }
 
+/* The slab, and its module, of a tied weight that another stage has, too. */
+static int32_t find_exchanged(const struct mist_schedule_builder *at, int32_t *i_module)
+{
+    int32_t s = 0;
+
+    *i_module = at->out->i_stage == 0 ? 0 : at->out->n_modules - 1;
+    while (!at->out->storage[*i_module].slabs[s].is_exchanged)
+        s++;
+    return s;
+}
+
 /* The exchange of a tied weight's gradient: when the embedding's is complete. */
 static void list_ties(struct mist_schedule_builder *at)
 {
     int32_t i_last = mist_plan_head_stage(at->plan), i_stage = at->out->i_stage;
-    bool reduces_each = at->stage->dp > 1 && at->plan->reduces_each_micro_batch;
     struct mist_slice slice;
+    int32_t i_module;
 
     if (!mist_schedule_has_tied_stages(at->plan) || (i_stage > 0 && i_stage < i_last))
         return;
+    int32_t s = find_exchanged(at, &i_module);
+    bool sums_each =
+        mist_piece_conditions(at->plan, i_stage, &at->out->storage[i_module].slabs[s]) &
+        MIST_IF_SUMS_EACH;
     mist_schedule_slices(at->plan, &at->out->mesh, at->out->rank,
                          i_stage == 0 ? i_last : 0, MIST_TASK_TIE_GRADIENT, &slice);
     for (int32_t i = 0; i < at->order.n_slots; i++) {
@@ -191,7 +206,7 @@ static void list_ties(struct mist_schedule_builder *at)
         bool completes =
             slot->kind == MIST_SLOT_BACKWARD || slot->kind == MIST_SLOT_BACKWARD_WEIGHT;
         if (!completes || slot->chunk != 0 ||
-            (!reduces_each && slot->micro_batch != at->plan->n_micro_batches - 1))
+            (!sums_each && slot->micro_batch != at->plan->n_micro_batches - 1))
             continue;
         struct mist_schedule_transfer tie = {
             .of = {.time = slot->end,
@@ -265,12 +280,8 @@ static void set_peer(struct mist_schedule_builder *at, int32_t task,
 static void add_tie(struct mist_schedule_builder *at,
                     const struct mist_schedule_transfer *tie)
 {
-    int32_t i_module = at->out->i_stage == 0 ? 0 : at->out->n_modules - 1;
+    int32_t i_module, s = find_exchanged(at, &i_module), k = tie->of.micro_batch;
     const struct mist_module_storage *storage = &at->out->storage[i_module];
-    int32_t s = 0, k = tie->of.micro_batch;
-
-    while (!storage->slabs[s].is_exchanged)
-        s++;
     int32_t task = mist_schedule_add_task(at, MIST_TASK_TIE_GRADIENT, MIST_STREAM_GPU_GPU,
                                           at->out->modules[i_module], k);
     if (task < 0)
