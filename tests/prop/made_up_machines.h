@@ -5,6 +5,7 @@
 #ifndef MIST_TESTS_PROP_MADE_UP_MACHINES_H
 #define MIST_TESTS_PROP_MADE_UP_MACHINES_H
 
+#include "sim/cost/cost_model.h"
 #include "sim/cost/interference.h"
 #include "traces/trace_set.h"
 
@@ -118,6 +119,25 @@ static void make_machine(struct mist_trace_set *set, const struct machine *machi
     add_links(set, machine);
     add_interference(set, machine);
     add_host(set, machine);
+}
+
+/* What things cost on a machine; its trace set is the caller's to keep. */
+static inline struct mist_cost_model *open_machine(struct mist_trace_set *set,
+                                                   const struct machine *machine)
+{
+    struct mist_cost_model *costs;
+    struct mist_err err;
+
+    make_machine(set, machine);
+    must(mist_cost_model_new(set, &costs, &err), &err);
+    return costs;
+}
+
+static inline void close_machine(struct mist_trace_set *set,
+                                 struct mist_cost_model *costs)
+{
+    mist_cost_model_free(costs);
+    mist_trace_set_fini(set);
 }
 
 #endif

@@ -156,9 +156,7 @@ TEST(offloading_costs_time)
     mist_random_init(&random, seed);
     for (int m = 0; m < N_MACHINES; m++) {
         struct mist_trace_set traces;
-        struct mist_cost_model *costs;
-        make_machine(&traces, &machines[m]);
-        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        struct mist_cost_model *costs = open_machine(&traces, &machines[m]);
         double most[N_ROLES][N_RATIOS] = {{0}};
         for (int i = 0; i < N_MODELS; i++)
             check_model(&random, costs, n, most);
@@ -169,8 +167,7 @@ TEST(offloading_costs_time)
             for (int r = 0; r < N_RATIOS; r++)
                 assert_true(most[role][r] <= most_frac[r]);
         }
-        mist_cost_model_free(costs);
-        mist_trace_set_fini(&traces);
+        close_machine(&traces, costs);
     }
 }
 

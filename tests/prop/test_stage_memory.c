@@ -178,16 +178,12 @@ static void check_kind(const struct bars *bars, const struct mist_cost_model *co
 TEST(test_closed_form_holds_what_is_live)
 {
     struct mist_trace_set traces;
-    struct mist_cost_model *costs;
-    struct mist_err err;
 
-    make_machine(&traces, &machines[0]);
-    must(mist_cost_model_new(&traces, &costs, &err), &err);
+    struct mist_cost_model *costs = open_machine(&traces, &machines[0]);
     for (size_t i = 0; i < sizeof all_bars / sizeof *all_bars; i++)
         if (!test_is_left_out())
             check_kind(&all_bars[i], costs);
-    mist_cost_model_free(costs);
-    mist_trace_set_fini(&traces);
+    close_machine(&traces, costs);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -177,10 +177,7 @@ TEST(closed_form_follows_the_replay)
 {
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
-        struct mist_cost_model *costs;
-        struct mist_err err;
-        make_machine(&traces, &machines[i]);
-        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        struct mist_cost_model *costs = open_machine(&traces, &machines[i]);
         print_message("%s:\n", machines[i].name);
         for (size_t k = 0; k < N_KINDS; k++) {
             if (test_is_left_out())
@@ -189,8 +186,7 @@ TEST(closed_form_follows_the_replay)
             if (!wanted || strcmp(wanted, all_bars[k].kind.name) == 0)
                 check_kind(&all_bars[k], costs);
         }
-        mist_cost_model_free(costs);
-        mist_trace_set_fini(&traces);
+        close_machine(&traces, costs);
     }
 }
 
@@ -249,17 +245,13 @@ TEST(passes_follow_every_schedule)
 {
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
-        struct mist_cost_model *costs;
-        struct mist_err err;
-        make_machine(&traces, &machines[i]);
-        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        struct mist_cost_model *costs = open_machine(&traces, &machines[i]);
         print_message("%s:\n", machines[i].name);
         for (size_t k = 0; k < N_KINDS; k++)
             for (int s = MIST_PIPELINE_1F1B + 1;
                  s < MIST_N_PIPELINES && !test_is_left_out(); s++)
                 check_schedule(&all_bars[k].kind, costs, (enum mist_pipeline_schedule)s);
-        mist_cost_model_free(costs);
-        mist_trace_set_fini(&traces);
+        close_machine(&traces, costs);
     }
 }
 
@@ -303,10 +295,7 @@ TEST(short_replays_follow_whole_ones)
     assert_non_null(frac);
     for (int i = 0; i < N_MACHINES; i++) {
         struct mist_trace_set traces;
-        struct mist_cost_model *costs;
-        struct mist_err err;
-        make_machine(&traces, &machines[i]);
-        must(mist_cost_model_new(&traces, &costs, &err), &err);
+        struct mist_cost_model *costs = open_machine(&traces, &machines[i]);
         for (size_t k = 0; k < N_KINDS; k++) {
             if (test_is_left_out())
                 continue;
@@ -314,8 +303,7 @@ TEST(short_replays_follow_whole_ones)
                         frac + n_all, n);
             n_all += n;
         }
-        mist_cost_model_free(costs);
-        mist_trace_set_fini(&traces);
+        close_machine(&traces, costs);
     }
     if (n_all == 0)
         skip();
