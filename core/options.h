@@ -82,11 +82,10 @@ struct mist_tool {
         *first_words; /* what the first positional is one of, NULL-terminated;
                                        NULL: a file, like all others */
     int positional_min, positional_max; /* max -1: any number */
-    const char
-        *exit_texts[MIST_N_EXIT_CODES]; /* "no plan fits"; NULL: as with all tools */
-    const char
-        *signal_text;   /* of exit codes 128+n, which signals these are; NULL: none */
-    const char *manual; /* what the man page says beside the table; NULL: nothing */
+    /* What exit codes mean, "no plan fits"; NULL: the same as with all tools. */
+    const char *exit_texts[MIST_N_EXIT_CODES];
+    const char *signal_text; /* which signals end it with 128+n; NULL: none */
+    const char *manual;      /* what the man page says beside the table; NULL: nothing */
 };
 
 /*

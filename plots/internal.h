@@ -220,8 +220,7 @@ struct mist_plot_picture;
  * trace is none. */
 struct mist_plot_kind {
     const char *title; /* of a table's picture; its file's name follows */
-    const char
-        *from; /* the command that prints the table; NULL: it is the reader's own */
+    const char *from;  /* the command that prints the table; NULL: none of ours does */
     const struct mist_plot_column *columns;
     size_t n_columns, max_rows;
     bool takes_others; /* columns that aren't drawn */

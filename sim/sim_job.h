@@ -27,8 +27,9 @@ bool mist_sim_job_is_given(const struct mist_sim_job_options *options);
 
 /*
  * The plan of a job for a cluster (a trace set or a preset). Says what of the arguments
- * can't change the price: all of them, or as many as stand in a line. Errors: those of the model, the trace set and the arguments;
- * MIST_ERR_USAGE: options that are missing.
+ * can't change the price: all of them (names_all), or as many as stand in a line. Errors:
+ * those of the model, the trace set and the arguments; MIST_ERR_USAGE: options that are
+ * missing.
  */
 MIST_MUST_CHECK enum mist_status
 mist_sim_job_make(const struct mist_sim_job_options *options, const char *cluster_path,

@@ -320,8 +320,8 @@ bool mist_cluster_declares_links(const struct mist_cluster *cluster);
 /*
  * Check a row and add a copy of it. A second row of the same key (see the find functions;
  * for interference all columns but together_us, deviation_us and repetitions; for checks
- * the mechanism) is MIST_ERR_INPUT, as is a check that is off beyond reason. Pointers to rows are valid until the next row is
- * added. add_kernel sets has_kernels.
+ * the mechanism) is MIST_ERR_INPUT, as is a check that is off beyond reason. Pointers to
+ * rows are valid until the next row is added. add_kernel sets has_kernels.
  */
 MIST_MUST_CHECK enum mist_status
 mist_trace_set_add_kernel(struct mist_trace_set *set, const struct mist_kernel_row *row,

@@ -117,8 +117,8 @@ struct mist_replay_result {
     double iteration_s;   /* of uneven iterations the mean; else that of the last */
     double *iterations_s; /* owned; [n_iterations] that count, ascending */
     int32_t n_iterations; /* uneven: all but the first, if there are more; else 1 */
-    double pace_s;        /* from one of the last forwards of the busiest rank to that of
-                             the next micro-batch, in the mean; 0: there is one, or not only_times */
+    double pace_s;        /* between the last first forwards of the busiest rank; 0: there
+                             is one, or not only_times */
     double error_s;       /* half width of the error bar */
     double extrapolated_frac;
     struct mist_cost prices[MIST_N_TASK_KINDS]; /* what an iteration of the busiest rank
@@ -153,7 +153,7 @@ void mist_replay_result_fini(struct mist_replay_result *result);
  * Seconds of an iteration from the replay of one with few micro-batches, once: as many as
  * it takes until every stage works in a stable rhythm, whose pace the rest are taken to
  * keep. Exact where a plan has no more than these, or an automatic schedule, whose order is
- * that of all; else 0.3 % off in nine of ten plans (tests/prop/test_stage_model.c), in a
+ * that of all; else 0.1 % off in nine of ten plans (tests/prop/test_stage_model.c), in a
  * quarter of the time of mist_replay_run(). Other arguments and errors as there.
  */
 MIST_MUST_CHECK enum mist_status

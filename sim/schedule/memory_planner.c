@@ -6,9 +6,9 @@
  * is only a handful of different sizes. The largest come first; where that leaves holes,
  * those that are there when nearly the most is live come before all others, which find room
  * more easily. Then what ended up on top is placed first of all and everything once more,
- * a few times, until the arena is no larger than what is live at
- * once. Buffers of one size share places, a few hundred in large schedules, and a place is
- * asked about lifetimes in order of birth, which takes one step per answer.
+ * a few times, until the arena is no larger than what is live at once. Buffers of one size
+ * share places, a few hundred in large schedules, and a place is asked about lifetimes in
+ * order of birth, which takes one step per answer.
  *
  * Waits: tasks are walked in dispatch order over a list of segments in address order,
  * each live or free; a free segment remembers the last task of each stream that used it,
@@ -56,9 +56,7 @@ struct place {
 
 struct placer {
     struct mist_schedule *schedule;
-    struct piece
-        *pieces; /* [n_pieces] by what has a place first, then by decreasing size,
-                             equals by birth */
+    struct piece *pieces; /* [n_pieces] full ones first, by size, then by birth */
     struct place *places; /* [n_places] by start */
     int32_t *sizes;       /* [n_sizes + 1] first piece of each size */
     int32_t *first;       /* [n_first] pieces that are placed before all others */
