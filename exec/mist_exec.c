@@ -164,19 +164,6 @@ static enum mist_status train(struct mist_session *at, struct mist_err *err)
     return status;
 }
 
-/* What is wrong is wrong on all ranks most of the time: only the first says it, and all
- * leave instead of being killed. */
-static enum mist_status agree(struct mist_session *at, enum mist_status status,
-                              struct mist_err *err)
-{
-    int32_t first;
-
-    status = mist_comm_agree(at->comm, status, &first, err);
-    at->has_agreed = status != MIST_OK && first < mist_comm_n_ranks(at->comm);
-    at->is_silent = at->has_agreed && first != mist_comm_rank(at->comm);
-    return status;
-}
-
 /* All ranks read the same data, and do at the end what rank 0 found to be done. */
 static enum mist_status agree_on_files(struct mist_session *at, struct mist_err *err)
 {
@@ -191,13 +178,12 @@ static enum mist_status agree_on_files(struct mist_session *at, struct mist_err 
         return status;
     if (least[2] == 0)
         job->export_folder = NULL;
-    if (least[0] == -least[1])
-        return MIST_OK;
-    at->has_agreed = true;
-    at->is_silent = !mist_session_is_first(at);
-    return mist_err_set(err, MIST_ERR_INPUT,
-                        "the ranks read different data; all nodes must see the same "
-                        "files");
+    if (least[0] != -least[1])
+        status =
+            mist_err_set(err, MIST_ERR_INPUT,
+                         "the ranks read different data; all nodes must see the same "
+                         "files");
+    return mist_comm_agree(at->comm, status, err);
 }
 
 static enum mist_status run(struct mist_session *at, struct mist_err *err)
@@ -211,9 +197,7 @@ static enum mist_status run(struct mist_session *at, struct mist_err *err)
     status = mist_session_prepare(at, err);
     if (status == MIST_OK && mist_session_is_first(at) && at->options.checkpoint)
         status = mist_session_check_folder(at->options.checkpoint, err);
-    status = agree(at, status, err);
-    if (at->has_agreed)
-        return status;
+    status = mist_comm_agree(at->comm, status, err);
     if (status == MIST_OK)
         status = claim_folder(at, err);
     if (status == MIST_OK)
@@ -224,7 +208,7 @@ static enum mist_status run(struct mist_session *at, struct mist_err *err)
         status = open_log(at, err);
     if (status == MIST_OK && mist_session_is_first(at))
         status = mist_session_check_outputs(at, err);
-    status = agree(at, status, err);
+    status = mist_comm_agree(at->comm, status, err);
     if (status == MIST_OK)
         status = agree_on_files(at, err);
     if (status == MIST_OK && at->options.common.is_dry_run) {
@@ -259,10 +243,12 @@ int main(int argc, char **argv)
     }
     int code = at.stop_signal ? 128 + at.stop_signal : mist_exit_code(status);
     if (status != MIST_OK) {
-        if (!at.is_silent)
+        /* What all ranks know only one says, and all leave instead of being killed. */
+        int32_t first = at.comm ? mist_comm_agreed_rank(at.comm) : -1;
+        if (first < 0 || first == mist_comm_rank(at.comm))
             mist_err_print(&err, mist_exec_tool.name, stderr);
         mist_train_release(&at.claim);
-        if (at.comm && mist_comm_n_ranks(at.comm) > 1 && !at.has_agreed)
+        if (at.comm && mist_comm_n_ranks(at.comm) > 1 && first < 0)
             mist_comm_abort(at.comm, code);
     }
     mist_train_log_fini(&at.logger);

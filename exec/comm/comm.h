@@ -171,24 +171,17 @@ MIST_MUST_CHECK enum mist_status mist_comm_barrier(struct mist_comm *comm,
                                                    struct mist_err *err);
 
 /*
- * A barrier whose way there may take a rank longer than the deadline: a disk that
- * flushes, another job to wait for. From begin to end a thread of its own answers the
- * other ranks while the caller works, and the caller leaves comm alone; so the deadline
- * tells a rank that is gone from one that is slow. A caller that works forever is waited
- * for forever.
- *
- * begin    all ranks; *out is for end. MIST_ERR_MEMORY: comm has failed, too.
- * end      frees vigil. work: what came of the caller's work. MIST_OK: returns when all
- *          ranks are there, MIST_OK or MIST_ERR_RUN. Anything else: returns it at once,
- *          and the job can only end, as after any failure of comm.
+ * Runs work(context), which leaves comm alone, on every rank, and returns on all when it has
+ * ended everywhere: as mist_comm_agree() does, of what came of it. It may take a rank longer
+ * than the deadline: a disk that flushes, another job to wait for. A thread of its own
+ * answers the other ranks meanwhile, so the deadline tells a rank that is gone from one
+ * that is slow; one that works forever is waited for forever. MIST_ERR_MEMORY, also for want
+ * of a thread: nothing was run, and comm has failed, too.
  */
-struct mist_comm_vigil;
-MIST_MUST_CHECK enum mist_status mist_comm_vigil_begin(struct mist_comm *comm,
-                                                       struct mist_comm_vigil **out,
-                                                       struct mist_err *err);
-MIST_MUST_CHECK enum mist_status mist_comm_vigil_end(struct mist_comm_vigil *vigil,
-                                                     enum mist_status work,
-                                                     struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_comm_work_together(struct mist_comm *comm,
+                        enum mist_status (*work)(void *context, struct mist_err *err),
+                        void *context, struct mist_err *err);
 
 /*
  * values[n]: afterwards, on every rank, the sum in rank order or the extreme over all
@@ -227,11 +220,13 @@ MIST_MUST_CHECK enum mist_status mist_comm_broadcast_bytes(struct mist_comm *com
                                                            int64_t n_bytes,
                                                            struct mist_err *err);
 
-/* Every rank gets the status, and the message, of the first rank that failed, whose number
- * is in *first; n_ranks: none did, or not all could be told (MIST_ERR_RUN, but where a
- * rank failed itself). */
-MIST_MUST_CHECK enum mist_status mist_comm_agree(struct mist_comm *comm,
-                                                 enum mist_status status, int32_t *first,
-                                                 struct mist_err *err);
+/* Every rank gets the status, and the message, of the first rank that failed; if not all
+ * could be told MIST_ERR_RUN, but where a rank failed itself. */
+MIST_MUST_CHECK enum mist_status
+mist_comm_agree(struct mist_comm *comm, enum mist_status status, struct mist_err *err);
+
+/* The rank whose failure the last agreement was about, of which all ranks know; -1: none
+ * was, or not all know. */
+int32_t mist_comm_agreed_rank(const struct mist_comm *comm);
 
 #endif

@@ -330,30 +330,37 @@ enum mist_status mist_comm_broadcast_bytes(struct mist_comm *comm, int32_t root,
 }
 
 enum mist_status mist_comm_agree(struct mist_comm *comm, enum mist_status status,
-                                 int32_t *first, struct mist_err *err)
+                                 struct mist_err *err)
 {
     struct {
         enum mist_status status;
         struct mist_err err;
     } verdict = {.status = status};
-    int64_t least = status == MIST_OK ? comm->n_ranks : comm->rank;
+    int64_t first = status == MIST_OK ? comm->n_ranks : comm->rank;
     struct mist_err why;
-    enum mist_status lost =
-        mist_comm_all_reduce_i64(comm, MIST_COMM_MIN, &least, 1, &why);
 
+    comm->agreed_rank = -1;
+    enum mist_status lost =
+        mist_comm_all_reduce_i64(comm, MIST_COMM_MIN, &first, 1, &why);
     if (status != MIST_OK)
         verdict.err = *err;
-    if (lost == MIST_OK && least < comm->n_ranks)
-        lost = mist_comm_broadcast_bytes(comm, (int32_t)least, &verdict, sizeof verdict,
+    if (lost == MIST_OK && first < comm->n_ranks)
+        lost = mist_comm_broadcast_bytes(comm, (int32_t)first, &verdict, sizeof verdict,
                                          &why);
-    *first = lost == MIST_OK ? (int32_t)least : comm->n_ranks;
-    if (lost == MIST_OK && verdict.status != MIST_OK)
+    if (lost == MIST_OK && verdict.status != MIST_OK) {
+        comm->agreed_rank = (int32_t)first;
         *err = verdict.err;
+    }
     if (lost == MIST_OK)
         return verdict.status;
     if (status == MIST_OK)
         *err = why;
     return status == MIST_OK ? lost : status;
+}
+
+int32_t mist_comm_agreed_rank(const struct mist_comm *comm)
+{
+    return comm->agreed_rank;
 }
 
 /* sizes[n_ranks]: of this rank's bytes and of what the others bring. */

@@ -46,6 +46,7 @@ struct mist_comm {
     int32_t rank, n_ranks;
     int32_t node, node_rank, n_node_ranks;
     int32_t max_tag;
+    int32_t agreed_rank; /* mist_comm_agreed_rank() */
     double deadline_s;
     bool (*pause)(void *context, double waited_s); /* NULL: nothing to do in a wait */
     void *pause_context;

@@ -346,8 +346,11 @@ enum mist_status mist_comm_open_deadline(struct mist_comm **out, double deadline
     *out = NULL;
     if (!comm)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
-    *comm = (struct mist_comm){
-        .n_ranks = 1, .n_node_ranks = 1, .max_tag = INT32_MAX, .deadline_s = deadline_s};
+    *comm = (struct mist_comm){.n_ranks = 1,
+                               .n_node_ranks = 1,
+                               .max_tag = INT32_MAX,
+                               .agreed_rank = -1,
+                               .deadline_s = deadline_s};
     if (mist_comm_launched_rank()) {
         enum mist_status status = start_mpi(comm, err);
         if (status != MIST_OK) {

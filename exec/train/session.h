@@ -39,8 +39,6 @@ struct mist_session {
     const char *plan_path;
     int stop_signal;  /* that ended the run; 0: none */
     bool is_finished; /* the checkpoint has all steps of the run */
-    bool has_agreed;  /* that the job ends: no rank waits for another */
-    bool is_silent;   /* another rank reports what went wrong */
 };
 
 /* Whether this is rank 0, which talks to people and writes what the run leaves. */

@@ -15,29 +15,6 @@
 static const double see_patience_s = 60;
 static const double see_sleep_s = 0.02;
 
-/* What may take a rank longer than the others have patience for; all go on when all are
- * done. */
-typedef enum mist_status work_fn(void *context, struct mist_err *err);
-
-static enum mist_status together(struct mist_comm *comm, work_fn *work, void *context,
-                                 struct mist_err *err)
-{
-    struct mist_comm_vigil *vigil;
-    struct mist_err why;
-    int32_t first;
-    enum mist_status status = mist_comm_vigil_begin(comm, &vigil, err);
-
-    if (status != MIST_OK)
-        return status;
-    status = work(context, err);
-    enum mist_status lost = mist_comm_vigil_end(vigil, MIST_OK, &why);
-    if (lost == MIST_OK)
-        return mist_comm_agree(comm, status, &first, err);
-    if (status == MIST_OK)
-        *err = why;
-    return status == MIST_OK ? lost : status;
-}
-
 /* ------------------------------------------------------------------------------ claim */
 
 struct claiming {
@@ -116,12 +93,12 @@ enum mist_status mist_train_claim(struct mist_comm *comm, const char *dir,
     struct mist_err why = {0};
 
     *out = (struct mist_train_claim){0};
-    enum mist_status status = together(comm, lock, &at, &why);
+    enum mist_status status = mist_comm_work_together(comm, lock, &at, &why);
     if (status == MIST_OK)
         status =
             mist_comm_broadcast_bytes(comm, 0, &out->run_id, sizeof out->run_id, &why);
     if (status == MIST_OK)
-        status = together(comm, look_for_lock, &at, &why);
+        status = mist_comm_work_together(comm, look_for_lock, &at, &why);
     if (status != MIST_OK)
         mist_train_release(out);
     if (status != MIST_OK && err)
@@ -180,18 +157,16 @@ static enum mist_status open_and_verify(void *context, struct mist_err *err)
 static enum mist_status find(struct mist_comm *comm, struct finding *at, const char *dir,
                              const struct mist_messages *messages, struct mist_err *err)
 {
-    int32_t first;
-
     for (;;) {
         enum mist_status status = MIST_OK;
         if (mist_comm_rank(comm) == 0)
             status = find_next(at, dir, messages, err);
-        status = mist_comm_agree(comm, status, &first, err);
+        status = mist_comm_agree(comm, status, err);
         if (status == MIST_OK)
             status = mist_comm_broadcast_bytes(comm, 0, at->path, sizeof at->path, err);
         if (status != MIST_OK || !at->path[0])
             return status;
-        status = together(comm, open_and_verify, at, err);
+        status = mist_comm_work_together(comm, open_and_verify, at, err);
         if (status != MIST_ERR_INPUT || strcmp(at->path, dir) == 0)
             return status;
         mist_checkpoint_close(at->checkpoint);

@@ -54,6 +54,32 @@ static enum mist_status save_rank(const struct mist_runtime *runtime, int32_t ra
     return status;
 }
 
+struct saving {
+    const struct mist_checkpoint_save *save;
+    const struct mist_runtime *runtime;
+    int32_t rank;
+    const struct mist_model *model;
+    const json_t *training;
+    int32_t keep;
+    struct mist_err *warning;
+};
+
+static enum mist_status write_part(void *context, struct mist_err *err)
+{
+    const struct saving *at = context;
+
+    return save_rank(at->runtime, at->rank, at->save, err);
+}
+
+static enum mist_status commit(void *context, struct mist_err *err)
+{
+    const struct saving *at = context;
+
+    return at->rank == 0 ? mist_checkpoint_commit(at->save, at->model, at->training,
+                                                  at->keep, at->warning, err)
+                         : MIST_OK;
+}
+
 enum mist_status mist_train_save(const struct mist_runtime *runtime,
                                  struct mist_comm *comm,
                                  const struct mist_train_saving *saving, int64_t step,
@@ -62,24 +88,14 @@ enum mist_status mist_train_save(const struct mist_runtime *runtime,
 {
     const struct mist_checkpoint_save save = {saving->dir, saving->run_id, step,
                                               mist_comm_n_ranks(comm)};
-    int32_t rank = mist_comm_rank(comm);
-    struct mist_comm_vigil *vigil;
-    enum mist_status status = mist_comm_vigil_begin(comm, &vigil, err);
+    struct saving at = {&save,        runtime, mist_comm_rank(comm), model, training,
+                        saving->keep, warning};
 
     *warning = (struct mist_err){0};
-    if (status == MIST_OK) {
-        status = save_rank(runtime, rank, &save, err);
-        status = mist_comm_vigil_end(vigil, status, err);
-    }
+    enum mist_status status = mist_comm_work_together(comm, write_part, &at, err);
     if (status == MIST_OK)
-        status = mist_comm_vigil_begin(comm, &vigil, err);
-    if (status == MIST_OK) {
-        if (rank == 0)
-            status = mist_checkpoint_commit(&save, model, training, saving->keep, warning,
-                                            err);
-        status = mist_comm_vigil_end(vigil, status, err);
-    }
-    if (status != MIST_OK && rank == 0)
+        status = mist_comm_work_together(comm, commit, &at, err);
+    if (status != MIST_OK && at.rank == 0)
         mist_checkpoint_discard(&save);
     return status;
 }

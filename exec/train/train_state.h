@@ -29,8 +29,8 @@ struct mist_train_saving {
 /*
  * Every rank writes what it owns; when all have done so, rank 0 makes it the checkpoint
  * of step. training is rank 0's; warning is cleared at first and filled there, see
- * mist_checkpoint_commit(). No deadline runs while a rank writes. After a failure, also
- * of another rank, the job can only end; the checkpoints before it are what they were.
+ * mist_checkpoint_commit(). No deadline runs while a rank writes. All ranks get the
+ * failure of one, and the job can only end; the checkpoints before it are what they were.
  * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status

@@ -82,10 +82,16 @@ saves='-t malloc,open,read,close,rename,mkdir,thread -l saved/step-0000000[12]/*
 # shellcheck disable=SC2086
 sweep 'mist-exec --checkpoint' "$tiny" -n 6 $saves -- \
     "$exec" $train --checkpoint saved --save-every 1 --keep 1
-for rank in 0 1; do # one that fails ends the others, as a kill does; the next run clears up
+# One that fails may end the others, as a kill does, and the next run clears up; where what it writes fails, all
+# know and nothing is left in the way.
+train2='mpirun --oversubscribe -n 2'
+for rank in 0 1; do
     # shellcheck disable=SC2086
     sweep "mist-exec of two ranks: rank $rank" "$tiny" -r $rank -n 2 $saves -l saved/lock,saved/*.partial/* -- \
-        mpirun --oversubscribe -n 2 "$exec" plan2.json --data text:text.txt -q --iterations 1 --checkpoint saved
+        $train2 "$exec" plan2.json --data text:text.txt -q --iterations 1 --checkpoint saved
+    # shellcheck disable=SC2086
+    sweep "what it writes" "$tiny" -r $rank -n 4 $saves -c mkdir,write,fsync -- \
+        $train2 "$exec" plan2.json --data text:text.txt -q --iterations 1 --checkpoint saved
 done
 
 begin 'a session of mist-profile, up to where it is saved'
