@@ -71,14 +71,14 @@ static int64_t find_spent(const struct validation *at)
     return at->result.n_priced - at->result.search.n_priced;
 }
 
-/* What the closed form takes longer is no better than the best plan: as long as it costs
- * little, whatever the closed form may err; then, as far as it has erred. */
+/* What the closed form takes longer is no better than the best plan: as far as it has
+ * erred, and, as long as it costs little, whatever it may err. */
 static double find_cutoff(const struct validation *at)
 {
-    double error_frac = find_spent(at) < FREE_CONFIGURATIONS
-                            ? MIST_VALIDATE_SLACK_FRAC
-                            : LEAST_ERROR_FRAC + 1.5 * at->error_frac;
+    double error_frac = LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 
+    if (find_spent(at) < FREE_CONFIGURATIONS)
+        error_frac = fmax(error_frac, MIST_VALIDATE_SLACK_FRAC);
     return (1 + error_frac + at->config->slower_frac) * at->best_s;
 }
 

@@ -17,7 +17,7 @@
  *   - limits of searches are numbers of six binary digits: the search with the least that
  *     is not below the real one comes first, and plans that do not hold are dropped;
  *   - what is not asked or replayed is slower than the best plan if the closed form takes
- *     no more than MIST_VALIDATE_SLACK_FRAC too long.
+ *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to.
  * It costs little, as part of a space has bounds from the whole (struct
  * mist_search_floors) and slower plans are cut off. The most promising question comes
  * first; when what they priced is more than some (FREE_CONFIGURATIONS), plans are only
