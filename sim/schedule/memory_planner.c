@@ -5,8 +5,9 @@
  * offset that is free from its first to its last task. All lifetimes are known and there
  * is only a handful of different sizes. The largest come first; where that leaves holes,
  * those that are there when nearly the most is live come before all others, which find room
- * more easily. Then what ended up on top is placed first of all and everything once more,
- * a few times, until the arena is no larger than what is live at once. Buffers of one size
+ * more easily. Then everything is placed once more, a few times, until the arena is no larger
+ * than what is live at once: what was on top is placed first of all, and an order is given up
+ * with the buffer that is no lower than the best arena so far. Buffers of one size
  * share places, a few hundred in large schedules, and a place is asked about lifetimes in
  * order of birth, which takes one step per answer.
  *
@@ -32,7 +33,7 @@ static int64_t aligned_size(const struct mist_buffer *buffer)
 enum {
     MOST_TRIES = 32,      /* orders for one arena */
     NEARLY_ALL = 32,      /* at most one part of these less */
-    MOST_PLACED = 1 << 16 /* buffers, in all tries but the first */
+    MOST_PLACED = 1 << 16 /* buffers, before another order is tried */
 };
 
 /* A buffer to place. */
@@ -61,8 +62,9 @@ struct placer {
     int32_t *sizes;       /* [n_sizes + 1] first piece of each size */
     int32_t *first;       /* [n_first] pieces that are placed before all others */
     int32_t n_pieces, n_places, n_sizes, n_first;
-    int32_t i_size; /* that is being placed; -1: those that come first */
-    int64_t *live;  /* [n_tasks] room */
+    int32_t i_size;   /* that is being placed; -1: those that come first */
+    int64_t n_placed; /* pieces, in all orders */
+    int64_t *live;    /* [n_tasks] room */
 };
 
 static int compare_pieces(const void *a_void, const void *b_void)
@@ -190,6 +192,7 @@ static void place_piece(struct placer *at, int32_t i, int64_t base, int64_t *end
 {
     struct piece *piece = &at->pieces[i];
 
+    at->n_placed++;
     piece->next = -1;
     piece->offset = lowest_offset(at, piece, base);
     settle(at, i, piece->offset);
@@ -199,20 +202,22 @@ static void place_piece(struct placer *at, int32_t i, int64_t base, int64_t *end
     *top = i;
 }
 
-/* Places all pieces. Returns the end of the arena. */
-static int64_t place_pieces(struct placer *at, int64_t base, int32_t *top)
+/* Places all pieces, or those up to the first that ends at limit or above, which is *top then.
+ * Returns the end of the arena. */
+static int64_t place_pieces(struct placer *at, int64_t base, int64_t limit, int32_t *top)
 {
     int64_t end = base;
 
     at->n_places = *top = 0;
     at->i_size = -1;
-    for (int32_t k = 0; k < at->n_first; k++) {
+    for (int32_t k = 0; k < at->n_first && end < limit; k++) {
         rewind_places(at);
         place_piece(at, at->first[k], base, &end, top);
     }
-    for (at->i_size = 0; at->i_size < at->n_sizes; at->i_size++) {
+    for (at->i_size = 0; at->i_size < at->n_sizes && end < limit; at->i_size++) {
         rewind_places(at);
-        for (int32_t i = at->sizes[at->i_size]; i < at->sizes[at->i_size + 1]; i++)
+        for (int32_t i = at->sizes[at->i_size];
+             i < at->sizes[at->i_size + 1] && end < limit; i++)
             if (!at->pieces[i].is_first)
                 place_piece(at, i, base, &end, top);
     }
@@ -296,17 +301,17 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
 {
     struct mist_schedule *schedule = at->schedule;
     int64_t base = place_persistent(schedule, arena), least = most_live(at, arena);
-    int32_t tries = 1, top;
     int64_t *best = &schedule->arena_bytes[arena];
     uint64_t tried[MOST_TRIES];
+    int32_t top;
 
     list_pieces(at, arena);
-    if (at->n_pieces > 0)
-        tries += MOST_PLACED / at->n_pieces;
+    at->n_placed = 0;
     *best = INT64_MAX;
-    for (int32_t i = 0;
-         i < tries && i < MOST_TRIES && least < *best && !is_tried(at, tried, i); i++) {
-        int64_t end = place_pieces(at, base, &top);
+    for (int32_t i = 0; i < MOST_TRIES && at->n_placed <= MOST_PLACED && least < *best &&
+                        !is_tried(at, tried, i);
+         i++) {
+        int64_t end = place_pieces(at, base, *best, &top);
         for (int32_t k = 0; k < at->n_pieces && end < *best; k++)
             schedule->buffers[at->pieces[k].id].offset_bytes = at->pieces[k].offset;
         *best = end < *best ? end : *best;

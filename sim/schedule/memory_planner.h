@@ -22,8 +22,8 @@ double mist_memory_plan_bytes(const struct mist_schedule *schedule);
 
 /*
  * Sets offset_bytes of all buffers and arena_bytes, and, where its tasks wait for room,
- * adds the dependencies that reuse needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes 63 bits) or MIST_ERR_MEMORY
- * (schedule unusable).
+ * adds the dependencies that reuse needs. Returns MIST_OK, MIST_ERR_RANGE (an arena passes
+ * 63 bits) or MIST_ERR_MEMORY (schedule unusable).
  */
 MIST_MUST_CHECK enum mist_status mist_memory_plan(struct mist_schedule *schedule,
                                                   bool waits, struct mist_err *err);

@@ -157,7 +157,7 @@ static void check_kind(const struct bars *bars, const struct mist_cost_model *co
     assert_true(sums->iteration_frac[n / 2] <= bars->median_frac);
     assert_true(sums->iteration_frac[n - 1] <= bars->worst_frac);
     assert_true(sums->passes_frac[n / 2] <= (bars->kind.offloads ? 0.036 : 0.01));
-    assert_true(sums->passes_frac[n * 9 / 10] <= 0.1);
+    assert_true(sums->passes_frac[n * 9 / 10] <= (bars->kind.offloads ? 0.11 : 0.1));
     free(plan);
     free(sums);
 }
