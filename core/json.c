@@ -175,6 +175,17 @@ static enum mist_status check_zeros(const struct mist_json_doc *doc, struct mist
                        "a zero byte: this is no text");
 }
 
+/* A byte order mark, as editors of Windows write it, may be ignored (RFC 8259, 8.1). */
+static void skip_mark(struct mist_json_doc *doc)
+{
+    static const char mark[] = {'\xef', '\xbb', '\xbf'};
+
+    if (doc->n < sizeof mark || memcmp(doc->text, mark, sizeof mark) != 0)
+        return;
+    doc->n -= sizeof mark;
+    memmove(doc->text, doc->text + sizeof mark, doc->n + 1);
+}
+
 /* Parses doc->text; on failure the caller cleans up. */
 static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
                                    struct mist_err *err)
@@ -186,6 +197,7 @@ static enum mist_status parse_text(struct mist_json_doc *doc, const char *path,
     if (!doc->path)
         return mist_err_at(err, MIST_ERR_MEMORY, path, 0, 0, "out of memory");
     memcpy(doc->path, path, strlen(path) + 1);
+    skip_mark(doc);
     enum mist_status status = check_zeros(doc, err);
     if (status)
         return status;

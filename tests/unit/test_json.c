@@ -69,6 +69,25 @@ TEST(test_zero_byte)
     expect_place(&err, 2, 0, "zero byte");
 }
 
+/* Once, in front, and places are those of the text behind it. */
+TEST(test_byte_order_mark)
+{
+    struct mist_json_doc doc;
+    struct mist_err err;
+
+    must(load(&doc, "\xef\xbb\xbf{\"format\": 1}", MIST_JSON_OWN, &err), &err);
+    mist_json_fini(&doc);
+    assert_int_equal(load(&doc, "\xef\xbb\xbf{\"format\": 1, 2}", MIST_JSON_OWN, &err),
+                     MIST_ERR_INPUT);
+    assert_int_equal(err.line, 1);
+    assert_int_equal(err.column, 15);
+    assert_int_equal(
+        load(&doc, "\xef\xbb\xbf\xef\xbb\xbf{\"format\": 1}", MIST_JSON_OWN, &err),
+        MIST_ERR_INPUT);
+    assert_int_equal(load(&doc, "\xef\xbb\xbf", MIST_JSON_OWN, &err), MIST_ERR_INPUT);
+    assert_int_equal(load(&doc, "\xef\xbb", MIST_JSON_OWN, &err), MIST_ERR_INPUT);
+}
+
 TEST(test_unknown_keys)
 {
     static const char text[] =
