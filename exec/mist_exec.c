@@ -198,8 +198,9 @@ static enum mist_status run(struct mist_session *at, struct mist_err *err)
     if (status == MIST_OK && mist_session_is_first(at) && at->options.checkpoint)
         status = mist_session_check_folder(at->options.checkpoint, err);
     status = mist_comm_agree(at->comm, status, err);
-    if (status == MIST_OK)
-        status = claim_folder(at, err);
+    if (status != MIST_OK)
+        return status;
+    status = claim_folder(at, err);
     if (status == MIST_OK)
         status = mist_session_open_start(at, err);
     if (status == MIST_OK)
