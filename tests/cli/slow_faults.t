@@ -90,7 +90,7 @@ for rank in 0 1; do
     sweep "mist-exec of two ranks: rank $rank" "$tiny" -r $rank -n 2 $saves -l saved/lock,saved/*.partial/* -- \
         $train2 "$exec" plan2.json --data text:text.txt -q --iterations 1 --checkpoint saved
     # shellcheck disable=SC2086
-    sweep "what it writes" "$tiny" -r $rank -n 4 $saves -c mkdir,write,fsync -- \
+    sweep "what it writes: rank $rank" "$tiny" -r $rank -n 4 $saves -c mkdir,write,fsync -- \
         $train2 "$exec" plan2.json --data text:text.txt -q --iterations 1 --checkpoint saved
 done
 
