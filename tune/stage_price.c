@@ -225,6 +225,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_BACKWARDS_WEIGHT] = &out->weight_s,
         [MIST_STAGE_FIRST] = &out->first_s,
         [MIST_STAGE_LAST] = &out->last_s,
+        [MIST_STAGE_LAST_WEIGHT] = &out->last_weight_s,
         [MIST_STAGE_BEHIND] = &out->behind_s,
     };
     enum mist_status status = price_shape(price, &shape, &values, err);

@@ -81,7 +81,7 @@ static double slot_s(const struct mist_pass_times *times, const struct mist_slot
     case MIST_SLOT_BACKWARD_INPUT:
         return times->input_s;
     default:
-        return times->weight_s + (sums ? times->last_s : 0);
+        return times->weight_s + (sums ? times->last_weight_s : 0);
     }
 }
 

@@ -24,7 +24,8 @@ struct mist_pass_times {
     double input_s, weight_s;               /* the two parts of a split backward */
     double send_forward_s, send_backward_s; /* to the next, the previous virtual stage */
     double first_s;                         /* of the optimizer step */
-    double last_s, behind_s; /* of sums, in the last backward and behind all transfers */
+    double last_s, last_weight_s; /* of sums, in the last backward, whole or split */
+    double behind_s;              /* behind all transfers */
     bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */
 };
 

@@ -156,7 +156,8 @@ enum mist_stage_output {
     MIST_STAGE_BACKWARDS_WEIGHT,
     MIST_STAGE_FIRST, /* extra seconds of the first micro-batch, of the last one's backward */
     MIST_STAGE_LAST,
-    MIST_STAGE_BEHIND, /* seconds behind that */
+    MIST_STAGE_LAST_WEIGHT, /* where that is split */
+    MIST_STAGE_BEHIND,      /* seconds behind that */
     MIST_STAGE_N_OUTPUTS
 };
 

@@ -110,6 +110,13 @@ static work weights(writer *at, enum mist_layer_kind kind)
     return mist_stage_add_work(at, out, tied);
 }
 
+/* Whether a split backward has the gradients of a module's weights, and what goes with them,
+ * in its second part; of the head all is in the first. */
+static bool has_second(enum mist_layer_kind kind)
+{
+    return kind != HEAD;
+}
+
 /* What is dispatched before a pass for the one behind it: weights, unless it has just
  * worked with them, sums to add to, and what its block has kept (a checkpointed one where
  * is_kept is at most 0). The embedding's backward reads no weights; the head's forward
@@ -130,7 +137,7 @@ static work needs(writer *at, struct visit before, struct visit visit, mist_expr
     if (visit.is_backward && kind == BLOCK && !(at->is_last && visit.position == AT_TOP))
         out.seconds[TO_DEVICE] =
             add(at, out.seconds[TO_DEVICE], mist_stage_kept_in(at, is_kept));
-    if (!begins)
+    if (!begins || (at->is_split && has_second(kind)))
         return out;
     return mist_stage_add_work(
         at, out,
@@ -183,7 +190,8 @@ static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
 /* Of a pass; of the last block nothing, where its backward follows. */
 static work leaves(writer *at, struct visit visit, mist_expr is_kept, uint32_t now)
 {
-    work out = visit.is_backward ? sums(at, kind_of(visit), now) : mist_stage_no_work(at);
+    bool sums_up = visit.is_backward && !(at->is_split && has_second(kind_of(visit)));
+    work out = sums_up ? sums(at, kind_of(visit), now) : mist_stage_no_work(at);
 
     if (!visit.is_backward && kind_of(visit) == BLOCK &&
         !(at->is_last && visit.position == AT_TOP))
@@ -217,22 +225,26 @@ static struct span window(writer *at, struct visit before, struct visit visit,
     mist_expr whole = of(at, MIST_STAGE_FORWARD, kind);
     mist_expr start = of(at, MIST_STAGE_FORWARD_START, kind), none = num(at, 0);
 
-    if (visit.is_backward) {
+    if (visit.is_backward && at->is_split) {
+        whole = of(at, MIST_STAGE_BACKWARD_INPUT, kind);
+        start = of(at, MIST_STAGE_BACKWARD_INPUT_START, kind);
+    } else if (visit.is_backward) {
         whole = of(at, MIST_STAGE_BACKWARD, kind);
         start = of(at, MIST_STAGE_BACKWARD_START, kind);
     }
     if (visit.is_backward && kind == BLOCK) {
+        mist_expr remade = at->is_split ? none : mist_stage_remake(at);
         mist_expr again = add(at, whole, of(at, MIST_STAGE_RECOMPUTE, kind));
         whole = mist_expr_select_le(at->pool, is_kept.own, none, again,
-                                    add(at, whole, mist_stage_remake(at)));
+                                    add(at, whole, remade));
         start = mist_expr_select_le(at->pool, is_kept.own, none,
                                     of(at, MIST_STAGE_RECOMPUTE_START, kind),
-                                    add(at, start, mist_stage_remake(at)));
+                                    add(at, start, remade));
     }
     return (struct span){whole, start, beside};
 }
 
-/* All forward or all backward passes of a micro-batch, or both. */
+/* Forward or backward passes of a micro-batch, all or some of them, or both. */
 struct passes {
     mist_expr seconds; /* each beside what goes with it */
     struct span all;   /* as if they were one, beside all of that */
@@ -316,17 +328,74 @@ static struct passes passes(writer *at, bool is_backward, uint32_t now)
     return sum;
 }
 
-/* What gradients that come from the host, and go there, make a backward pass longer, in the
+static struct passes whole_backwards(writer *at, uint32_t now)
+{
+    return passes(at, true, now);
+}
+
+/* The first parts of split backwards. */
+static struct passes input_backwards(writer *at, uint32_t now)
+{
+    at->is_split = true;
+    struct passes out = passes(at, true, now);
+    at->is_split = false;
+    return out;
+}
+
+/* The second one of a module, beside the sums that another has left. */
+static struct span second_part(writer *at, enum mist_layer_kind kind, work left,
+                               uint32_t now)
+{
+    const struct mist_stage_when begins = {.moment = MIST_MOMENT_GRADIENTS,
+                                           .conditions = now};
+    work beside = mist_stage_add_work(at, left, mist_stage_pieces(at, kind, begins));
+
+    return (struct span){of(at, MIST_STAGE_BACKWARD_WEIGHT, kind),
+                         of(at, MIST_STAGE_BACKWARD_WEIGHT_START, kind), beside};
+}
+
+/* The second parts: what the last of them leaves is beside a forward. */
+static struct passes weight_backwards(writer *at, uint32_t now)
+{
+    struct passes out = no_passes(at);
+    mist_expr one = num(at, 1);
+    mist_expr remade = mul(at, at->n_lean, of(at, MIST_STAGE_REMAKE, BLOCK));
+    work none = mist_stage_no_work(at), summed = sums(at, BLOCK, now);
+
+    add_passes(at, &out, one, second_part(at, BLOCK, none, now));
+    add_passes(at, &out, sub(at, at->n_layers, one), second_part(at, BLOCK, summed, now));
+    if (at->is_first)
+        add_passes(at, &out, one, second_part(at, EMBEDDING, summed, now));
+    out.seconds = add(at, out.seconds, remade);
+    out.all.whole = add(at, out.all.whole, remade);
+    return out;
+}
+
+static struct passes split_backwards(writer *at, uint32_t now)
+{
+    struct passes sum = input_backwards(at, now), weight = weight_backwards(at, now);
+    mist_expr seconds = add(at, sum.seconds, weight.seconds);
+
+    add_passes(at, &sum, num(at, 1), weight.all);
+    sum.seconds = seconds;
+    return sum;
+}
+
+/* All backward passes of a micro-batch. */
+typedef struct passes all_backwards(writer *at, uint32_t now);
+
+/* What gradients that come from the host, and go there, make those of a module longer, in the
  * mean. */
-static mist_expr lost_to_gradients(writer *at, const struct passes *backwards)
+static mist_expr lost_to_gradients(writer *at, all_backwards *backwards)
 {
     const mist_expr ratio = at->ratio[MIST_RATIO_GRADIENTS];
     mist_expr n = add(at, at->n_layers, num(at, at->is_first + at->is_last));
+    mist_expr with = backwards(at, 0).seconds;
 
     at->ratio[MIST_RATIO_GRADIENTS] = num(at, 0);
-    mist_expr without = passes(at, true, 0).seconds;
+    mist_expr without = backwards(at, 0).seconds;
     at->ratio[MIST_RATIO_GRADIENTS] = ratio;
-    return mist_expr_div(at->pool, sub(at, backwards->seconds, without), n);
+    return mist_expr_div(at->pool, sub(at, with, without), n);
 }
 
 /*
@@ -335,15 +404,13 @@ static mist_expr lost_to_gradients(writer *at, const struct passes *backwards)
  * micro-batch takes on any stream fits beside the rest. What is summed over ranks meanwhile
  * has not; nor do kept activations, whose rooms the next pass but one wants.
  */
-static mist_expr won_ahead(writer *at, const struct passes *forwards,
-                           const struct passes *backwards)
+static mist_expr won_ahead(writer *at, all_backwards *backwards)
 {
-    struct passes both = *forwards;
-
     if (!at->offloads)
         return num(at, 0);
-    add_passes(at, &both, num(at, 1), backwards->all);
-    mist_expr apart = add(at, forwards->seconds, backwards->seconds);
+    struct passes both = passes(at, false, 0), back = backwards(at, 0);
+    mist_expr apart = add(at, both.seconds, back.seconds);
+    add_passes(at, &both, num(at, 1), back.all);
     mist_expr most = max(at, num(at, 0), sub(at, apart, seconds_of(at, both.all)));
     return mist_expr_min(
         at->pool, most,
@@ -589,9 +656,9 @@ static mist_expr less_at_first(writer *at)
 }
 
 /* Sums in the last micro-batch's backward. */
-static mist_expr last(writer *at)
+static mist_expr last(writer *at, all_backwards *backwards)
 {
-    return sub(at, passes(at, true, MIST_IF_LAST).seconds, passes(at, true, 0).seconds);
+    return sub(at, backwards(at, MIST_IF_LAST).seconds, backwards(at, 0).seconds);
 }
 
 /* Sums behind all backwards, and norms. */
@@ -608,38 +675,24 @@ static mist_expr sums_behind(writer *at)
     return add(at, sums_of_first(at), rest);
 }
 
-/* What programs of all modules compute. */
-static mist_expr computed(writer *at, enum mist_stage_value program)
-{
-    const mist_expr of_kind[] = {of(at, program, EMBEDDING), of(at, program, BLOCK),
-                                 of(at, program, HEAD)};
-
-    return mist_stage_total(at, of_kind);
-}
-
 void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
-    mist_expr way = one_way(at);
-    const struct passes of_forward = passes(at, false, 0);
-    const struct passes of_backward = passes(at, true, 0);
-    mist_expr won = won_ahead(at, &of_forward, &of_backward);
-    mist_expr forwards = of_forward.seconds,
-              backwards = sub(at, of_backward.seconds, won);
-    mist_expr both = add(at, forwards, backwards);
-    mist_expr remade = mul(at, at->n_lean, of(at, MIST_STAGE_REMAKE, BLOCK));
+    mist_expr forwards = passes(at, false, 0).seconds;
+    mist_expr backwards =
+        sub(at, whole_backwards(at, 0).seconds, won_ahead(at, whole_backwards));
+    mist_expr last_sums = last(at, whole_backwards);
 
+    outputs[MIST_STAGE_STABLE] = add(at, add(at, forwards, backwards), one_way(at));
+    outputs[MIST_STAGE_FIRST] = first(at);
+    outputs[MIST_STAGE_BEHIND] = sums_behind(at);
+    outputs[MIST_STAGE_EXTRA] = add(at, outputs[MIST_STAGE_FIRST],
+                                    add(at, last_sums, outputs[MIST_STAGE_BEHIND]));
     outputs[MIST_STAGE_FORWARDS] = forwards;
     outputs[MIST_STAGE_BACKWARDS] = backwards;
-    outputs[MIST_STAGE_BACKWARDS_INPUT] =
-        add(at, sub(at, sub(at, backwards, remade), computed(at, MIST_STAGE_BACKWARD)),
-            computed(at, MIST_STAGE_BACKWARD_INPUT));
+    outputs[MIST_STAGE_LAST] = sub(at, last_sums, less_at_first(at));
+    outputs[MIST_STAGE_BACKWARDS_INPUT] = input_backwards(at, 0).seconds;
     outputs[MIST_STAGE_BACKWARDS_WEIGHT] =
-        add(at, computed(at, MIST_STAGE_BACKWARD_WEIGHT), remade);
-    outputs[MIST_STAGE_STABLE] = add(at, both, way);
-    outputs[MIST_STAGE_FIRST] = first(at);
-    outputs[MIST_STAGE_LAST] = sub(at, last(at), less_at_first(at));
-    outputs[MIST_STAGE_BEHIND] = sums_behind(at);
-    outputs[MIST_STAGE_EXTRA] =
-        add(at, outputs[MIST_STAGE_FIRST], add(at, last(at), outputs[MIST_STAGE_BEHIND]));
+        sub(at, weight_backwards(at, 0).seconds, won_ahead(at, split_backwards));
+    outputs[MIST_STAGE_LAST_WEIGHT] = last(at, split_backwards);
 }

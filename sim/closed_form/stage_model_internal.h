@@ -26,7 +26,9 @@
     X(BACKWARD)                                                                          \
     X(BACKWARD_START)                                                                    \
     X(BACKWARD_INPUT)                                                                    \
+    X(BACKWARD_INPUT_START)                                                              \
     X(BACKWARD_WEIGHT)                                                                   \
+    X(BACKWARD_WEIGHT_START)                                                             \
     X(ZEROING)                                                                           \
     X(REDUCE_PARTIAL)                                                                    \
     X(WEIGHTS_0)                                                                         \
@@ -117,6 +119,7 @@ struct mist_stage_writer {
     mist_expr n_layers, n_checkpointed, in_flight, n_micro_batches;
     mist_expr n_lean;   /* 0 unless has_lean */
     mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
+    bool is_split;      /* first parts of split backwards are meant */
     int n_in_row;       /* blocks in a row the most of which is meant; 0: all of them */
     const mist_expr *value;
 };

@@ -217,9 +217,9 @@ static void price_modules(struct stage *at)
     at->programs = at->split;
     for (int32_t m = 0; m < at->n_modules; m++) {
         price_program(at, m, MIST_PROGRAM_BACKWARD_INPUT, MIST_STAGE_BACKWARD_INPUT,
-                      MIST_STAGE_VALUES_NAMED);
+                      MIST_STAGE_BACKWARD_INPUT_START);
         price_program(at, m, MIST_PROGRAM_BACKWARD_WEIGHT, MIST_STAGE_BACKWARD_WEIGHT,
-                      MIST_STAGE_VALUES_NAMED);
+                      MIST_STAGE_BACKWARD_WEIGHT_START);
     }
     at->programs = at->layouts;
 }

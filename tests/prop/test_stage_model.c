@@ -234,8 +234,8 @@ static void check_schedule(const struct kind *kind, const struct mist_cost_model
     print_message("%-8s %-12s by passes %.4f %.4f %.4f\n", kind->name,
                   mist_pipeline_name(schedule), frac[n / 2], frac[n * 9 / 10],
                   frac[n - 1]);
-    assert_true(frac[n / 2] <= (kind->shards || kind->offloads ? 0.12 : 0.06));
-    assert_true(frac[n - 1] <= (kind->offloads ? 0.45 : 0.4));
+    assert_true(frac[n / 2] <= (kind->shards || kind->offloads ? 0.06 : 0.04));
+    assert_true(frac[n - 1] <= (kind->offloads ? 0.45 : 0.25));
     free(plan);
     free(frac);
 }
