@@ -124,10 +124,19 @@ static int flush_folder_of(char *path)
     return flush_folder(slash ? path : ".");
 }
 
+/* Why a write failed, which stdio forgets: one byte more, into a file that is given up, fails
+ * likewise. */
+static int cause_of_failure(const struct mist_atomic_file *file)
+{
+    errno = 0;
+    bool fails = file->temporary && write(fileno(file->stream), "", 1) < 0;
+    return fails && errno ? errno : EIO;
+}
+
 /* Everything up to the rename; 0 or the errno of the first step that failed. */
 static int finish_stream(struct mist_atomic_file *file)
 {
-    int code = ferror(file->stream) ? EIO : 0;
+    int code = ferror(file->stream) ? cause_of_failure(file) : 0;
 
     errno = 0;
     if (fflush(file->stream) != 0)

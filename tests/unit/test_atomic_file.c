@@ -6,6 +6,9 @@
 #include "core/atomic_file.h"
 #include "tests/unit/scratch.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static void expect_text(const char *path, const char *expected)
@@ -80,6 +83,34 @@ TEST(test_full_disk)
     assert_int_equal(write_file("/dev/full", false, "x", &err), MIST_ERR_IO);
     assert_non_null(strstr(err.message, "No space"));
     assert_int_equal(write_file("/dev/null", false, "x", &err), MIST_OK);
+}
+
+/* Blocks that go past stdio's buffer leave nothing to flush: the cause is told all the same. */
+TEST(test_no_room_for_blocks)
+{
+    static const char block[16384];
+    struct rlimit before, less;
+    struct scratch scratch;
+    struct mist_atomic_file file;
+    struct mist_err err;
+
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "a.txt");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    less = before;
+    less.rlim_cur = sizeof block + 1;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(mist_atomic_file_open(&file, path, false, &err), MIST_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    while (fwrite(block, 1, sizeof block, file.stream) == sizeof block)
+        ;
+    enum mist_status status = mist_atomic_file_commit(&file, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(status, MIST_ERR_IO);
+    assert_non_null(strstr(err.message, strerror(EFBIG)));
+    assert_int_equal(scratch_count(&scratch), 0);
+    scratch_fini(&scratch);
 }
 
 /* Every malloc, flush, fsync and rename fails once; the old file stays, and nothing
