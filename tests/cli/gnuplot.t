@@ -64,7 +64,7 @@ rm new.svg
 begin 'a reader who has gone'
 stand_in 'echo drawn'
 # shellcheck disable=SC2086
-run sh -c "trap '' PIPE; { $draw -o -; echo \$? > ../io/code; } | :"
+run sh -c "trap '' PIPE; mkfifo ../io/pipe; : < ../io/pipe & exec 3> ../io/pipe; wait; $draw -o - >&3; echo \$? > ../io/code"
 code=$(cat ../io/code)
 expect_exit 5
 expect_stderr '^mist-plot: standard output can.t be written'
