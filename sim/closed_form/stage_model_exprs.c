@@ -110,11 +110,11 @@ static work weights(writer *at, enum mist_layer_kind kind)
     return mist_stage_add_work(at, out, tied);
 }
 
-/* Whether a split backward has the gradients of a module's weights, and what goes with them,
- * in its second part; of the head all is in the first. */
-static bool has_second(enum mist_layer_kind kind)
+/* Whether the gradients of a module's weights, and what goes with them, are left to the second
+ * part of a split backward; of the head all is in the first. */
+static bool is_left_to_second(const writer *at, enum mist_layer_kind kind)
 {
-    return kind != HEAD;
+    return at->is_split && kind != HEAD;
 }
 
 /* What is dispatched before a pass for the one behind it: weights, unless it has just
@@ -137,7 +137,7 @@ static work needs(writer *at, struct visit before, struct visit visit, mist_expr
     if (visit.is_backward && kind == BLOCK && !(at->is_last && visit.position == AT_TOP))
         out.seconds[TO_DEVICE] =
             add(at, out.seconds[TO_DEVICE], mist_stage_kept_in(at, is_kept));
-    if (!begins || (at->is_split && has_second(kind)))
+    if (!begins || is_left_to_second(at, kind))
         return out;
     return mist_stage_add_work(
         at, out,
@@ -190,7 +190,7 @@ static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
 /* Of a pass; of the last block nothing, where its backward follows. */
 static work leaves(writer *at, struct visit visit, mist_expr is_kept, uint32_t now)
 {
-    bool sums_up = visit.is_backward && !(at->is_split && has_second(kind_of(visit)));
+    bool sums_up = visit.is_backward && !is_left_to_second(at, kind_of(visit));
     work out = sums_up ? sums(at, kind_of(visit), now) : mist_stage_no_work(at);
 
     if (!visit.is_backward && kind_of(visit) == BLOCK &&
@@ -257,15 +257,25 @@ static struct passes no_passes(writer *at)
     return (struct passes){none, {none, none, mist_stage_no_work(at)}};
 }
 
+/* Passes, and others behind them. */
+static struct passes join(writer *at, struct passes a, struct passes b)
+{
+    return (struct passes){
+        add(at, a.seconds, b.seconds),
+        {add(at, a.all.whole, b.all.whole), add(at, a.all.start, b.all.start),
+         mist_stage_add_work(at, a.all.beside, b.all.beside)},
+    };
+}
+
 /* And n such passes more. */
 static void add_passes(writer *at, struct passes *sum, mist_expr n, struct span span)
 {
-    sum->seconds = add(at, sum->seconds, mul(at, n, seconds_of(at, span)));
-    sum->all.whole = add(at, sum->all.whole, mul(at, n, span.whole));
-    sum->all.start = add(at, sum->all.start, mul(at, n, span.start));
+    struct passes more = {mul(at, n, seconds_of(at, span)),
+                          {mul(at, n, span.whole), mul(at, n, span.start), span.beside}};
+
     for (int i = 0; i < MIST_N_STREAMS; i++)
-        span.beside.seconds[i] = mul(at, n, span.beside.seconds[i]);
-    sum->all.beside = mist_stage_add_work(at, sum->all.beside, span.beside);
+        more.all.beside.seconds[i] = mul(at, n, span.beside.seconds[i]);
+    *sum = join(at, *sum, more);
 }
 
 /* 1 where n is above 0, else 0. */
@@ -373,12 +383,7 @@ static struct passes weight_backwards(writer *at, uint32_t now)
 
 static struct passes split_backwards(writer *at, uint32_t now)
 {
-    struct passes sum = input_backwards(at, now), weight = weight_backwards(at, now);
-    mist_expr seconds = add(at, sum.seconds, weight.seconds);
-
-    add_passes(at, &sum, num(at, 1), weight.all);
-    sum.seconds = seconds;
-    return sum;
+    return join(at, input_backwards(at, now), weight_backwards(at, now));
 }
 
 /* All backward passes of a micro-batch. */
@@ -408,10 +413,8 @@ static mist_expr won_ahead(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
         return num(at, 0);
-    struct passes both = passes(at, false, 0), back = backwards(at, 0);
-    mist_expr apart = add(at, both.seconds, back.seconds);
-    add_passes(at, &both, num(at, 1), back.all);
-    mist_expr most = max(at, num(at, 0), sub(at, apart, seconds_of(at, both.all)));
+    struct passes both = join(at, passes(at, false, 0), backwards(at, 0));
+    mist_expr most = max(at, num(at, 0), sub(at, both.seconds, seconds_of(at, both.all)));
     return mist_expr_min(
         at->pool, most,
         mist_stage_by_zero(at, 2, num(at, 0), lost_to_gradients(at, backwards)));
