@@ -18,8 +18,8 @@ esac
 END
 chmod +x driver/nvidia-smi
 call() { run env PATH="$PWD/driver:$PATH" MIST_GPU_TINY=1 checkout/tests/gpu/run "$@"; }
-# Call CALL has passed, or what became of its parts is said.
-expect_passed() { [ "$code" -eq 0 ] || fail "exit code $code: $(cat "found/summary-$1.txt")"; }
+# Call CALL, into DIR, has passed, or what became of its parts is said.
+expect_passed() { [ "$code" -eq 0 ] || fail "exit code $code: $(cat "$2/summary-$1.txt")"; }
 expect_line() { grep -Eq "$2" "$1" || fail "$1 has no $2: $(head -n 20 "$1")"; }
 in_results() { tar tzf "found/results-$1.tar.gz" "results/$2" > "$scratch/io/list" 2>&1 || fail "results-$1 lacks $2"; }
 
@@ -50,7 +50,7 @@ expect_stderr 'call A has no part speed'
 
 begin 'A: layers of the same width agree, what needs a GPU is said'
 call A found
-expect_passed A
+expect_passed A found
 expect_line found/summary-A.txt '^on NVIDIA H100 80GB HBM3, 580\.1, .*, 20[0-9-]+$'
 expect_line found/summary-A.txt '^width +passed .* off from the CPU: gpt3-1\.3b loss 0\.0e\+00 norm 0\.0e\+00; llama-7b'
 expect_line found/summary-A.txt '^tests +skipped .* needs a GPU$'
@@ -58,7 +58,7 @@ in_results A machine.txt
 
 begin 'B: profile, speed, timeline and accuracy'
 call B found
-expect_passed B
+expect_passed B found
 expect_line found/summary-B.txt '^profile +passed '
 expect_line found/summary-B.txt '^speed +passed .* tuned plan, .* ms/step.*; again [0-9.]+ ms, first step after [0-9.]+ and [0-9.]+ s, [-+][0-9.]+ % predicted'
 expect_line found/summary-B.txt '^accuracy +passed .* 1[0-9] plans: median error [0-9.]+ %'
@@ -83,7 +83,7 @@ begin 'C goes on with what B found'
 run checkout/tests/gpu/run --dry-run C
 expect_stdout '^handed on to C: .*/results-B\.tar\.gz$'
 call C elsewhere llama torch nsight
-expect_exit 0
+expect_passed C elsewhere
 expect_line elsewhere/summary-C.txt "^llama +passed .* of the optimizer in the host's memory: "
 
 begin 'there is nothing to take in'
