@@ -3,8 +3,7 @@
 
 #include "plots/internal.h" /* colours of the timeline */
 #include "sim/explain/explain.h"
-
-#include <unistd.h>
+#include "tests/unit/scratch.h"
 
 /* The program of a table given as text; NULL (status in *status) when it is refused. */
 static char *table_program(const char *kind, const char *table,
@@ -12,18 +11,18 @@ static char *table_program(const char *kind, const char *table,
                            struct mist_err *err)
 {
     struct mist_plot_options options = {.n_text_columns = 80, .n_text_rows = 24};
-    char path[] = "/tmp/mist_test_XXXXXX", *text = NULL;
+    struct scratch scratch;
+    char *text = NULL;
     size_t n = 0;
-    int fd = mkstemp(path);
 
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, table, strlen(table)), (ssize_t)strlen(table));
-    close(fd);
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "table.csv"); /* the title names it */
+    scratch_write(path, table);
     FILE *stream = open_memstream(&text, &n);
     *status = mist_plot_write_table(stream, mist_plot_find_kind(kind), path, &options,
                                     format, err);
     fclose(stream);
-    unlink(path);
+    scratch_fini(&scratch);
     if (*status != MIST_OK) {
         free(text);
         text = NULL;
@@ -239,7 +238,7 @@ TEST(test_percent)
     assert_int_equal(status, MIST_OK);
     assert_non_null(strstr(text, "set ytics ('5 %%s' 1)"));
     assert_non_null(
-        strstr(text, "title_text = 'How far predictions are off: mist_test_"));
+        strstr(text, "title_text = 'How far predictions are off: table.csv'\n"));
     free(text);
 }
 
