@@ -324,7 +324,8 @@ static struct passes passes(writer *at, bool is_backward, uint32_t now)
         struct visit visit = round.visits[i];
         struct visit after = round.visits[(i + 1) % round.n];
         struct sorts is_kept = {has_kept, all_kept, has_kept};
-        if (visit.is_backward != is_backward)
+        if (visit.is_backward != is_backward ||
+            (at->is_far_from_peak && visit.position >= AT_TOP))
             continue;
         if (visit.position == AT_TOP && is_backward)
             is_kept = (struct sorts){has_kept, has_kept, all_kept};
@@ -403,8 +404,31 @@ static mist_expr lost_to_gradients(writer *at, all_backwards *backwards)
     return mist_expr_div(at->pool, sub(at, with, without), n);
 }
 
+/* What all passes of a micro-batch take longer each beside its own copies and messages than
+ * all beside all of those. */
+static mist_expr lost_by_pass(writer *at, all_backwards *backwards)
+{
+    struct passes both = join(at, passes(at, false, 0), backwards(at, 0));
+
+    return max(at, num(at, 0), sub(at, both.seconds, seconds_of(at, both.all)));
+}
+
+/* The same of passes below the last block: when they run, blocks above have left their rooms,
+ * so that weights run ahead. What blocks keep does not, as it is what leaves the rooms. */
+static mist_expr lost_far_from_peak(writer *at, all_backwards *backwards)
+{
+    const mist_expr ratio = at->ratio[MIST_RATIO_KEPT];
+
+    at->is_far_from_peak = true;
+    at->ratio[MIST_RATIO_KEPT] = num(at, 0);
+    mist_expr lost = lost_by_pass(at, backwards);
+    at->ratio[MIST_RATIO_KEPT] = ratio;
+    at->is_far_from_peak = false;
+    return lost;
+}
+
 /*
- * What all backward passes are shorter than each beside its own copies: gradients that leave
+ * What all backward passes are shorter than each beside its own copies. Gradients that leave
  * have room to run a pass ahead, or behind, into the forwards, as far as all that a
  * micro-batch takes on any stream fits beside the rest. What is summed over ranks meanwhile
  * has not; nor do kept activations, whose rooms the next pass but one wants.
@@ -413,11 +437,12 @@ static mist_expr won_ahead(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
         return num(at, 0);
-    struct passes both = join(at, passes(at, false, 0), backwards(at, 0));
-    mist_expr most = max(at, num(at, 0), sub(at, both.seconds, seconds_of(at, both.all)));
-    return mist_expr_min(
-        at->pool, most,
-        mist_stage_by_zero(at, 2, num(at, 0), lost_to_gradients(at, backwards)));
+    mist_expr gradients =
+        mist_stage_by_zero(at, 2, num(at, 0), lost_to_gradients(at, backwards));
+    mist_expr weights =
+        mist_stage_by_zero(at, 3, num(at, 0), lost_far_from_peak(at, backwards));
+    return max(at, weights,
+               mist_expr_min(at->pool, lost_by_pass(at, backwards), gradients));
 }
 
 /* One way of every round trip: the mean of there and back, over both boundaries. */

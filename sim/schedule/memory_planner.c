@@ -13,7 +13,10 @@
  *
  * Waits: tasks are walked in dispatch order over a list of segments in address order,
  * each live or free; a free segment remembers the last task of each stream that used it,
- * and the first task of a buffer waits for what its segments remember of other streams.
+ * and the first task of a buffer waits for what its segments remember of other streams. The
+ * lowest room is often the one that was left last, so a buffer that would wait moves to where
+ * nobody comes in its life and it waits for less: copies and gathers run further ahead, in
+ * the same arena.
  */
 #include "sim/schedule/memory_planner.h"
 
@@ -357,9 +360,12 @@ static bool place_all(struct mist_schedule *schedule)
 
 /* ------------------------------------------------------------------------------ waits */
 
+enum { MOST_BORN = 1024 }; /* in the life of a buffer that may move */
+
 struct segment {
     int64_t offset, size;
     int32_t buffer;               /* -1: free */
+    int32_t closed_to;            /* buffer in whose life another comes here; -1 none */
     int32_t last[MIST_N_STREAMS]; /* free: last task of each stream on it; -1 none */
 };
 
@@ -375,6 +381,8 @@ struct planner {
     int32_t (*last_use)[MIST_N_STREAMS]; /* [n_buffers] last task of each stream that
                                             names it */
     int32_t *born, *dying; /* [n_buffers] buffer ids by first and by last task */
+    /* the latest task of another stream that the tasks of one so far wait for */
+    int32_t waited[MIST_N_STREAMS][MIST_N_STREAMS];
     struct mist_dep *deps;
     size_t deps_capacity;
     int32_t n_deps;
@@ -415,11 +423,12 @@ static bool add_waits(struct planner *at, int32_t task,
                       const int32_t last[MIST_N_STREAMS])
 {
     const struct mist_schedule *schedule = at->schedule;
-    enum mist_stream own = schedule->tasks[task].stream;
+    int32_t *waited = at->waited[schedule->tasks[task].stream];
 
     for (int i = 0; i < MIST_N_STREAMS; i++) {
-        if (last[i] < 0 || i == (int)own)
+        if (last[i] <= waited[i])
             continue;
+        waited[i] = last[i];
         if (!MIST_RESERVE(at->deps, at->deps_capacity, at->n_deps + 1))
             return false;
         at->deps[at->n_deps++] = (struct mist_dep){task, last[i]};
@@ -440,6 +449,82 @@ static int32_t find_segment(const struct arena *arena, int64_t offset)
             high = middle;
     }
     return low;
+}
+
+/*
+ * The latest task for which the first task of a buffer would wait at an offset, in a segment,
+ * and its stream does not yet; -1: none. INT32_MAX: not before limit, or others are there in
+ * its life.
+ */
+static int32_t wait_at(const struct planner *at, int32_t id,
+                       const struct segment *segment, int64_t offset, int32_t limit)
+{
+    const struct mist_buffer *buffer = &at->schedule->buffers[id];
+    const struct arena *arena = &at->arenas[buffer->arena];
+    const struct segment *end = arena->segments + arena->n_segments;
+    const int32_t *waited = at->waited[at->schedule->tasks[buffer->first_task].stream];
+    int64_t end_bytes = offset + aligned_size(buffer);
+    int32_t wait = -1;
+
+    for (; segment < end && segment->offset < end_bytes; segment++) {
+        if (segment->buffer >= 0 || segment->closed_to == id)
+            return INT32_MAX;
+        for (int k = 0; k < MIST_N_STREAMS; k++)
+            if (segment->last[k] > wait && segment->last[k] > waited[k])
+                wait = segment->last[k];
+        if (wait >= limit)
+            return INT32_MAX;
+    }
+    return segment == end && end[-1].offset + end[-1].size < end_bytes ? INT32_MAX : wait;
+}
+
+/* Closes the segments that others take in a buffer's life to it; false where they are many. */
+static bool close_segments(struct planner *at, int32_t i_born)
+{
+    const struct mist_buffer *buffers = at->schedule->buffers;
+    int32_t id = at->born[i_born], last = buffers[id].last_task;
+    struct arena *arena = &at->arenas[buffers[id].arena];
+
+    for (int32_t k = i_born + 1; k < at->schedule->n_buffers; k++) {
+        const struct mist_buffer *other = &buffers[at->born[k]];
+        if (other->first_task > last)
+            return true;
+        if (k - i_born > MOST_BORN)
+            return false;
+        if (other->arena != buffers[id].arena)
+            continue;
+        int64_t end = other->offset_bytes + aligned_size(other);
+        for (int32_t i = find_segment(arena, other->offset_bytes);
+             i < arena->n_segments && arena->segments[i].offset < end; i++)
+            arena->segments[i].closed_to = id;
+    }
+    return true;
+}
+
+/* Moves a buffer that would wait to where it waits for less. What comes from a neighbour does
+ * not: as early as it can it would only slow down the computation before, out of step. */
+static void spread(struct planner *at, int32_t i_born)
+{
+    int32_t id = at->born[i_born];
+    struct mist_buffer *buffer = &at->schedule->buffers[id];
+    const struct arena *arena = &at->arenas[buffer->arena];
+    const struct segment *segments = arena->segments;
+
+    if (buffer->is_persistent ||
+        at->schedule->tasks[buffer->first_task].stream == MIST_STREAM_RECEIVE)
+        return;
+    int32_t least = wait_at(at, id, &segments[find_segment(arena, buffer->offset_bytes)],
+                            buffer->offset_bytes, INT32_MAX);
+
+    if (least < 0 || !close_segments(at, i_born))
+        return;
+    for (int32_t i = 0; i < arena->n_segments && least >= 0; i++) {
+        int32_t wait = wait_at(at, id, &segments[i], segments[i].offset, least);
+        if (wait < least) {
+            least = wait;
+            buffer->offset_bytes = segments[i].offset;
+        }
+    }
 }
 
 /* Takes a buffer's bytes out of the free segments there; false when out of memory. */
@@ -463,7 +548,7 @@ static bool occupy(struct planner *at, int32_t id)
     after.offset = end;
     if (before.size > 0 && !insert_segment(arena, first++, before))
         return false;
-    if (!insert_segment(arena, first, (struct segment){start, end - start, id, {0}}))
+    if (!insert_segment(arena, first, (struct segment){start, end - start, id, -1, {0}}))
         return false;
     if (after.size > 0 && !insert_segment(arena, first + 1, after))
         return false;
@@ -524,6 +609,18 @@ static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int
     return true;
 }
 
+/* The dependencies that a task has apart from reuse. */
+static void note_deps(struct planner *at, int32_t task)
+{
+    const struct mist_task *of = &at->schedule->tasks[task];
+
+    for (int32_t k = 0; k < of->n_deps; k++) {
+        int32_t on = at->schedule->deps[of->dep_first + k];
+        int32_t *waited = &at->waited[of->stream][at->schedule->tasks[on].stream];
+        *waited = on > *waited ? on : *waited;
+    }
+}
+
 /* Walks the tasks: a new buffer waits for the last users of those that had its bytes. */
 static bool order_reuse(struct planner *at)
 {
@@ -531,15 +628,21 @@ static bool order_reuse(struct planner *at)
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
     for (int i = 0; i < MIST_N_ARENAS; i++) {
-        struct segment all = {0, schedule->arena_bytes[i], -1, NOBODY};
+        struct segment all = {0, schedule->arena_bytes[i], -1, -1, NOBODY};
         if (!insert_segment(&at->arenas[i], 0, all))
             return false;
     }
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        for (int k = 0; k < MIST_N_STREAMS; k++)
+            at->waited[i][k] = i == k ? INT32_MAX : -1;
     for (int32_t task = 0; task < schedule->n_tasks; task++) {
+        note_deps(at, task);
         for (; next_born < n && schedule->buffers[at->born[next_born]].first_task == task;
-             next_born++)
+             next_born++) {
+            spread(at, next_born);
             if (!occupy(at, at->born[next_born]))
                 return false;
+        }
         for (;
              next_dying < n && schedule->buffers[at->dying[next_dying]].last_task == task;
              next_dying++)

@@ -6,7 +6,8 @@
  * the lowest free offset, in the best of a few orders of the sizes. Where a buffer takes
  * over the space of a dead one whose last users run on other streams, its first task gets
  * a dependency on them: so the layout is right whatever the timing, and simulator and
- * executor see the same waits.
+ * executor see the same waits. Where the arena has other space for all of its life, it takes
+ * that which was left the longest ago.
  */
 #ifndef MIST_SIM_MEMORY_PLANNER_H
 #define MIST_SIM_MEMORY_PLANNER_H

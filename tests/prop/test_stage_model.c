@@ -168,7 +168,7 @@ static const struct bars all_bars[] = {
     {{"tp", true, false, false, false}, 0.03, 0.25},
     {{"zero", false, true, false, false}, 0.025, 0.3},
     {{"offload", false, false, true, false}, 0.055, 0.48},
-    {{"mixed", true, true, true, false}, 0.035, 0.3},
+    {{"mixed", true, true, true, false}, 0.035, 0.35},
 };
 
 enum { N_KINDS = sizeof all_bars / sizeof *all_bars };

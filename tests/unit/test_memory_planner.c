@@ -1,6 +1,7 @@
 /*
  * The planner against a naive placement, the waits against what the check finds missing
- * without them, and the check against layouts with one thing wrong.
+ * without them and against what buffers would wait for anywhere else, and the check against
+ * layouts with one thing wrong.
  */
 #include "tests/unit/test.h"
 
@@ -71,7 +72,7 @@ static void set_deps(struct draft *draft)
         MIST_OK);
 }
 
-static void plan(struct draft *draft)
+static void plan_offsets(struct draft *draft, bool waits)
 {
     for (int32_t i = 0; i < draft->schedule.n_buffers; i++) {
         if (!draft->buffers[i].is_persistent)
@@ -80,7 +81,12 @@ static void plan(struct draft *draft)
         draft->buffers[i].last_task = draft->schedule.n_tasks - 1;
     }
     set_deps(draft);
-    assert_int_equal(mist_memory_plan(&draft->schedule, true, NULL), MIST_OK);
+    assert_int_equal(mist_memory_plan(&draft->schedule, waits, NULL), MIST_OK);
+}
+
+static void plan(struct draft *draft)
+{
+    plan_offsets(draft, true);
 }
 
 static void end(struct draft *draft)
@@ -270,7 +276,6 @@ static void draw(struct mist_random *random, struct draft *draft)
         }
         draft->schedule.n_buffers -= !is_used;
     }
-    plan(draft);
 }
 
 static bool share_bytes(const struct mist_buffer *a, const struct mist_buffer *b)
@@ -347,18 +352,163 @@ static double check_offsets(const struct draft *draft)
     return most > 0 ? (double)arena / (double)most - 1 : 0;
 }
 
+enum { MAX_CELLS = MAX_BUFFERS * 79 }; /* of 256 bytes */
+
+/* An arena at a task: who was last in each cell, and how far streams have waited. */
+struct cells {
+    const struct draft *draft;
+    int32_t owner[MIST_N_ARENAS][MAX_CELLS]; /* buffer; -1 nobody yet */
+    bool is_closed[MAX_CELLS]; /* to the buffer that is born: others come in its life */
+    int32_t waited[MIST_N_STREAMS][MIST_N_STREAMS];
+};
+
+static int32_t n_cells(const struct mist_buffer *buffer)
+{
+    return (int32_t)((buffer->size_bytes + 255) / 256);
+}
+
+static int32_t first_cell(const struct mist_buffer *buffer)
+{
+    return (int32_t)(buffer->offset_bytes / 256);
+}
+
+/* The last task of a stream that names a buffer; -1 none does. */
+static int32_t last_use(const struct draft *draft, int32_t id, int stream)
+{
+    for (int32_t i = draft->schedule.n_tasks - 1; i >= 0; i--)
+        for (int k = 0; k < MIST_N_ROLES && (int)draft->tasks[i].stream == stream; k++)
+            if (draft->tasks[i].buffers[k] == id)
+                return i;
+    return -1;
+}
+
+/* The latest task of another stream that a buffer's first one must wait for in a cell and
+ * none before it on its stream has; INT32_MAX: others are there in its life. */
+static int32_t wait_in(const struct cells *at, int32_t id, int32_t cell)
+{
+    const struct mist_buffer *buffers = at->draft->buffers;
+    int32_t task = buffers[id].first_task, wait = -1;
+    int32_t owner = at->owner[buffers[id].arena][cell];
+    int own = (int)at->draft->tasks[task].stream;
+
+    if (at->is_closed[cell] || (owner >= 0 && buffers[owner].last_task >= task))
+        return INT32_MAX;
+    for (int k = 0; k < MIST_N_STREAMS && owner >= 0; k++) {
+        int32_t last = k == own ? -1 : last_use(at->draft, owner, k);
+        wait = last > at->waited[own][k] && last > wait ? last : wait;
+    }
+    return wait;
+}
+
+/* Of a buffer in each place the latest, from there on. */
+static void list_waits(struct cells *at, int32_t id, const int64_t *planned, int32_t *out)
+{
+    const struct mist_buffer *buffer = &at->draft->buffers[id];
+    int32_t waits[MAX_CELLS], n = n_cells(buffer);
+
+    memset(at->is_closed, 0, sizeof at->is_closed);
+    for (int32_t i = 0; i < at->draft->schedule.n_buffers; i++) {
+        const struct mist_buffer *other = &at->draft->buffers[i];
+        bool comes = other->first_task > buffer->first_task ||
+                     (other->first_task == buffer->first_task && i > id);
+        if (comes && other->first_task <= buffer->last_task &&
+            other->arena == buffer->arena && !other->is_persistent)
+            for (int32_t k = 0; k < n_cells(other); k++)
+                at->is_closed[planned[i] / 256 + k] = true;
+    }
+    int32_t end = (int32_t)(at->draft->schedule.arena_bytes[buffer->arena] / 256);
+    for (int32_t i = 0; i < end; i++)
+        waits[i] = wait_in(at, id, i);
+    for (int32_t i = 0; i + n <= end; i++) {
+        out[i] = -1;
+        for (int32_t k = i; k < i + n; k++)
+            out[i] = waits[k] > out[i] ? waits[k] : out[i];
+    }
+}
+
+/* A buffer is born where it is. */
+static void be_born(struct cells *at, int32_t id)
+{
+    const struct mist_buffer *buffer = &at->draft->buffers[id];
+    int own = (int)at->draft->tasks[buffer->first_task].stream;
+
+    for (int32_t i = first_cell(buffer); i < first_cell(buffer) + n_cells(buffer); i++) {
+        int32_t *owner = &at->owner[buffer->arena][i];
+        for (int k = 0; k < MIST_N_STREAMS && *owner >= 0 && !buffer->is_persistent;
+             k++) {
+            int32_t last = last_use(at->draft, *owner, k);
+            if (k != own && last > at->waited[own][k])
+                at->waited[own][k] = last;
+        }
+        *owner = id;
+    }
+}
+
+/*
+ * No buffer waits for more than where it was planned, by the rule alone, given those before
+ * it and where those to come are planned; what is received stays there. *n_waits: others
+ * that would wait; *n_least: that do for the least that any place gives.
+ */
+static void check_waits(const struct draft *draft, const int64_t *planned, int *n_waits,
+                        int *n_least)
+{
+    static struct cells at;
+    static int32_t waits[MAX_CELLS];
+
+    at.draft = draft;
+    memset(at.owner, -1, sizeof at.owner);
+    memset(at.waited, -1, sizeof at.waited);
+    for (int32_t task = 0; task < draft->schedule.n_tasks; task++) {
+        int own = (int)draft->tasks[task].stream;
+        for (int32_t i = 0; i < draft->n_deps; i++) {
+            int32_t on = draft->deps[i].on,
+                    *waited = &at.waited[own][draft->tasks[on].stream];
+            if (draft->deps[i].task == task)
+                *waited = on > *waited ? on : *waited;
+        }
+        for (int32_t id = 0; id < draft->schedule.n_buffers; id++) {
+            const struct mist_buffer *buffer = &draft->buffers[id];
+            if (buffer->first_task != task)
+                continue;
+            if (!buffer->is_persistent) {
+                list_waits(&at, id, planned, waits);
+                int32_t least = INT32_MAX, n = n_cells(buffer);
+                int64_t end = draft->schedule.arena_bytes[buffer->arena] / 256;
+                for (int32_t i = 0; i + n <= end; i++)
+                    least = waits[i] < least ? waits[i] : least;
+                int32_t wait = waits[first_cell(buffer)];
+                int32_t before = waits[planned[id] / 256];
+                assert_true(before < INT32_MAX && wait <= before);
+                bool may_move = own != MIST_STREAM_RECEIVE;
+                assert_true(may_move || buffer->offset_bytes == planned[id]);
+                *n_waits += may_move && before >= 0;
+                *n_least += may_move && before >= 0 && wait == least;
+            }
+            be_born(&at, id);
+        }
+    }
+}
+
 TEST(test_random)
 {
     static struct draft draft;
     struct mist_random random;
     double worst_frac = 0;
-    int n_needed = 0, n_holes = 0;
+    int n_needed = 0, n_holes = 0, n_waits = 0, n_least = 0;
 
     mist_random_init(&random, test_seed(20253));
     for (int i = 0; i < N_RANDOM; i++) {
+        int64_t planned[MAX_BUFFERS], arena_bytes[MIST_N_ARENAS];
         draw(&random, &draft);
-        assert_good(&draft);
+        plan_offsets(&draft, false);
         double frac = check_offsets(&draft);
+        for (int32_t k = 0; k < draft.schedule.n_buffers; k++)
+            planned[k] = draft.buffers[k].offset_bytes;
+        memcpy(arena_bytes, draft.schedule.arena_bytes, sizeof arena_bytes);
+        plan(&draft);
+        assert_good(&draft);
+        assert_memory_equal(arena_bytes, draft.schedule.arena_bytes, sizeof arena_bytes);
+        check_waits(&draft, planned, &n_waits, &n_least);
         n_holes += frac > 0;
         worst_frac = frac > worst_frac ? frac : worst_frac;
         set_deps(&draft); /* without the waits of reuse */
@@ -368,6 +518,8 @@ TEST(test_random)
     printf("# %d of %d layouts need waits; %d are larger than what is live, by %.3f at "
            "worst\n",
            n_needed, N_RANDOM, n_holes, worst_frac);
+    printf("# %d of %d buffers that would wait do for the least\n", n_least, n_waits);
+    assert_true(n_least > n_waits * 9 / 10);
     assert_true(n_needed > N_RANDOM / 2);
     assert_true(n_holes < N_RANDOM / 10);
 }
