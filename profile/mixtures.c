@@ -1,5 +1,10 @@
-/* Which channels are run together. See time_interference.h. */
+/* Which channels are run together, and the rows of what was measured. See
+ * time_interference.h. */
 #include "profile/time_interference.h"
+
+#include "traces/trace_set.h"
+
+#include <string.h>
 
 static int n_channels_of(unsigned channels)
 {
@@ -45,4 +50,40 @@ int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
             }
         }
     return n;
+}
+
+enum mist_status mist_mixtures_add_rows(const struct mist_mixture *mixtures, int32_t n,
+                                        const struct mist_grid_config *config,
+                                        const struct mist_messages *messages,
+                                        struct mist_trace_set *traces,
+                                        struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        const struct mist_estimate *together = &mixtures[i].together;
+        struct mist_interference_row row = {.channels = mixtures[i].channels,
+                                            .nodes = config->n_nodes,
+                                            .ranks_per_node =
+                                                config->n_ranks / config->n_nodes,
+                                            .together_us = together->median,
+                                            .deviation_us = together->deviation,
+                                            .repetitions = together->n};
+        struct mist_err why = {0};
+        memcpy(row.alone_us, mixtures[i].alone_us, sizeof row.alone_us);
+        status = mist_trace_set_add_interference(traces, &row, &why);
+        if (status == MIST_OK)
+            continue;
+        if (status != MIST_ERR_INPUT) {
+            *err = why;
+            return status;
+        }
+        char channels[MIST_CHANNELS_TEXT_MAX];
+        mist_channels_to_text(row.channels, channels);
+        if (messages)
+            mist_message(messages, "a mixture of %s is left out: %s", channels,
+                         why.message);
+        status = MIST_OK;
+    }
+    return status;
 }

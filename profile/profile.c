@@ -171,26 +171,6 @@ static enum mist_status add_links(const struct mist_grid *grid,
     return status;
 }
 
-static enum mist_status add_mixtures(const struct mist_grid_config *config,
-                                     const struct mist_mixture *mixtures, int32_t n,
-                                     struct mist_trace_set *traces, struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
-        struct mist_interference_row row = {.channels = mixtures[i].channels,
-                                            .nodes = config->n_nodes,
-                                            .ranks_per_node = n_node_ranks(config),
-                                            .together_us = mixtures[i].together.median,
-                                            .deviation_us =
-                                                mixtures[i].together.deviation,
-                                            .repetitions = mixtures[i].together.n};
-        memcpy(row.alone_us, mixtures[i].alone_us, sizeof row.alone_us);
-        status = mist_trace_set_add_interference(traces, &row, err);
-    }
-    return status;
-}
-
 static void describe_session(const struct mist_grid *grid,
                              const struct mist_machine *machine,
                              const struct mist_profile_report *report, char *out,
@@ -372,23 +352,23 @@ static void count_runs(const struct mist_grid *grid, const struct session *sessi
     }
 }
 
-static enum mist_status fill_traces(const struct mist_grid *grid,
-                                    const struct mist_machine *machine,
+static enum mist_status fill_traces(const struct mist_profile_config *config,
                                     const struct session *session,
                                     const struct mist_profile_report *report,
                                     struct mist_trace_set *traces, struct mist_err *err)
 {
+    const struct mist_grid *grid = config->grid;
     enum mist_status status;
 
-    fill_cluster(grid, machine, session->steps, report, &traces->cluster);
+    fill_cluster(grid, config->machine, session->steps, report, &traces->cluster);
     status = mist_cluster_check(&traces->cluster, err);
     if (status == MIST_OK)
         status = add_kernels(grid, session->steps, traces, err);
     if (status == MIST_OK)
         status = add_links(grid, session->links, traces, err);
     if (status == MIST_OK)
-        status = add_mixtures(&grid->config, session->mixtures, session->n_mixtures,
-                              traces, err);
+        status = mist_mixtures_add_rows(session->mixtures, session->n_mixtures,
+                                        &grid->config, config->messages, traces, err);
     return status;
 }
 
@@ -439,7 +419,7 @@ static enum mist_status conclude(const struct mist_profile_config *config,
     enum mist_status status = MIST_OK;
 
     if (mist_comm_rank(config->comm) == 0)
-        status = fill_traces(config->grid, config->machine, session, report, traces, err);
+        status = fill_traces(config, session, report, traces, err);
     status = mist_ranks_agree(config->comm, status, err);
     if (status == MIST_OK && plan->checks_s > 0)
         status = mist_checks_run(&checks, config->comm, traces, err);

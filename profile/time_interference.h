@@ -19,6 +19,7 @@
 #ifndef MIST_PROFILE_TIME_INTERFERENCE_H
 #define MIST_PROFILE_TIME_INTERFERENCE_H
 
+#include "core/message.h"
 #include "profile/workbench.h"
 
 enum { MIST_MIXTURES_MAX = 80 };
@@ -49,6 +50,17 @@ struct mist_mixture {
  */
 int32_t mist_mixtures_make(int32_t n_ranks, bool is_quick,
                            struct mist_mixture out[MIST_MIXTURES_MAX]);
+
+/*
+ * Adds a row for each mixture. One that was disturbed beyond reason, so that readers of the
+ * trace set would refuse it, is left out and said (messages NULL: nothing is). MIST_OK,
+ * MIST_ERR_INPUT or MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_mixtures_add_rows(const struct mist_mixture *mixtures, int32_t n,
+                       const struct mist_grid_config *config,
+                       const struct mist_messages *messages,
+                       struct mist_trace_set *traces, struct mist_err *err);
 
 struct mist_time_interference;
 

@@ -239,6 +239,8 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
     enum mist_status status =
         mist_trace_check_row(MIST_TRACE_TABLE_INTERFERENCE, &copy, err);
 
+    if (status == MIST_OK)
+        status = mist_trace_judge_interference(&copy, err);
     if (status != MIST_OK)
         return status;
     uint64_t hash = mist_trace_row_hash(MIST_TRACE_TABLE_INTERFERENCE, &copy, true);

@@ -45,8 +45,7 @@ static enum mist_status add_row(enum mist_trace_table table, const union row *ro
         status = mist_trace_set_add_link(set, &row->link, err);
         return status ? status : mist_trace_judge_link(&row->link, cluster, err);
     case MIST_TRACE_TABLE_INTERFERENCE:
-        status = mist_trace_set_add_interference(set, &row->interference, err);
-        return status ? status : mist_trace_judge_interference(&row->interference, err);
+        return mist_trace_set_add_interference(set, &row->interference, err);
     case MIST_TRACE_TABLE_CHECKS:
         return mist_trace_set_add_check(set, &row->check, err);
     case MIST_N_TRACE_TABLES:

@@ -558,6 +558,35 @@ TEST(mixtures_determine_the_factors)
                 assert_near(fitted.slowdown[set][c], truth.slowdown[set][c], 1e-3);
 }
 
+/* A mixture that was disturbed beyond reason is left out and said; the rest become rows. */
+TEST(mixtures_beyond_reason_are_left_out)
+{
+    const struct mist_grid_config config = {.n_nodes = 1, .n_ranks = 2};
+    struct mist_mixture all[MIST_MIXTURES_MAX];
+    struct mist_trace_set traces;
+    struct mist_err err;
+    char *said = NULL;
+    size_t size = 0;
+    int32_t n = mist_mixtures_make(2, true, all);
+
+    for (int32_t i = 0; i < n; i++) {
+        for (int c = 0; c < MIST_N_CHANNELS; c++)
+            all[i].alone_us[c] = all[i].ratio[c] > 0 ? 4000.0 * all[i].ratio[c] + i : 0;
+        all[i].together = (struct mist_estimate){.median = 9000, .mean = 9000, .n = 5};
+    }
+    all[1].alone_us[MIST_STREAM_COMPUTE] = 200205; /* somebody else had the processor */
+    struct mist_messages messages = {"mist-profile", open_memstream(&said, &size)};
+    mist_trace_set_init(&traces);
+    must(mist_mixtures_add_rows(all, n, &config, &messages, &traces, &err), &err);
+    fclose(messages.stream);
+    assert_int_equal(traces.n_interferences, n - 1);
+    assert_string_equal(said, "mist-profile: a mixture of compute+gpu_gpu is left out: "
+                              "together_us is 9000, beyond reason: one of them takes "
+                              "200205 alone\n");
+    free(said);
+    mist_trace_set_fini(&traces);
+}
+
 /* ---- journal ---- */
 
 static struct mist_journal *open_journal(struct mist_comm *comm, const char *output,
