@@ -413,36 +413,36 @@ static mist_expr lost_by_pass(writer *at, all_backwards *backwards)
     return max(at, num(at, 0), sub(at, both.seconds, seconds_of(at, both.all)));
 }
 
-/* The same of passes below the last block: when they run, blocks above have left their rooms,
- * so that weights run ahead. What blocks keep does not, as it is what leaves the rooms. */
-static mist_expr lost_far_from_peak(writer *at, all_backwards *backwards)
-{
-    const mist_expr ratio = at->ratio[MIST_RATIO_KEPT];
-
-    at->is_far_from_peak = true;
-    at->ratio[MIST_RATIO_KEPT] = num(at, 0);
-    mist_expr lost = lost_by_pass(at, backwards);
-    at->ratio[MIST_RATIO_KEPT] = ratio;
-    at->is_far_from_peak = false;
-    return lost;
-}
-
-/*
- * What all backward passes are shorter than each beside its own copies. Gradients that leave
- * have room to run a pass ahead, or behind, into the forwards, as far as all that a
- * micro-batch takes on any stream fits beside the rest. What is summed over ranks meanwhile
- * has not; nor do kept activations, whose rooms the next pass but one wants.
- */
-static mist_expr won_ahead(writer *at, all_backwards *backwards)
+/* What weights win by running ahead below the last block, where blocks above have left their
+ * rooms: not those that are summed meanwhile, nor where blocks keep something in the host. */
+static mist_expr won_by_weights(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
         return num(at, 0);
-    mist_expr gradients =
-        mist_stage_by_zero(at, 2, num(at, 0), lost_to_gradients(at, backwards));
-    mist_expr weights =
-        mist_stage_by_zero(at, 3, num(at, 0), lost_far_from_peak(at, backwards));
-    return max(at, weights,
-               mist_expr_min(at->pool, lost_by_pass(at, backwards), gradients));
+    at->is_far_from_peak = true;
+    mist_expr lost = lost_by_pass(at, backwards);
+    at->is_far_from_peak = false;
+    lost = mist_expr_select(at->pool, at->ratio[MIST_RATIO_KEPT], num(at, 0), lost);
+    return mist_stage_by_zero(at, 2, num(at, 0), lost);
+}
+
+/* What gradients that leave win by running a pass ahead, or behind, into the forwards, for
+ * which they have room, as far as all that a micro-batch takes on any stream fits beside the
+ * rest. What is summed over ranks meanwhile has not; nor do kept activations, whose rooms the
+ * next pass but one wants. */
+static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
+{
+    if (!at->offloads)
+        return num(at, 0);
+    mist_expr won = mist_expr_min(at->pool, lost_by_pass(at, backwards),
+                                  lost_to_gradients(at, backwards));
+    return mist_stage_by_zero(at, 2, num(at, 0), won);
+}
+
+/* What all backward passes are shorter than each beside its own copies. */
+static mist_expr won_ahead(writer *at, all_backwards *backwards)
+{
+    return max(at, won_by_weights(at, backwards), won_by_gradients(at, backwards));
 }
 
 /* One way of every round trip: the mean of there and back, over both boundaries. */
@@ -669,6 +669,12 @@ static mist_expr first(writer *at)
                passes(at, false, 0).seconds);
 }
 
+/* What weights win, which the first micro-batch does not: in front of it is the step. */
+static mist_expr not_won_at_first(writer *at)
+{
+    return sub(at, won_ahead(at, whole_backwards), won_by_gradients(at, whole_backwards));
+}
+
 /* What the first micro-batch's backward takes less, as it finds no gradients in the host to
  * add to: of each block what it is of one in the middle. */
 static mist_expr less_at_first(writer *at)
@@ -712,7 +718,7 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     mist_expr last_sums = last(at, whole_backwards);
 
     outputs[MIST_STAGE_STABLE] = add(at, add(at, forwards, backwards), one_way(at));
-    outputs[MIST_STAGE_FIRST] = first(at);
+    outputs[MIST_STAGE_FIRST] = add(at, first(at), not_won_at_first(at));
     outputs[MIST_STAGE_BEHIND] = sums_behind(at);
     outputs[MIST_STAGE_EXTRA] = add(at, outputs[MIST_STAGE_FIRST],
                                     add(at, last_sums, outputs[MIST_STAGE_BEHIND]));
