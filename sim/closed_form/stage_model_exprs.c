@@ -428,14 +428,16 @@ static mist_expr won_by_weights(writer *at, all_backwards *backwards)
 
 /* What gradients that leave win by running a pass ahead, or behind, into the forwards, for
  * which they have room, as far as all that a micro-batch takes on any stream fits beside the
- * rest. What is summed over ranks meanwhile has not; nor do kept activations, whose rooms the
+ * rest; where the second parts of backwards are in between, which want no weights, as far as
+ * that. What is summed over ranks meanwhile has not; nor do kept activations, whose rooms the
  * next pass but one wants. */
 static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
         return num(at, 0);
-    mist_expr won = mist_expr_min(at->pool, lost_by_pass(at, backwards),
-                                  lost_to_gradients(at, backwards));
+    mist_expr won = lost_by_pass(at, backwards);
+    if (backwards != split_backwards)
+        won = mist_expr_min(at->pool, won, lost_to_gradients(at, backwards));
     return mist_stage_by_zero(at, 2, num(at, 0), won);
 }
 
