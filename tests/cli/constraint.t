@@ -57,7 +57,8 @@ expect_exit 0
 [ "$(value iteration_s)" = "$free" ] || fail "$(value iteration_s), not $free"
 [ "$(value proven_gap_frac)" = 0.0 ] || fail "gap $(value proven_gap_frac)"
 
-# same NAME CONSTRAINT OPTIONS...: what another option says as well.
+# same NAME CONSTRAINT OPTIONS...: what another option says as well. Of plans that take the same time
+# but for a hundredth of a percent, the two ways may come upon different ones.
 # shellcheck disable=SC2086
 same() {
     begin "as $3 $4: $2"
@@ -65,7 +66,8 @@ same() {
     want=$(value iteration_s)
     run $tune --json --constraint "$2"
     expect_exit 0
-    [ "$(value iteration_s)" = "$want" ] || fail "$(value iteration_s), not $want"
+    echo "$want $(value iteration_s)" | awk '{ exit !(($1 - $2) ^ 2 <= ($1 * 1e-4) ^ 2) }' ||
+        fail "$(value iteration_s), not $want"
     case $(value proven_gap_frac) in 0.0 | '') ;; *) fail "gap $(value proven_gap_frac)" ;; esac
 }
 same 'the number of stages' 'stages = 2' --fix pp=2
