@@ -404,7 +404,7 @@ static int32_t wait_in(const struct cells *at, int32_t id, int32_t cell)
 static void list_waits(struct cells *at, int32_t id, const int64_t *planned, int32_t *out)
 {
     const struct mist_buffer *buffer = &at->draft->buffers[id];
-    int32_t waits[MAX_CELLS], n = n_cells(buffer);
+    int32_t waits[MAX_CELLS] = {0}, n = n_cells(buffer);
 
     memset(at->is_closed, 0, sizeof at->is_closed);
     for (int32_t i = 0; i < at->draft->schedule.n_buffers; i++) {
