@@ -461,8 +461,8 @@ static void check_waits(const struct draft *draft, const int64_t *planned, int *
     for (int32_t task = 0; task < draft->schedule.n_tasks; task++) {
         int own = (int)draft->tasks[task].stream;
         for (int32_t i = 0; i < draft->n_deps; i++) {
-            int32_t on = draft->deps[i].on,
-                    *waited = &at.waited[own][draft->tasks[on].stream];
+            int32_t on = draft->deps[i].on;
+            int32_t *waited = &at.waited[own][draft->tasks[on].stream];
             if (draft->deps[i].task == task)
                 *waited = on > *waited ? on : *waited;
         }

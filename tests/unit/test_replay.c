@@ -316,7 +316,7 @@ TEST(sums_wait_for_no_transfers)
     print_message("bubble: ideal %.4f, free %.4f %.4f, tp 1 %.4f, tp 8 %.4f\n", ideal,
                   free_1, free_8, one, eight);
     assert_close(free_1, ideal);
-    assert_true(free_8 < ideal + 1e-9 && free_8 > 0.97 * ideal); /* iterations overlap */
+    assert_true(free_8 < ideal + 1e-9 && free_8 > 0.97 * ideal); /* passes in parts */
     assert_true(one < ideal + 0.035 && eight < one + 0.005);
 }
 
