@@ -368,6 +368,16 @@ static enum mist_status print_summary(const struct setup *setup,
     return mist_emit_end(&emit, err);
 }
 
+static void say_doubt(const struct setup *setup, const struct mist_trace_set *traces,
+                      const struct mist_profile_report *report)
+{
+    char text[256];
+
+    mist_profile_find_doubt(traces, report, text, sizeof text);
+    if (text[0])
+        mist_message(&setup->messages, "%s", text);
+}
+
 /* -------------------------------------------------------------------------------- run */
 
 static enum mist_status open_journal(const struct setup *setup, struct mist_comm *comm,
@@ -422,6 +432,8 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
         status = mist_trace_set_save(&traces, common->output, common->force, err);
     if (status == MIST_OK && is_first)
         status = print_summary(setup, &traces, &report, &ops, err);
+    if (status == MIST_OK && is_first)
+        say_doubt(setup, &traces, &report);
     if (status == MIST_OK && is_first && csv) {
         struct mist_op_peak peak = mist_profile_peak(&traces.cluster);
         status = mist_op_table_save(&ops, &peak, csv, common->force, err);

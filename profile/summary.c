@@ -5,6 +5,7 @@
 #include "sim/plan/mechanism.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* How much compute and gpu_gpu slow each other down, from all mixtures; where streams take
@@ -74,6 +75,50 @@ static void emit_checks(struct mist_emit *emit, const struct mist_trace_set *tra
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
+}
+
+/* The mean of predicted / measured - 1 if the checks have it in common, or 0. */
+static double common_error_frac(const struct mist_trace_set *traces)
+{
+    enum { LEAST = 3 };
+    const double n = (double)traces->n_checks, least_frac = 0.05, deviations = 3;
+    double sum = 0, squares = 0;
+
+    if (n < LEAST)
+        return 0;
+    for (size_t i = 0; i < traces->n_checks; i++) {
+        const struct mist_check_row *row = &traces->checks[i];
+        sum += row->predicted_us / row->measured_us - 1;
+    }
+    for (size_t i = 0; i < traces->n_checks; i++) {
+        const struct mist_check_row *row = &traces->checks[i];
+        double apart = row->predicted_us / row->measured_us - 1 - sum / n;
+        squares += apart * apart;
+    }
+    double chance = sqrt(squares / (n - 1) / n);
+    return fabs(sum / n) > fmax(least_frac, deviations * chance) ? sum / n : 0;
+}
+
+void mist_profile_find_doubt(const struct mist_trace_set *traces,
+                             const struct mist_profile_report *report, char *text,
+                             size_t size)
+{
+    const double most_drift_frac = 0.1;
+    const char *again = "other work may run on it; measure again when it is quiet";
+    double common = common_error_frac(traces);
+
+    text[0] = '\0';
+    if (common != 0)
+        snprintf(text, size,
+                 "checks took %.0f %% %s than predicted, all alike: the machine was %s "
+                 "while operators were timed than later; %s",
+                 100 * fabs(1 / (1 + common) - 1), common > 0 ? "less" : "more",
+                 common > 0 ? "slower" : "faster", again);
+    else if (report->drift_frac > most_drift_frac)
+        snprintf(text, size,
+                 "the machine was %.0f %% faster or slower from one time or rank to "
+                 "another, and so may runs be than predicted; %s",
+                 100 * report->drift_frac, again);
 }
 
 struct mist_op_peak mist_profile_peak(const struct mist_cluster *cluster)

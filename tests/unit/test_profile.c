@@ -8,6 +8,7 @@
 #include "profile/drift.h"
 #include "profile/output.h"
 #include "profile/profile.h"
+#include "profile/summary.h"
 #include "profile/time_links.h"
 #include "profile/time_ops.h"
 #include "profile/time_probe.h"
@@ -65,6 +66,47 @@ static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n
 
 /* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers
  * each time. */
+/* Checks that took 100 where this was predicted; of n_checks mechanisms. */
+static void assert_doubt(const double *predicted_us, int n_checks, double drift_frac,
+                         const char *expected)
+{
+    struct mist_trace_set traces;
+    struct mist_profile_report report = {.drift_frac = drift_frac};
+    char text[256];
+
+    mist_trace_set_init(&traces);
+    for (int i = 0; i < n_checks; i++) {
+        const struct mist_check_row row = {.mechanism = (enum mist_mechanism)(i + 1),
+                                           .predicted_us = predicted_us[i],
+                                           .measured_us = 100,
+                                           .repetitions = 3};
+        assert_int_equal(mist_trace_set_add_check(&traces, &row, NULL), MIST_OK);
+    }
+    mist_profile_find_doubt(&traces, &report, text, sizeof text);
+    if (expected ? !strstr(text, expected) : text[0] != '\0')
+        fail_msg("\"%s\", expected \"%s\"", text, expected ? expected : "");
+    mist_trace_set_fini(&traces);
+}
+
+/* Means and deviations by hand: 109, 111, 110, 104, 116 and 120 have 111.7 +- 5.6, which
+ * is 5.1 deviations of the mean from 100; 106, 118, 98 and 106 have 107 +- 8.2, 1.7. */
+TEST(a_session_to_repeat_is_said)
+{
+    const double alike[6] = {109, 111, 110, 104, 116, 120},
+                 apart[4] = {106, 118, 98, 106};
+    const double slow[3] = {80, 81, 79}, little[4] = {104, 104, 104, 104};
+
+    assert_doubt(alike, 6, 0.02,
+                 "took 10 % less than predicted, all alike: the machine was slower");
+    assert_doubt(slow, 3, 0.2,
+                 "took 25 % more than predicted, all alike: the machine was faster");
+    assert_doubt(slow, 2, 0.02, NULL);
+    assert_doubt(apart, 4, 0.02, NULL);
+    assert_doubt(little, 4, 0.1, NULL);
+    assert_doubt(little, 4, 0.14, "14 % faster or slower");
+    assert_doubt(NULL, 0, 0.44, "44 % faster or slower");
+}
+
 TEST(levels_do_not_depend_on_what_ran)
 {
     struct mist_estimate estimates[2] = {{.mean = 10, .low = 5, .high = 20},
