@@ -171,7 +171,7 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
         .slower_frac = session->config.slower_frac,
         .verified = options->n_verified > 0 ? &at->verified : NULL,
         .runners_up = &at->runners_up,
-        .limit_bytes = session->config.limit_bytes,
+        .limits = {session->config.limit_bytes, session->config.host_limit_bytes},
         .n_top = (size_t)options->n_top,
         .speed = &speed,
         .lengths = options->lengths,

@@ -148,15 +148,33 @@ static void emit_row(struct mist_emit *emit, int64_t place,
     mist_emit_object_end(emit);
 }
 
+const char *mist_runners_up_excess(const struct mist_validated *dropped,
+                                   const struct mist_plan_limits *limits,
+                                   char text[MIST_EXCESS_BYTES])
+{
+    int64_t device_bytes = dropped->planned_bytes - limits->device_bytes;
+    int64_t host_bytes = dropped->host_bytes - limits->host_bytes;
+    bool is_device = device_bytes > 0;
+    char bytes[MIST_FORMAT_BYTES];
+
+    if (!is_device && host_bytes <= 0)
+        return "it is over the memory that a constraint allows";
+    mist_format_bytes(bytes, sizeof bytes, is_device ? device_bytes : host_bytes);
+    snprintf(text, MIST_EXCESS_BYTES, "%s over the %s", bytes,
+             is_device ? "memory" : "host memory of a node");
+    return text;
+}
+
 void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *traces,
-                          const struct mist_validate_result *result, int64_t limit_bytes,
+                          const struct mist_validate_result *result,
+                          const struct mist_plan_limits *limits,
                           const struct mist_runners_up *runners_up)
 {
     const struct mist_plan *best = result->plans[0].plan;
     double best_s = best->predicted.iteration_s;
     const struct mist_validated *dropped = NULL;
     size_t i_plan[MIST_N_RUNNERS_UP], n = choose(result, i_plan);
-    char text[TEXT_BYTES], bytes[MIST_FORMAT_BYTES];
+    char text[TEXT_BYTES], excess[MIST_EXCESS_BYTES];
 
     for (size_t i = 0; i < result->n_dropped; i++)
         if (result->dropped[i].closed_s <
@@ -171,11 +189,8 @@ void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *t
                  best_s, explain_loss(traces, best, of->plan, runners_up, k + 1, text));
     }
     if (dropped) {
-        int64_t over_bytes = dropped->planned_bytes - limit_bytes;
-        mist_format_bytes(bytes, sizeof bytes, over_bytes);
-        snprintf(text, sizeof text, "%s over the memory%s; time by the closed form",
-                 over_bytes > 0 ? bytes : "it is",
-                 over_bytes > 0 ? "" : " that a constraint allows");
+        snprintf(text, sizeof text, "%s; time by the closed form",
+                 mist_runners_up_excess(dropped, limits, excess));
         emit_row(emit, 0, dropped, dropped->closed_s, result->plans[0].closed_s, text);
     }
     mist_emit_list_end(emit);

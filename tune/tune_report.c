@@ -264,12 +264,16 @@ static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *r
                         bool has_all)
 {
     const struct mist_validated *best = &report->result->plans[0];
+    const struct mist_plan_limits *limits = &report->limits;
 
     mist_emit_integer(emit, "peak_bytes", "largest arena", best->planned_bytes);
-    if (report->limit_bytes < INT64_MAX)
-        mist_emit_integer(emit, "limit_bytes", "its limit", report->limit_bytes);
-    if (has_all || best->host_bytes > 0)
-        mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);
+    if (limits->device_bytes < INT64_MAX)
+        mist_emit_integer(emit, "limit_bytes", "its limit", limits->device_bytes);
+    if (!has_all && best->host_bytes == 0)
+        return;
+    mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);
+    if (limits->host_bytes < INT64_MAX)
+        mist_emit_integer(emit, "host_limit_bytes", "its limit", limits->host_bytes);
 }
 
 static const char *list_edits(const struct mist_option_list *edits, char text[TEXT_BYTES])
@@ -419,7 +423,7 @@ static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *
 {
     const struct mist_validate_result *result = report->result;
     size_t n = result->n_dropped < report->n_top ? result->n_dropped : report->n_top;
-    char text[TEXT_BYTES];
+    char text[TEXT_BYTES], excess[MIST_EXCESS_BYTES];
 
     if (n == 0)
         return;
@@ -434,8 +438,9 @@ static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *
         mist_emit_integer(emit, "stage", "stage", of->i_stage);
         mist_emit_integer(emit, "peak_bytes", "arena", of->planned_bytes);
         mist_emit_integer(emit, "closed_form_bytes", "closed form", of->closed_bytes);
-        mist_emit_integer(emit, "excess_bytes", "too much",
-                          of->planned_bytes - report->limit_bytes);
+        mist_emit_integer(emit, "host_bytes", "host", of->host_bytes);
+        mist_emit_text(emit, "why", "why",
+                       mist_runners_up_excess(of, &report->limits, excess));
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -471,7 +476,7 @@ static void emit_lists(struct mist_emit *emit, const struct mist_tune_report *re
         return;
     }
     emit_stages(emit, report->result->plans[0].plan, as_json, has_all);
-    mist_runners_up_emit(emit, report->traces, report->result, report->limit_bytes,
+    mist_runners_up_emit(emit, report->traces, report->result, &report->limits,
                          report->runners_up);
     if (has_verified(report))
         mist_verify_emit(emit, report->verified, as_json);

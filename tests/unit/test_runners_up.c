@@ -48,12 +48,13 @@ static void start(struct fixture *at)
 
 static void emit_text(const struct fixture *at, char *text, size_t size)
 {
+    const struct mist_plan_limits limits = {1000, 5000};
     struct mist_emit *emit;
     struct mist_err err;
     FILE *stream = fmemopen(text, size, "w");
 
     must(mist_emit_begin(&emit, MIST_EMIT_TABLE, stream, &err), &err);
-    mist_runners_up_emit(emit, &at->traces, &at->result, 1000, &at->runners_up);
+    mist_runners_up_emit(emit, &at->traces, &at->result, &limits, &at->runners_up);
     must(mist_emit_end(&emit, &err), &err);
     fclose(stream);
 }
@@ -111,6 +112,8 @@ TEST(test_what_does_not_fit)
     static struct fixture at;
     static const char *const texts[] = {
         "-40.0 %", "1.00 KiB over the memory; time by the closed form\n"};
+    static const char *const in_host[] = {
+        "-40.0 %", "2.00 KiB over the host memory of a node; time by the closed form\n"};
     static const char *const constrained[] = {
         "-40.0 %",
         "it is over the memory that a constraint allows; time by the closed form\n"};
@@ -123,6 +126,9 @@ TEST(test_what_does_not_fit)
     at.result.n_dropped = 1;
     expect_texts(&at, texts, sizeof texts / sizeof *texts);
     at.dropped.planned_bytes = 900;
+    at.dropped.host_bytes = 5000 + 2048;
+    expect_texts(&at, in_host, sizeof in_host / sizeof *in_host);
+    at.dropped.host_bytes = 5000;
     expect_texts(&at, constrained, sizeof constrained / sizeof *constrained);
 }
 
