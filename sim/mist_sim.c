@@ -73,6 +73,14 @@ static void warn_of_memory(const struct mist_sim_run *at,
     }
 }
 
+/* Of drawn times one iteration is one of many. */
+static void say_one_counts(const struct mist_sim_run *at)
+{
+    if (at->options.jitter_frac > 0 && at->options.n_iterations <= 2)
+        mist_message(&at->messages, "with jitter iterations differ, and one counts; "
+                                    "--iterations 101 says how much they do");
+}
+
 static enum mist_status add_comparison(struct mist_emit *emit,
                                        const struct mist_sim_run *at,
                                        const struct mist_replay_result *result,
@@ -202,8 +210,10 @@ static enum mist_status run_once(struct mist_sim_run *at, struct mist_err *err)
         status = write_files(at, &cluster, &result, err);
     if (status == MIST_OK)
         status = mist_emit_end(&emit, err);
-    if (status == MIST_OK)
+    if (status == MIST_OK) {
         warn_of_memory(at, &cluster, &result);
+        say_one_counts(at);
+    }
     mist_emit_free(emit);
     if (explanation)
         mist_explanation_fini(explanation);

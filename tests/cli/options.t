@@ -53,6 +53,10 @@ cp "$out" part.out
 run mist-sim plan2.json --jitter 5% --json
 expect_exit 0
 expect_same "$out" part.out
+expect_stderr '^mist-sim: with jitter .* one counts; --iterations 101 '
+run mist-sim plan2.json --jitter 5% --iterations 3
+expect_exit 0
+expect_stderr_empty
 rm part.out
 
 # wrong NAME REASON COMMAND...
