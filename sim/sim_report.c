@@ -396,6 +396,35 @@ static void emit_shares(struct mist_emit *emit)
     mist_emit_list_end(emit);
 }
 
+/* A row for each: the node that a name alone stands for. */
+static void emit_overview(struct mist_emit *emit)
+{
+    const struct mist_preset *of;
+
+    mist_emit_list_begin(emit, "nodes", "A node of each preset");
+    for (int i = 0; (of = mist_preset_get(i)); i++) {
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "preset", "preset", of->name);
+        if (of->alias)
+            mist_emit_text(emit, "alias", "or", of->alias);
+        mist_emit_integer(emit, "devices_per_node", "devices", of->devices_per_node);
+        mist_emit_number(emit, "fp16_flop_per_s", "fp16",
+                         of->peak_tflop_per_s[MIST_TRACE_FP16] * 1e12);
+        mist_emit_integer(emit, "memory_bytes", "memory", of->memory_mib << 20);
+        mist_emit_text(emit, "wiring", "wiring", mist_preset_wirings[of->wiring].name);
+        mist_emit_number(emit, "link_bytes_per_s", "of a device",
+                         of->link_gb_per_s * 1e9);
+        if (of->adapters > 0) /* else they are to be declared */
+            mist_emit_number(emit, "network_bytes_per_s", "network",
+                             of->adapters * of->adapter_gbit_per_s * 1e9 / 8);
+        mist_emit_integer(emit, "host_memory_bytes", "host memory",
+                          of->host_memory_gib << 30);
+        mist_emit_text(emit, "node", "node", of->node);
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+}
+
 void mist_sim_report_add_presets(struct mist_emit *emit)
 {
     const struct mist_preset *preset;
@@ -407,4 +436,5 @@ void mist_sim_report_add_presets(struct mist_emit *emit)
     }
     mist_emit_list_end(emit);
     emit_shares(emit);
+    emit_overview(emit); /* where people see it first */
 }

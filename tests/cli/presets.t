@@ -16,6 +16,11 @@ begin 'the same as JSON'
 run mist-sim --presets --json
 expect_exit 0
 expect_json
+begin 'behind them a line for each'
+run mist-sim --presets
+expect_exit 0
+expect_stdout '^h100-sxm +h100 +8 +989 TFLOP/s +79\.6 GiB +NVSwitch.* 400 GB/s +2\.00 TiB +DGX H100$'
+expect_stdout '^rtx4090 .* - +512 GiB +8 RTX 4090$'
 refuse 'presets of a plan' 2 '^mist-sim: --presets lists presets and takes no PLAN$' mist-sim --presets plan.json
 refuse 'neither' 2 '^mist-sim: PLAN is missing' mist-sim
 
