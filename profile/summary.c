@@ -69,7 +69,7 @@ static void emit_checks(struct mist_emit *emit, const struct mist_trace_set *tra
         mist_emit_number(emit, "bar_us", "+-", row->bar_us);
         mist_emit_number(emit, "measured_us", "measured", row->measured_us);
         mist_emit_number(emit, "error_frac", "predicted / measured - 1",
-                         row->predicted_us / row->measured_us - 1);
+                         mist_check_error_frac(row));
         mist_emit_number(emit, "doubt_frac", "adds to bars, +-",
                          2 * mist_mechanism_doubt_frac(traces, 1u << row->mechanism));
         mist_emit_object_end(emit);
@@ -86,13 +86,10 @@ static double common_error_frac(const struct mist_trace_set *traces)
 
     if (n < LEAST)
         return 0;
+    for (size_t i = 0; i < traces->n_checks; i++)
+        sum += mist_check_error_frac(&traces->checks[i]);
     for (size_t i = 0; i < traces->n_checks; i++) {
-        const struct mist_check_row *row = &traces->checks[i];
-        sum += row->predicted_us / row->measured_us - 1;
-    }
-    for (size_t i = 0; i < traces->n_checks; i++) {
-        const struct mist_check_row *row = &traces->checks[i];
-        double apart = row->predicted_us / row->measured_us - 1 - sum / n;
+        double apart = mist_check_error_frac(&traces->checks[i]) - sum / n;
         squares += apart * apart;
     }
     double chance = sqrt(squares / (n - 1) / n);

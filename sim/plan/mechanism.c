@@ -33,12 +33,12 @@ unsigned mist_plan_mechanisms(const struct mist_plan *plan)
     return out ? out : bit(MIST_MECHANISM_COMPUTE);
 }
 
-/* A check's r and s of the header. */
-static double residual_of(const struct mist_check_row *row)
+double mist_check_error_frac(const struct mist_check_row *check)
 {
-    return row->predicted_us / row->measured_us - 1;
+    return check->predicted_us / check->measured_us - 1;
 }
 
+/* A check's s of the header. */
 static double explained_of(const struct mist_check_row *row)
 {
     return row->bar_us / (2 * row->predicted_us);
@@ -52,7 +52,8 @@ double mist_mechanism_doubt_frac(const struct mist_trace_set *traces, unsigned m
         return 0;
     for (size_t i = 0; i < traces->n_checks; i++) {
         const struct mist_check_row *row = &traces->checks[i];
-        mean_square += residual_of(row) * residual_of(row) / (double)traces->n_checks;
+        double error = mist_check_error_frac(row);
+        mean_square += error * error / (double)traces->n_checks;
         mean_explained +=
             explained_of(row) * explained_of(row) / (double)traces->n_checks;
     }
@@ -63,7 +64,8 @@ double mist_mechanism_doubt_frac(const struct mist_trace_set *traces, unsigned m
         if (!(mechanisms & bit((enum mist_mechanism)m)))
             continue;
         if (row) {
-            square = (residual_of(row) * residual_of(row) + mean_square) / 2;
+            double error = mist_check_error_frac(row);
+            square = (error * error + mean_square) / 2;
             explained = explained_of(row) * explained_of(row);
         }
         most = fmax(most, square - explained);

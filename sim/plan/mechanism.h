@@ -19,6 +19,9 @@
 /* Of a plan (checked), as a bit mask over enum mist_mechanism; never 0. O(stages). */
 unsigned mist_plan_mechanisms(const struct mist_plan *plan);
 
+/* r of a check. */
+double mist_check_error_frac(const struct mist_check_row *check);
+
 /* Deviation, relative to the iteration, that checks add to a plan of these mechanisms;
  * 0 without checks. */
 double mist_mechanism_doubt_frac(const struct mist_trace_set *traces,

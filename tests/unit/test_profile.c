@@ -64,8 +64,6 @@ static void make_grid(const struct mist_model *model, int32_t seq_len, int32_t n
 
 /* ---- drift ---- */
 
-/* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers
- * each time. */
 /* Checks that took 100 where this was predicted; of n_checks mechanisms. */
 static void assert_doubt(const double *predicted_us, int n_checks, double drift_frac,
                          const char *expected)
@@ -107,6 +105,8 @@ TEST(a_session_to_repeat_is_said)
     assert_doubt(NULL, 0, 0.44, "44 % faster or slower");
 }
 
+/* Three rounds at 1, 1.1 and 0.9 times the means, with runs in other numbers
+ * each time. */
 TEST(levels_do_not_depend_on_what_ran)
 {
     struct mist_estimate estimates[2] = {{.mean = 10, .low = 5, .high = 20},
