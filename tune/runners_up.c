@@ -148,12 +148,12 @@ static void emit_row(struct mist_emit *emit, int64_t place,
     mist_emit_object_end(emit);
 }
 
-const char *mist_runners_up_excess(const struct mist_validated *dropped,
-                                   const struct mist_plan_limits *limits,
+const char *mist_runners_up_excess(const struct mist_validate_config *config,
+                                   const struct mist_validated *dropped,
                                    char text[MIST_EXCESS_BYTES])
 {
-    int64_t device_bytes = dropped->planned_bytes - limits->device_bytes;
-    int64_t host_bytes = dropped->host_bytes - limits->host_bytes;
+    int64_t device_bytes = dropped->planned_bytes - config->limit_bytes;
+    int64_t host_bytes = dropped->host_bytes - config->host_limit_bytes;
     bool is_device = device_bytes > 0;
     char bytes[MIST_FORMAT_BYTES];
 
@@ -166,8 +166,8 @@ const char *mist_runners_up_excess(const struct mist_validated *dropped,
 }
 
 void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *traces,
+                          const struct mist_validate_config *config,
                           const struct mist_validate_result *result,
-                          const struct mist_plan_limits *limits,
                           const struct mist_runners_up *runners_up)
 {
     const struct mist_plan *best = result->plans[0].plan;
@@ -190,7 +190,7 @@ void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *t
     }
     if (dropped) {
         snprintf(text, sizeof text, "%s; time by the closed form",
-                 mist_runners_up_excess(dropped, limits, excess));
+                 mist_runners_up_excess(config, dropped, excess));
         emit_row(emit, 0, dropped, dropped->closed_s, result->plans[0].closed_s, text);
     }
     mist_emit_list_end(emit);

@@ -12,12 +12,6 @@
 
 enum { MIST_N_RUNNERS_UP = 3, MIST_EXCESS_BYTES = 80 };
 
-/* Of memory, for plans; INT64_MAX: none. */
-struct mist_plan_limits {
-    int64_t device_bytes; /* the device arena */
-    int64_t host_bytes;   /* the host arenas of a node */
-};
-
 struct mist_runners_up {
     size_t n; /* explained plans: the best one, then those */
     struct mist_explanation of[1 + MIST_N_RUNNERS_UP]; /* owned */
@@ -36,13 +30,13 @@ void mist_runners_up_fini(struct mist_runners_up *runners_up);
  * closed form than the best one. Without explanations only how much slower they are.
  */
 void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *traces,
+                          const struct mist_validate_config *config,
                           const struct mist_validate_result *result,
-                          const struct mist_plan_limits *limits,
                           const struct mist_runners_up *runners_up);
 
 /* Why a plan does not hold: "1.00 GiB over the host memory of a node". */
-const char *mist_runners_up_excess(const struct mist_validated *dropped,
-                                   const struct mist_plan_limits *limits,
+const char *mist_runners_up_excess(const struct mist_validate_config *config,
+                                   const struct mist_validated *dropped,
                                    char text[MIST_EXCESS_BYTES]);
 
 #endif

@@ -212,7 +212,7 @@ static const char *explain_simple(const struct mist_tune_report *report, char *t
     char label[MIST_PLAN_LABEL_BYTES], other[MIST_PLAN_LABEL_BYTES];
     int n = mist_alike_n_techniques(plan), n_other = mist_alike_n_techniques(fastest);
     double gain_frac = 1 - fastest->predicted.iteration_s / plan->predicted.iteration_s;
-    double asked_percent = 100 * report->slower_frac;
+    double asked_percent = 100 * report->config->slower_frac;
 
     mist_plan_label(plan, label);
     mist_plan_label(fastest, other);
@@ -264,16 +264,17 @@ static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *r
                         bool has_all)
 {
     const struct mist_validated *best = &report->result->plans[0];
-    const struct mist_plan_limits *limits = &report->limits;
+    const struct mist_validate_config *config = report->config;
 
     mist_emit_integer(emit, "peak_bytes", "largest arena", best->planned_bytes);
-    if (limits->device_bytes < INT64_MAX)
-        mist_emit_integer(emit, "limit_bytes", "its limit", limits->device_bytes);
+    if (config->limit_bytes < INT64_MAX)
+        mist_emit_integer(emit, "limit_bytes", "its limit", config->limit_bytes);
     if (!has_all && best->host_bytes == 0)
         return;
     mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);
-    if (limits->host_bytes < INT64_MAX)
-        mist_emit_integer(emit, "host_limit_bytes", "its limit", limits->host_bytes);
+    if (config->host_limit_bytes < INT64_MAX)
+        mist_emit_integer(emit, "host_limit_bytes", "its limit",
+                          config->host_limit_bytes);
 }
 
 static const char *list_edits(const struct mist_option_list *edits, char text[TEXT_BYTES])
@@ -440,7 +441,7 @@ static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *
         mist_emit_integer(emit, "closed_form_bytes", "closed form", of->closed_bytes);
         mist_emit_integer(emit, "host_bytes", "host", of->host_bytes);
         mist_emit_text(emit, "why", "why",
-                       mist_runners_up_excess(of, &report->limits, excess));
+                       mist_runners_up_excess(report->config, of, excess));
         mist_emit_object_end(emit);
     }
     mist_emit_list_end(emit);
@@ -476,7 +477,7 @@ static void emit_lists(struct mist_emit *emit, const struct mist_tune_report *re
         return;
     }
     emit_stages(emit, report->result->plans[0].plan, as_json, has_all);
-    mist_runners_up_emit(emit, report->traces, report->result, &report->limits,
+    mist_runners_up_emit(emit, report->traces, report->config, report->result,
                          report->runners_up);
     if (has_verified(report))
         mist_verify_emit(emit, report->verified, as_json);

@@ -24,10 +24,9 @@ struct mist_tune_report {
     const struct mist_verify_result *verified; /* the plans that were run; NULL: none were
                                                   to be */
     const struct mist_runners_up *runners_up;
-    struct mist_plan_limits limits;
-    size_t n_top;       /* plans in the table */
-    size_t n_alike;     /* plans that predictions can't tell from the fastest, with it */
-    double slower_frac; /* of --prefer-simple; 0: not asked for */
+    const struct mist_validate_config *config; /* of its search */
+    size_t n_top;                              /* plans in the table */
+    size_t n_alike; /* plans that predictions can't tell from the fastest, with it */
     const struct mist_speed *speed; /* of the best */
     const char *lengths;            /* of --lengths; NULL: samples are full */
     const struct mist_bill *bill;   /* of the best; NULL: there is no price */

@@ -48,13 +48,14 @@ static void start(struct fixture *at)
 
 static void emit_text(const struct fixture *at, char *text, size_t size)
 {
-    const struct mist_plan_limits limits = {1000, 5000};
+    const struct mist_validate_config config = {.limit_bytes = 1000,
+                                                .host_limit_bytes = 5000};
     struct mist_emit *emit;
     struct mist_err err;
     FILE *stream = fmemopen(text, size, "w");
 
     must(mist_emit_begin(&emit, MIST_EMIT_TABLE, stream, &err), &err);
-    mist_runners_up_emit(emit, &at->traces, &at->result, &limits, &at->runners_up);
+    mist_runners_up_emit(emit, &at->traces, &config, &at->result, &at->runners_up);
     must(mist_emit_end(&emit, &err), &err);
     fclose(stream);
 }
