@@ -223,7 +223,9 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_BACKWARDS] = &out->backward_s,
         [MIST_STAGE_BACKWARDS_INPUT] = &out->input_s,
         [MIST_STAGE_BACKWARDS_WEIGHT] = &out->weight_s,
-        [MIST_STAGE_FIRST] = &out->first_s,
+        [MIST_STAGE_FIRST] = &out->held_s,
+        [MIST_STAGE_FIRST_UNHELD] = &out->first_s,
+        [MIST_STAGE_ON_HOST] = &out->host_s,
         [MIST_STAGE_LAST] = &out->last_s,
         [MIST_STAGE_LAST_WEIGHT] = &out->last_weight_s,
         [MIST_STAGE_BEHIND] = &out->behind_s,
@@ -236,7 +238,9 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
     out->is_ahead = mist_schedule_pauses(i_stage);
-    return mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
+    status = mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
+    out->held_s += out->forward_s;
+    return status;
 }
 
 static int32_t to_us(double seconds)

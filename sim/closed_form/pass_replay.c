@@ -10,6 +10,7 @@ struct stage {
     int32_t next;              /* slot */
     double computed_s;         /* its computation has ended */
     double sent_s, received_s; /* its transfers have */
+    double on_host_s;          /* steps of its chunks so far */
 };
 
 struct run {
@@ -18,6 +19,7 @@ struct run {
     double stretch; /* of a transfer beside computation */
     double lost;    /* seconds of computation beside one second of it */
     struct stage *stages;
+    double *held_s;  /* [virtual stage] end of the first forward at the earliest */
     double *input_s; /* [virtual stage][micro-batch] of a forward; infinite: not there */
     double *gradient_s; /* of a backward */
     double *forward_s;  /* end of a forward, of a backward */
@@ -107,6 +109,8 @@ static void advance(struct run *at, int32_t i_stage)
             return;
         stage->computed_s = fmax(stage->computed_s, ready_s) +
                             slot_s(&at->times[i_virtual], slot, order->n_micro_batches);
+        if (is_forward && slot->micro_batch == 0)
+            stage->computed_s = fmax(stage->computed_s, at->held_s[i_virtual]);
         if (is_forward)
             at->forward_s[cell] = stage->computed_s;
         else if (slot->kind != MIST_SLOT_BACKWARD_WEIGHT)
@@ -157,6 +161,8 @@ static double run(struct run *at)
     for (int32_t i = 0; i < order->n_chunks * order->n_stages; i++) {
         struct stage *stage = &at->stages[stage_of(order, i)];
         stage->computed_s += at->times[i].is_ahead ? at->times[i].first_s : 0;
+        at->held_s[i] = stage->on_host_s + at->times[i].held_s;
+        stage->on_host_s += at->times[i].host_s;
     }
     for (size_t i = 0; i < at->n_transfers; i++)
         move(at, &at->transfers[i]);
@@ -190,12 +196,14 @@ enum mist_status mist_pass_replay(const struct mist_pipeline_order *order,
         .stretch = turns ? 1 : slow[MIST_STREAM_GPU_GPU],
         .lost = turns ? 1 : 1 - 1 / slow[MIST_STREAM_COMPUTE],
         .stages = calloc((size_t)order->n_stages, sizeof *at.stages),
+        .held_s =
+            malloc((size_t)order->n_chunks * (size_t)order->n_stages * sizeof *at.held_s),
         .input_s = malloc(4 * n * sizeof *at.input_s),
         .transfers = malloc((2 * n + 1) * sizeof *at.transfers),
     };
     enum mist_status status = MIST_OK;
 
-    if (at.stages && at.input_s && at.transfers) {
+    if (at.stages && at.held_s && at.input_s && at.transfers) {
         at.gradient_s = at.input_s + n;
         at.forward_s = at.gradient_s + n;
         at.backward_s = at.forward_s + n;
@@ -207,6 +215,7 @@ enum mist_status mist_pass_replay(const struct mist_pipeline_order *order,
         status = mist_err_memory(err, NULL);
     }
     free(at.stages);
+    free(at.held_s);
     free(at.input_s);
     free(at.transfers);
     return status;

@@ -7,7 +7,8 @@
  * neighbour has come. What a stage sends goes one by one, and what it receives, in the
  * order that all ranks share (schedule_transfer.c). Where a stage computes meanwhile,
  * both take longer. The first forward of a stage takes the optimizer step on,
- * or begins after it; sums over ranks make the last backward longer, or follow it.
+ * or begins after it, and waits for the steps on the host, which run from the beginning on,
+ * chunk by chunk; sums over ranks make the last backward longer, or follow it.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
 #define MIST_SIM_PASS_REPLAY_H
@@ -23,7 +24,9 @@ struct mist_pass_times {
     double forward_s, backward_s;
     double input_s, weight_s;               /* the two parts of a split backward */
     double send_forward_s, send_backward_s; /* to the next, the previous virtual stage */
-    double first_s;                         /* of the optimizer step */
+    double first_s;        /* of the optimizer step, but for waiting for the host */
+    double host_s, held_s; /* the host's part; from its beginning on to the end of the
+                              first forward, at least */
     double last_s, last_weight_s; /* of sums, in the last backward, whole or split */
     double behind_s;              /* behind all transfers */
     bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */

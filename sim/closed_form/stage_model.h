@@ -156,8 +156,10 @@ enum mist_stage_output {
     MIST_STAGE_BACKWARDS_WEIGHT,
     MIST_STAGE_FIRST, /* extra seconds of the first micro-batch, of the last one's backward */
     MIST_STAGE_LAST,
-    MIST_STAGE_LAST_WEIGHT, /* where that is split */
-    MIST_STAGE_BEHIND,      /* seconds behind that */
+    MIST_STAGE_LAST_WEIGHT,  /* where that is split */
+    MIST_STAGE_BEHIND,       /* seconds behind that */
+    MIST_STAGE_FIRST_UNHELD, /* FIRST where no step on the host holds it up */
+    MIST_STAGE_ON_HOST, /* seconds of these steps, where the device does other work */
     MIST_STAGE_N_OUTPUTS
 };
 

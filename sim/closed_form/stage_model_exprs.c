@@ -586,32 +586,48 @@ static mist_expr first_forward(writer *at)
                mist_expr_select_le(at->pool, n, num(at, 1), one, many));
 }
 
-/*
- * The first forward, or what is in front of it (span), with the chain of steps on the
- * host beside: the first of them comes before, and the last module waits for all.
- * gathered: the last module's weights, in time; computed: forwards that span leaves out.
- * Where host and device share the processors, nothing is beside.
- */
-static mist_expr beside_host(writer *at, mist_expr span, mist_expr gathered,
-                             mist_expr computed)
+/* What the first micro-batch begins with, on the device. */
+struct beginning {
+    mist_expr span; /* the first forward with its steps, or all steps in front of it */
+    mist_expr gathered; /* the last module's weights */
+    mist_expr computed; /* forwards that span leaves out */
+};
+
+/* All steps on the host that the device does not wait for: where both share the processors,
+ * nothing is beside. */
+static mist_expr steps_beside(writer *at)
+{
+    return at->on_host && !at->interference->shares_processors
+               ? all(at, in_front, MIST_STREAM_HOST)
+               : num(at, 0);
+}
+
+/* What the device takes, and the host where nothing is beside. */
+static mist_expr without_waits(writer *at, struct beginning begins)
+{
+    return at->on_host && at->interference->shares_processors
+               ? add(at, begins.span, all(at, in_front, MIST_STREAM_HOST))
+               : begins.span;
+}
+
+/* With the chain of steps on the host beside: the first of them comes before, and the last
+ * module waits for all. */
+static mist_expr beside_host(writer *at, struct beginning begins)
 {
     enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
-    mist_expr steps, tail;
 
-    if (!at->on_host)
-        return span;
-    steps = all(at, in_front, MIST_STREAM_HOST);
-    if (at->interference->shares_processors)
-        return add(at, span, steps);
-    tail = add(at, gathered, of(at, MIST_STAGE_FORWARD, last));
+    if (!at->on_host || at->interference->shares_processors)
+        return without_waits(at, begins);
+    mist_expr steps = steps_beside(at);
+    mist_expr tail = add(at, begins.gathered, of(at, MIST_STAGE_FORWARD, last));
     mist_expr chain = max(at, add(at, steps, from_host(at, last, TO_DEVICE)),
                           add(at, host_step(at, first), all(at, from_host, TO_DEVICE)));
-    return max(at, add(at, span, host_step(at, first)),
-               sub(at, add(at, chain, tail), computed));
+    return max(at, add(at, begins.span, host_step(at, first)),
+               sub(at, add(at, chain, tail), begins.computed));
 }
 
 /* All steps in front of the first forward: u1 | u2 .. un beside g1 .. g(n-1) | gn. */
-static mist_expr steps_in_front(writer *at)
+static struct beginning steps_in_front(writer *at)
 {
     enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
     mist_expr in = in_front(at, first, TO_DEVICE), u1 = in_front(at, first, COMPUTE);
@@ -624,8 +640,8 @@ static mist_expr steps_in_front(writer *at)
     mist_expr steps = sub(at, all(at, in_front, COMPUTE), u1);
     mist_expr time = bundle(at, steps, beside);
 
-    return beside_host(at, add(at, add(at, in, u1), add(at, time, gn)), gn,
-                       passes(at, false, 0).seconds);
+    return (struct beginning){add(at, add(at, in, u1), add(at, time, gn)), gn,
+                              passes(at, false, 0).seconds};
 }
 
 /* -------------------------------------------------------------- extra: last backward */
@@ -660,15 +676,19 @@ static mist_expr zero_once(writer *at)
     return mist_stage_by_zero(at, 2, num(at, 0), of(at, MIST_STAGE_ZEROING, EMBEDDING));
 }
 
-/* The optimizer step. */
-static mist_expr first(writer *at)
+/* The optimizer step, before or in the first forward. */
+static struct beginning beginning(writer *at)
 {
     if (at->pauses)
         return steps_in_front(at);
-    mist_expr gathered = apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU);
+    return (struct beginning){first_forward(at),
+                              apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU), num(at, 0)};
+}
 
-    return sub(at, beside_host(at, first_forward(at), gathered, num(at, 0)),
-               passes(at, false, 0).seconds);
+/* What it adds to the forwards. */
+static mist_expr longer_by(writer *at, mist_expr begun)
+{
+    return at->pauses ? begun : sub(at, begun, passes(at, false, 0).seconds);
 }
 
 /* What weights win, which the first micro-batch does not: in front of it is the step. */
@@ -717,10 +737,14 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     mist_expr forwards = passes(at, false, 0).seconds;
     mist_expr backwards =
         sub(at, whole_backwards(at, 0).seconds, won_ahead(at, whole_backwards));
-    mist_expr last_sums = last(at, whole_backwards);
+    mist_expr last_sums = last(at, whole_backwards), not_won = not_won_at_first(at);
+    struct beginning begins = beginning(at);
 
     outputs[MIST_STAGE_STABLE] = add(at, add(at, forwards, backwards), one_way(at));
-    outputs[MIST_STAGE_FIRST] = add(at, first(at), not_won_at_first(at));
+    outputs[MIST_STAGE_FIRST] = add(at, longer_by(at, beside_host(at, begins)), not_won);
+    outputs[MIST_STAGE_FIRST_UNHELD] =
+        add(at, longer_by(at, without_waits(at, begins)), not_won);
+    outputs[MIST_STAGE_ON_HOST] = steps_beside(at);
     outputs[MIST_STAGE_BEHIND] = sums_behind(at);
     outputs[MIST_STAGE_EXTRA] = add(at, outputs[MIST_STAGE_FIRST],
                                     add(at, last_sums, outputs[MIST_STAGE_BEHIND]));
