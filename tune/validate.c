@@ -247,12 +247,13 @@ static enum mist_status take(struct validation *at, struct question question, si
                              const struct mist_search_result *of, struct mist_err *err)
 {
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
+    size_t n_scheduled = 0;
     enum mist_status status =
         order ? mist_validate_choose(at->config, of, at->search->pool, CANDIDATES * n, &n,
-                                     order, &question.hope_s, err)
+                                     &n_scheduled, order, &question.hope_s, err)
               : mist_err_memory(err, NULL);
 
-    for (size_t i = 0; i < n && status == MIST_OK; i++)
+    for (size_t i = 0; i < n + n_scheduled && status == MIST_OK; i++)
         status = pool_candidate(at, &of->candidates[order[i]], err);
     if (of->n_candidates > 0)
         question.least_s = of->candidates[0].time_s;

@@ -151,15 +151,17 @@ void mist_validate_result_fini(struct mist_validate_result *result);
 /*
  * Which of a search's candidates are looked at: the best by short replays of those that
  * their passes put near the best, and, by their passes, the best until there are half of *n,
- * then the best of every case that is not among them, then the rest. The first n_priced are
- * priced, on the threads of pool. order: room for all; *n of them are filled, fewer if there
- * are fewer. short_s: what the best takes; untouched if there is none.
+ * then the best of every case that is not among them, then the rest; all of these in 1F1B.
+ * Behind these, where the space has schedules, come those of the best *n / 4 by their passes
+ * with the best schedule that are not among them. The first n_priced are priced, on the threads
+ * of pool. order: room for all; *n and *n_scheduled of them are filled, fewer if there are
+ * fewer. short_s: what the best takes in 1F1B; untouched if there is none.
  */
 MIST_MUST_CHECK enum mist_status
 mist_validate_choose(const struct mist_validate_config *config,
                      const struct mist_search_result *of, struct mist_thread_pool *pool,
-                     size_t n_priced, size_t *n, size_t *order, double *short_s,
-                     struct mist_err *err);
+                     size_t n_priced, size_t *n, size_t *n_scheduled, size_t *order,
+                     double *short_s, struct mist_err *err);
 
 /* Moves the first plan of every kind (number of micro-batches, meshes of the stages) to the
  * front; else the order stays. */
@@ -189,7 +191,11 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
 struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
                                             enum mist_pipeline_schedule pipeline);
 
-/* Gives a plan the first pipeline schedule that the bounds allow, if there is one. */
+/* Gives a plan the next pipeline schedule, or the next number of chunks, that it can have and
+ * the bounds allow. False: there is none, and what the plan has then is none of these. */
+bool mist_validate_next_pipeline(const struct mist_space *space, struct mist_plan *plan);
+
+/* Gives a plan in 1F1B the first pipeline schedule that the bounds allow, if there is one. */
 void mist_validate_set_allowed_pipeline(const struct mist_space *space,
                                         struct mist_plan *plan);
 
@@ -212,5 +218,12 @@ mist_validate_plan(const struct mist_validate_config *config, const int64_t *clo
 MIST_MUST_CHECK enum mist_status
 mist_validate_pipelines(const struct mist_validate_config *config, double best_s,
                         struct mist_validated *plan, struct mist_err *err);
+
+/* Lowers *least_s to what a plan takes by its passes with the best of the schedules that come
+ * behind its own; the plan is left with any. */
+MIST_MUST_CHECK enum mist_status
+mist_validate_price_pipelines(const struct mist_validate_config *config,
+                              struct mist_plan *plan, double *least_s,
+                              struct mist_err *err);
 
 #endif

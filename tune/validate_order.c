@@ -104,6 +104,8 @@ void mist_validate_keep(struct mist_validate_result *result, size_t n, double sl
 struct ranked {
     double passes_s; /* INFINITY: not priced */
     double short_s;  /* by a short replay; INFINITY: none */
+    double
+        scheduled_s; /* by passes with the best schedule; INFINITY: no better than others */
     size_t i;        /* its place by the closed form */
 };
 
@@ -120,8 +122,19 @@ struct ranking {
     const struct mist_validate_config *config;
     const struct mist_search_result *of;
     struct ranked *ranked;
-    bool replays; /* shortly; else by passes */
+    double best_s; /* by passes */
+    enum { BY_PASSES, BY_REPLAY, BY_SCHEDULE } how;
 };
+
+/* Whether a candidate may be better than the best in 1F1B, if a schedule leaves no gap. */
+static bool is_hopeful(const struct mist_search_candidate *of, double best_s)
+{
+    double most_s = 0;
+
+    for (int32_t i = 0; i < of->n_stages; i++)
+        most_s = fmax(most_s, of->stages[i].t_s);
+    return of->n_stages > 1 && of->n_micro_batches * most_s <= best_s;
+}
 
 static enum mist_status price_some(void *context, int64_t begin, int64_t end,
                                    int i_thread, struct mist_err *err)
@@ -136,40 +149,53 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
         struct ranked *one = &at->ranked[k];
         const struct mist_search_candidate *candidate = &at->of->candidates[one->i];
         mist_validate_make_plan(config, candidate, plan);
-        status = at->replays
-                     ? mist_stage_price_replay(config->price, plan,
-                                               mist_validate_hash(candidate),
-                                               &one->short_s, err)
-                     : mist_stage_price_plan(config->price, plan, &one->passes_s, err);
+        switch (at->how) {
+        case BY_PASSES:
+            status = mist_stage_price_plan(config->price, plan, &one->passes_s, err);
+            break;
+        case BY_REPLAY:
+            status = mist_stage_price_replay(
+                config->price, plan, mist_validate_hash(candidate), &one->short_s, err);
+            break;
+        default:
+            one->scheduled_s = one->passes_s;
+            if (is_hopeful(candidate, at->best_s))
+                status =
+                    mist_validate_price_pipelines(config, plan, &one->scheduled_s, err);
+        }
     }
     free(plan);
     return status;
 }
 
-/* Sorts the candidates by their passes, of which the n best are priced, and replays those
- * near the best shortly. out: room for all. */
+/* Sorts the candidates by their passes, of which the n best are priced, with every schedule
+ * too, and replays those near the best shortly. out: room for all. */
 static enum mist_status rank(const struct mist_validate_config *config,
                              const struct mist_search_result *of, size_t n,
                              struct mist_thread_pool *pool, struct ranked *out,
                              struct mist_err *err)
 {
-    struct ranking at = {.config = config, .of = of, .ranked = out};
+    struct ranking at = {.config = config, .of = of, .ranked = out, .how = BY_PASSES};
     size_t n_all = of->n_candidates, n_near = 0;
 
     if (n_all == 0)
         return MIST_OK;
     n = n < n_all ? n : n_all;
     for (size_t i = 0; i < n_all; i++)
-        out[i] = (struct ranked){INFINITY, INFINITY, i};
+        out[i] = (struct ranked){INFINITY, INFINITY, INFINITY, i};
     enum mist_status status =
         mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
     qsort(out, n, sizeof *out, compare_ranked);
-    while (n_near < n && out[n_near].passes_s <= (1 + NEAR_FRAC) * out[0].passes_s)
+    at.best_s = out[0].passes_s;
+    while (n_near < n && out[n_near].passes_s <= (1 + NEAR_FRAC) * at.best_s)
         n_near++;
-    at.replays = true;
-    return status == MIST_OK
-               ? mist_thread_pool_for(pool, (int64_t)n_near, 1, price_some, &at, err)
-               : status;
+    at.how = BY_REPLAY;
+    if (status == MIST_OK)
+        status = mist_thread_pool_for(pool, (int64_t)n_near, 1, price_some, &at, err);
+    at.how = BY_SCHEDULE;
+    if (status == MIST_OK && mist_space_has(config->space, MIST_SPACE_SCHEDULE))
+        status = mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
+    return status;
 }
 
 /* The best by short replays of n >= 1. */
@@ -182,7 +208,15 @@ static const struct ranked *find_shortest(const struct ranked *ranked, size_t n)
     return best;
 }
 
-/* As mist_validate_choose(), of ranked candidates; returns how many. */
+static bool is_chosen(const size_t *order, size_t n, size_t i)
+{
+    for (size_t k = 0; k < n; k++)
+        if (order[k] == i)
+            return true;
+    return false;
+}
+
+/* As mist_validate_choose(), of ranked candidates in 1F1B; returns how many. */
 static size_t choose(const struct mist_search_result *of, const struct ranked *ranked,
                      size_t n, size_t *order)
 {
@@ -194,30 +228,56 @@ static size_t choose(const struct mist_search_result *of, const struct ranked *r
     for (int pass = 0; pass < 3; pass++)
         for (size_t r = 0; r < n_all && n_chosen < (pass == 0 ? (n + 1) / 2 : n); r++) {
             size_t i = ranked[r].i;
-            bool is_had = false;
-            for (size_t k = 0; k < n_chosen; k++)
-                is_had |= order[k] == i ||
-                          (pass == 1 &&
-                           of->candidates[order[k]].i_case == of->candidates[i].i_case);
+            bool is_had = is_chosen(order, n_chosen, i);
+            for (size_t k = 0; k < n_chosen && pass == 1; k++)
+                is_had |= of->candidates[order[k]].i_case == of->candidates[i].i_case;
             if (!is_had)
                 order[n_chosen++] = i;
         }
     return n_chosen;
 }
 
+static int compare_scheduled(const void *a_void, const void *b_void)
+{
+    const struct ranked *a = a_void, *b = b_void;
+
+    if (a->scheduled_s != b->scheduled_s)
+        return a->scheduled_s < b->scheduled_s ? -1 : 1;
+    return compare_ranked(a, b);
+}
+
+/* Adds the n best by schedules behind the n_chosen, unless they are there; returns how many
+ * it adds. Sorts. */
+static size_t choose_scheduled(struct ranked *ranked, size_t n_all, size_t n,
+                               size_t *order, size_t n_chosen)
+{
+    size_t n_added = 0;
+
+    qsort(ranked, n_all, sizeof *ranked, compare_scheduled);
+    for (size_t r = 0; r < n && r < n_all && isfinite(ranked[r].scheduled_s); r++)
+        if (!is_chosen(order, n_chosen, ranked[r].i))
+            order[n_chosen + n_added++] = ranked[r].i;
+    return n_added;
+}
+
 enum mist_status mist_validate_choose(const struct mist_validate_config *config,
                                       const struct mist_search_result *of,
                                       struct mist_thread_pool *pool, size_t n_priced,
-                                      size_t *n, size_t *order, double *short_s,
-                                      struct mist_err *err)
+                                      size_t *n, size_t *n_scheduled, size_t *order,
+                                      double *short_s, struct mist_err *err)
 {
     struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
     enum mist_status status = ranked ? rank(config, of, n_priced, pool, ranked, err)
                                      : mist_err_memory(err, NULL);
+    size_t n_wanted = *n;
 
-    *n = status == MIST_OK ? choose(of, ranked, *n, order) : 0;
-    if (*n > 0)
+    *n_scheduled = 0;
+    *n = status == MIST_OK ? choose(of, ranked, n_wanted, order) : 0;
+    if (*n > 0) {
         *short_s = find_shortest(ranked, of->n_candidates)->short_s;
+        *n_scheduled =
+            choose_scheduled(ranked, of->n_candidates, (n_wanted + 3) / 4, order, *n);
+    }
     free(ranked);
     return status;
 }

@@ -72,17 +72,28 @@ struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
                                     range.min > 4 ? range.min : 4};
 }
 
+bool mist_validate_next_pipeline(const struct mist_space *space, struct mist_plan *plan)
+{
+    const enum mist_pipeline_schedule now = plan->pipeline;
+    const int32_t n_chunks = mist_plan_n_chunks(plan);
+
+    for (int i = (int)now; i < MIST_N_PIPELINES; i++) {
+        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
+        struct mist_knob_range chunks = mist_validate_chunks(space, pipeline);
+        for (int32_t n = pipeline == now ? n_chunks + 1 : chunks.min; n <= chunks.max;
+             n++)
+            if (mist_validate_set_pipeline(plan, pipeline, n) &&
+                mist_bounds_allow(&space->bounds, plan))
+                return true;
+    }
+    return false;
+}
+
 void mist_validate_set_allowed_pipeline(const struct mist_space *space,
                                         struct mist_plan *plan)
 {
-    for (int i = 0; i < MIST_N_PIPELINES; i++) {
-        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
-        struct mist_knob_range chunks = mist_validate_chunks(space, pipeline);
-        for (int32_t n = chunks.min; n <= chunks.max; n++)
-            if (mist_validate_set_pipeline(plan, pipeline, n) &&
-                mist_bounds_allow(&space->bounds, plan))
-                return;
-    }
+    if (!mist_bounds_allow(&space->bounds, plan))
+        (void)mist_validate_next_pipeline(space, plan);
 }
 
 uint64_t mist_validate_hash(const struct mist_search_candidate *candidate)
@@ -166,6 +177,16 @@ static enum mist_status time_passes(const struct mist_validate_config *config,
     if (mist_pipeline_kinds[plan->pipeline].n_kept_per_stage == 0 || !config->price)
         return MIST_OK;
     return mist_stage_price_passes(config->price, plan, plan->passes, err);
+}
+
+static enum mist_status price_passes(const struct mist_validate_config *config,
+                                     struct mist_plan *plan, double *time_s,
+                                     struct mist_err *err)
+{
+    enum mist_status status = time_passes(config, plan, err);
+
+    return status == MIST_OK ? mist_stage_price_plan(config->price, plan, time_s, err)
+                             : status;
 }
 
 /* The largest sum of host arenas over the nodes; ranks fill one node after the other. */
@@ -331,51 +352,58 @@ static enum mist_status replay_pipeline(const struct mist_validate_config *confi
 
 /* By its passes first. */
 static enum mist_status try_pipeline(const struct mist_validate_config *config,
-                                     enum mist_pipeline_schedule pipeline,
-                                     int32_t n_chunks, double best_s,
+                                     double best_s, struct mist_plan *plan,
                                      struct mist_validated *best, struct mist_err *err)
 {
-    struct mist_validated_pipeline *tried = &best->pipelines[pipeline];
-    struct mist_plan *plan = malloc(sizeof *plan);
+    struct mist_validated_pipeline *tried = &best->pipelines[plan->pipeline];
     double time_s = 0;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = price_passes(config, plan, &time_s, err);
 
-    if (!plan)
-        return mist_err_memory(err, NULL);
-    *plan = *best->plan;
-    if (tried->tried == MIST_TRIED_NOT)
-        tried->tried = MIST_TRIED_IMPOSSIBLE;
-    if (mist_validate_set_pipeline(plan, pipeline, n_chunks) &&
-        mist_bounds_allow(&config->space->bounds, plan)) {
-        status = time_passes(config, plan, err);
-        if (status == MIST_OK)
-            status = mist_stage_price_plan(config->price, plan, &time_s, err);
-        if (status == MIST_OK && time_s <= (1 + PASSES_ERROR_FRAC) * best_s)
-            status = replay_pipeline(config, plan, best, err);
-        else if (tried->tried < MIST_TRIED_PRICED || time_s < tried->time_s)
-            *tried = tried->tried == MIST_TRIED_REPLAYED
-                         ? *tried
-                         : (struct mist_validated_pipeline){
-                               MIST_TRIED_PRICED, mist_plan_n_chunks(plan), time_s};
-    }
-    free(plan);
-    return status;
+    if (status != MIST_OK)
+        return status;
+    if (time_s <= (1 + PASSES_ERROR_FRAC) * best_s)
+        return replay_pipeline(config, plan, best, err);
+    if (tried->tried < MIST_TRIED_PRICED ||
+        (tried->tried == MIST_TRIED_PRICED && time_s < tried->time_s))
+        *tried = (struct mist_validated_pipeline){MIST_TRIED_PRICED,
+                                                  mist_plan_n_chunks(plan), time_s};
+    return MIST_OK;
 }
 
 enum mist_status mist_validate_pipelines(const struct mist_validate_config *config,
-                                         double best_s, struct mist_validated *plan,
+                                         double best_s, struct mist_validated *best,
                                          struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
 
-    if (plan->plan->n_stages == 1 || !mist_space_has(config->space, MIST_SPACE_SCHEDULE))
+    if (best->plan->n_stages == 1 || !mist_space_has(config->space, MIST_SPACE_SCHEDULE))
         return MIST_OK;
-    for (int i = 0; i < MIST_N_PIPELINES; i++) {
-        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
-        struct mist_knob_range chunks = mist_validate_chunks(config->space, pipeline);
-        for (int32_t n = chunks.min;
-             n <= chunks.max && pipeline != MIST_PIPELINE_1F1B && !status; n++)
-            status = try_pipeline(config, pipeline, n, best_s, plan, err);
+    for (int i = 0; i < MIST_N_PIPELINES; i++)
+        if (best->pipelines[i].tried == MIST_TRIED_NOT && i != MIST_PIPELINE_1F1B)
+            best->pipelines[i].tried = MIST_TRIED_IMPOSSIBLE;
+    struct mist_plan *plan = malloc(sizeof *plan);
+    if (!plan)
+        return mist_err_memory(err, NULL);
+    *plan = *best->plan;
+    bool is_more = mist_validate_set_pipeline(plan, MIST_PIPELINE_1F1B, 0);
+    while (is_more && status == MIST_OK &&
+           mist_validate_next_pipeline(config->space, plan))
+        status = try_pipeline(config, best_s, plan, best, err);
+    free(plan);
+    return status;
+}
+
+enum mist_status mist_validate_price_pipelines(const struct mist_validate_config *config,
+                                               struct mist_plan *plan, double *least_s,
+                                               struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    while (status == MIST_OK && mist_validate_next_pipeline(config->space, plan)) {
+        double time_s;
+        status = price_passes(config, plan, &time_s, err);
+        if (status == MIST_OK && time_s < *least_s)
+            *least_s = time_s;
     }
     return status;
 }
