@@ -50,14 +50,14 @@ enum mist_search_role mist_search_stage_role(int32_t n_stages, int32_t i_stage)
     return i_stage == n_stages - 1 ? MIST_SEARCH_LAST : MIST_SEARCH_MIDDLE;
 }
 
-double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
+double mist_search_time_s(int32_t n_micro_batches, int32_t n_chunks, int32_t n_stages,
                           const struct mist_search_choice *stages)
 {
     struct mist_pipeline_sum sum = {0};
 
     for (int32_t i = 0; i < n_stages; i++)
-        mist_pipeline_sum_add(&sum, stages[i].t_s, stages[i].d_s);
-    return mist_pipeline_sum_s(&sum, n_micro_batches);
+        mist_pipeline_sum_add(&sum, stages[i].t_s, n_chunks * stages[i].d_s);
+    return mist_pipeline_sum_s(&sum, (int64_t)n_chunks * n_micro_batches) / n_chunks;
 }
 
 /* ------------------------------------------------------------------------------ kinds */
@@ -549,6 +549,7 @@ enum mist_status mist_search_run(const struct mist_space *space,
     struct mist_search_floors floors = {0};
 
     own.floors = config->floors ? config->floors : &floors;
+    own.n_chunks = config->n_chunks > 0 ? config->n_chunks : 1;
     enum mist_status status = search(space, &own, result, err);
     mist_search_floors_fini(&floors);
     return status;

@@ -23,6 +23,14 @@
  *
  *     (G - 1) max_i t_i + sum_i t_i + max(0, max_i (d_i - sum_{j<i} t_j)).
  *
+ * Chunks. Where a stage hands on after each of v chunks of its layers, what a micro-batch takes
+ * to the last stage and back is that much shorter,
+ *
+ *     (G - 1 / v) max_i t_i + sum_i t_i / v + max(0, max_i (d_i - sum_{j<i} t_j / v)),
+ *
+ * which is the formula above, for v G micro-batches and v d_i, over v. Whether layers divide is
+ * not asked, as it stands for all schedules with smaller gaps than 1F1B.
+ *
  * Bounds. With slack_frac > 0 candidates slower than (1 + slack_frac) times the best are
  * not wanted. Equal layers and one shape for all stages are searched first, then any
  * layers, then the whole space, the most promising G first, so a good plan is known
@@ -180,6 +188,7 @@ struct mist_search_config {
     int64_t host_limit_bytes; /* of the host arena of a rank; INT64_MAX: none */
     double slack_frac; /* how much slower than the best a candidate may be; 0: any */
     double cutoff_s;   /* with a slack: slower ones are not wanted, either; 0: any */
+    int32_t n_chunks;  /* of a stage, below; 0: 1 */
     size_t n_best;     /* splits kept per case, >= 1 */
     size_t max_points; /* of a frontier; 0: all */
     struct mist_search_floors *floors; /* borrowed; NULL: of this search alone */
@@ -226,8 +235,8 @@ mist_search_price_choice(const struct mist_search_config *config,
                          const struct mist_search_kind *kind,
                          struct mist_search_choice *choice, struct mist_err *err);
 
-/* The closed form above for stages [n_stages], last digit included. */
-double mist_search_time_s(int32_t n_micro_batches, int32_t n_stages,
+/* The closed form above for stages [n_stages] of n_chunks, last digit included. */
+double mist_search_time_s(int32_t n_micro_batches, int32_t n_chunks, int32_t n_stages,
                           const struct mist_search_choice *stages);
 
 #endif

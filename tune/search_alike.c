@@ -23,6 +23,7 @@ struct joining {
     const struct mist_search_block *block;
     double *t_s, *d_s, *peak_bytes, *host_bytes; /* of a stage; one piece of memory */
     struct mist_pipeline_sum *sums;
+    int32_t n_chunks;
 };
 
 /* Adds a stage; what can't be run is NAN from then on. */
@@ -33,7 +34,7 @@ static void join_stage(const struct joining *at)
     for (size_t i = 0; i < to->n; i++) {
         bool can_run = mist_search_is_price(at->t_s[i], at->d_s[i], at->peak_bytes[i]) &&
                        !isnan(to->peak_bytes[i]);
-        mist_pipeline_sum_add(&at->sums[i], at->t_s[i], at->d_s[i]);
+        mist_pipeline_sum_add(&at->sums[i], at->t_s[i], at->n_chunks * at->d_s[i]);
         to->peak_bytes[i] =
             can_run ? fmax(to->peak_bytes[i], at->peak_bytes[i]) : (double)NAN;
         to->host_bytes[i] = fmax(to->host_bytes[i], at->host_bytes[i]);
@@ -66,7 +67,9 @@ static enum mist_status join_stages(const struct mist_search_config *config,
     }
     for (size_t i = 0; i < to->n; i++) {
         to->t_s[i] = at->sums[i].t_most_s;
-        to->d_s[i] = fmax(0, mist_pipeline_sum_s(&at->sums[i], g) - g * to->t_s[i]);
+        double all_s =
+            mist_pipeline_sum_s(&at->sums[i], (int64_t)at->n_chunks * g) / at->n_chunks;
+        to->d_s[i] = fmax(0, all_s - g * to->t_s[i]);
     }
     return status;
 }
@@ -86,6 +89,7 @@ enum mist_status mist_search_price_kind(const struct mist_search_config *config,
         .peak_bytes = columns + 2 * block->n,
         .host_bytes = columns + 3 * block->n,
         .sums = calloc(block->n + 1, sizeof *at.sums),
+        .n_chunks = config->n_chunks > 0 ? config->n_chunks : 1,
     };
     enum mist_status status = columns && at.sums ? join_stages(config, kind, &at, err)
                                                  : mist_err_memory(err, NULL);

@@ -310,7 +310,7 @@ static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int
     const struct mist_space *space = bounds->space;
     size_t n = ((size_t)space->model.n_layers + 1) * ((size_t)space->n_ranks + 1);
     double *all = malloc((MIST_N_SEARCH_ROLES + 4) * n * sizeof *all), *roles = all;
-    int32_t g = bounds->cases->n_micro_batches;
+    double v = bounds->config->n_chunks, g = bounds->cases->n_micro_batches;
 
     if (!all)
         return mist_err_memory(err, NULL);
@@ -329,8 +329,8 @@ static enum mist_status bound_mixed(const struct mist_search_bounds *bounds, int
         swap(&sum_s, &next_sum_s);
         swap(&most_s, &next_most_s);
         const double *last_s = roles + MIST_SEARCH_LAST * n;
-        by_stages_s[s] = close_stages(space, last_s, sum_s, true) +
-                         (g - 1) * close_stages(space, last_s, most_s, false);
+        by_stages_s[s] = close_stages(space, last_s, sum_s, true) / v +
+                         (g - 1 / v) * close_stages(space, last_s, most_s, false);
     }
     free(all);
     return MIST_OK;
@@ -341,10 +341,10 @@ static enum mist_status find_mixed(const struct mist_search_bounds *bounds, int3
                                    const double **by_stages_s, struct mist_err *err)
 {
     struct mist_search_floors *floors = bounds->config->floors;
-    int32_t g = bounds->cases->n_micro_batches;
+    int32_t g = bounds->cases->n_micro_batches, v = bounds->config->n_chunks;
 
     for (size_t i = 0; i < floors->n_mixed; i++)
-        if (floors->mixed[i].n_micro_batches == g) {
+        if (floors->mixed[i].n_micro_batches == g && floors->mixed[i].n_chunks == v) {
             *by_stages_s = floors->mixed[i].by_stages_s;
             return MIST_OK;
         }
@@ -354,7 +354,7 @@ static enum mist_status find_mixed(const struct mist_search_bounds *bounds, int3
         free(all);
         return mist_err_memory(err, NULL);
     }
-    floors->mixed[floors->n_mixed++] = (struct mist_search_mixed){g, all};
+    floors->mixed[floors->n_mixed++] = (struct mist_search_mixed){g, v, all};
     *by_stages_s = all;
     return bound_mixed(bounds, most, all, err);
 }
@@ -364,7 +364,7 @@ static double bound_equal(const struct mist_search_bounds *bounds,
                           const struct mist_space_case *of)
 {
     const struct mist_space *space = bounds->space;
-    double rank_s = INFINITY;
+    double rank_s = INFINITY, v = bounds->config->n_chunks;
 
     for (int32_t s = 0; s < of->n_stages && s < 3; s++) {
         int32_t i_stage = s == 2 ? of->n_stages - 1 : s;
@@ -372,8 +372,8 @@ static double bound_equal(const struct mist_search_bounds *bounds,
             bounds, mist_search_stage_role(of->n_stages, i_stage), of->shapes);
         rank_s = least ? fmin(rank_s, least->rank_s) : rank_s;
     }
-    return (of->n_micro_batches - 1 + of->n_stages) * rank_s * space->model.n_layers /
-           space->n_ranks;
+    return (of->n_micro_batches + (of->n_stages - 1) / v) * rank_s *
+           space->model.n_layers / space->n_ranks;
 }
 
 static enum mist_status bound_cases(struct mist_search_bounds *bounds,
@@ -433,7 +433,7 @@ static double find_rank_s(const struct mist_search_bounds *bounds,
 void mist_search_bounds_set(struct mist_search_bounds *bounds, double cutoff_s)
 {
     const struct mist_space *space = bounds->space;
-    double g = bounds->cases->n_micro_batches;
+    double v = bounds->config->n_chunks, g = bounds->cases->n_micro_batches;
     bool is_mixed = false;
 
     for (int32_t i = 0; i < bounds->n_cases; i++)
@@ -448,7 +448,8 @@ void mist_search_bounds_set(struct mist_search_bounds *bounds, double cutoff_s)
                 rank_s * (space->model.n_layers - l) / (left > 0 ? left : 1);
             double most_s = fmax(of->t_s[l], others_s);
             of->is_wanted[l] =
-                (1 - 1e-9) * ((g - 1) * most_s + of->t_s[l] + others_s) <= cutoff_s;
+                (1 - 1e-9) * ((g - 1 / v) * most_s + (of->t_s[l] + others_s) / v) <=
+                cutoff_s;
         }
     }
 }

@@ -64,7 +64,7 @@ struct mist_search_least {
 
 /* Where stages may differ in shape: no plan of so many stages is faster. */
 struct mist_search_mixed {
-    int32_t n_micro_batches;
+    int32_t n_micro_batches, n_chunks;
     double *by_stages_s; /* owned, [MIST_MAX_STAGES + 1] */
 };
 

@@ -15,7 +15,8 @@
 
 /* The options of one stage over all its shapes. payload: shape in the upper half, index
  * in its choices in the lower. */
-static struct mist_stage_option *join_options(const struct mist_space_case *of,
+static struct mist_stage_option *join_options(const struct mist_search_config *config,
+                                              const struct mist_space_case *of,
                                               const struct mist_search_work *const *works,
                                               size_t *n)
 {
@@ -27,6 +28,7 @@ static struct mist_stage_option *join_options(const struct mist_space_case *of,
     for (int32_t k = 0; k < of->n_shapes && options; k++)
         for (size_t i = 0; works[k] && i < works[k]->n_options; i++) {
             options[at] = works[k]->options[i];
+            options[at].d_s *= config->n_chunks;
             options[at++].payload = (int64_t)k << 32 | (int64_t)i;
         }
     return options;
@@ -60,7 +62,8 @@ static enum mist_status store_solution(const struct mist_search_config *config,
     if (problem->n_stages < of->n_stages)
         status = mist_search_repeat_choice(config, of, stages[0], stages, err);
     out->candidates[i] = (struct mist_search_candidate){
-        .time_s = mist_search_time_s(of->n_micro_batches, of->n_stages, stages),
+        .time_s = mist_search_time_s(of->n_micro_batches, config->n_chunks, of->n_stages,
+                                     stages),
         .n_micro_batches = of->n_micro_batches,
         .n_stages = of->n_stages,
         .stages = stages,
@@ -84,7 +87,8 @@ static enum mist_status solve_exactly(const struct mist_search_config *config,
                                       struct mist_search_solved *out,
                                       struct mist_err *err)
 {
-    struct mist_inter_stage_config how = {config->n_best, isinf(cutoff_s) ? 0 : cutoff_s};
+    struct mist_inter_stage_config how = {
+        config->n_best, isinf(cutoff_s) ? 0 : config->n_chunks * cutoff_s};
     struct mist_inter_stage_result result;
     enum mist_status status = mist_inter_stage_solve(problem, &how, &result, err);
 
@@ -296,8 +300,8 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
     if (!options || !n_options)
         status = mist_err_memory(err, NULL);
     for (size_t s = 0; s < n_stages && status == MIST_OK; s++) {
-        options[s] =
-            join_options(of, out->works + s * (size_t)of->n_shapes, &n_options[s]);
+        options[s] = join_options(config, of, out->works + s * (size_t)of->n_shapes,
+                                  &n_options[s]);
         if (!options[s])
             status = mist_err_memory(err, NULL);
     }
@@ -306,7 +310,7 @@ enum mist_status mist_search_solve_case(const struct mist_space *space,
             .n_stages = (int32_t)n_stages,
             .n_layers = is_alike ? of->layers_min : space->model.n_layers,
             .n_devices = of->n_shapes > 1 ? space->n_ranks : MIST_INTER_STAGE_ANY_DEVICES,
-            .n_micro_batches = of->n_micro_batches,
+            .n_micro_batches = (int64_t)config->n_chunks * of->n_micro_batches,
             .options = (const struct mist_stage_option *const *)options,
             .n_options = n_options,
         };

@@ -19,6 +19,9 @@ enum { CANDIDATES = 4 };
  * or so many configurations. */
 enum { FREE_CONFIGURATIONS = 1 << 20, MOST_SEARCHES = 64 };
 
+/* Of a stage, where the gaps are to be small: the most that plans are tried with. */
+enum { N_CHUNKS = 4 };
+
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
 
@@ -28,21 +31,30 @@ enum { FREE_CONFIGURATIONS = 1 << 20, MOST_SEARCHES = 64 };
 struct pooled {
     struct mist_search_candidate of; /* its stages are in the arena of the pool */
     uint64_t hash;
-    double replayed_s; /* INFINITY: was not looked at, or does not hold */
-    bool is_explored;  /* its neighbours are in the pool */
+    double replayed_s;            /* INFINITY: was not looked at, or does not hold */
+    double hope_s;                /* by the closed form, in chunks if it was found so */
+    bool was_looked, is_explored; /* itself; its neighbours are in the pool */
 };
 
 /* What a question may use: groups of knobs, as the space has them, and behind these the
  * four ratios, and ratios in eighths. */
 enum { RATIOS = MIST_N_SPACE_GROUPS, EIGHTHS = RATIOS + MIST_N_OFFLOADS, N_USES };
 
+/* What is asked for. */
+enum sort {
+    IN_1F1B,
+    THAT_MAY_FIT, /* and misses nothing; asked until nothing new comes */
+    IN_CHUNKS,    /* what is fast with small gaps */
+    N_SORTS
+};
+
 /* A search with no more freedom than the first. */
 struct question {
+    enum sort sort;
     unsigned uses;
     int64_t limit_bytes;
     double least_s; /* no answer is faster by the closed form */
     double hope_s; /* the best answer to the question that this is a part of, by passes */
-    bool misses_nothing; /* that may fit; asked until nothing new comes */
     bool is_asked;
 };
 
@@ -57,29 +69,38 @@ struct validation {
     struct mist_arena arena;
     struct mist_search_floors floors;
     struct mist_arenas arenas; /* of the stages of the plans so far */
-    bool misses_nothing;       /* the question that is asked */
-    int64_t n_hopeful;         /* priced for such questions */
-    double best_s;             /* 1f1b of the fastest plan so far; INFINITY: none */
+    enum sort sort;            /* of the question that is asked */
+    int64_t n_spent[N_SORTS];  /* configurations, without the first search */
+    int32_t n_asked[N_SORTS];
+    double best_s;      /* 1f1b of the fastest plan so far; INFINITY: none */
+    double scheduled_s; /* with any schedule */
     /* How much longer than the replay the closed form took a plan to be at most, of the
      * replay. */
     double error_frac;
 };
 
-/* What searches with less freedom than the first have priced. */
-static int64_t find_spent(const struct validation *at)
+/* What the closed form may take too long, as far as it has erred. */
+static double find_error_frac(const struct validation *at)
 {
-    return at->result.n_priced - at->result.search.n_priced;
+    return LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 }
 
-/* What the closed form takes longer is no better than the best plan: as far as it has
- * erred, and, as long as it costs little, whatever it may err. */
+/* What the closed form takes longer is no better than the best plan: as far as it may err,
+ * and, as long as it costs little, whatever that is. */
 static double find_cutoff(const struct validation *at)
 {
-    double error_frac = LEAST_ERROR_FRAC + 1.5 * at->error_frac;
+    double error_frac = find_error_frac(at);
 
-    if (find_spent(at) < FREE_CONFIGURATIONS)
+    if (at->n_spent[IN_1F1B] + at->n_spent[THAT_MAY_FIT] < FREE_CONFIGURATIONS)
         error_frac = fmax(error_frac, MIST_VALIDATE_SLACK_FRAC);
     return (1 + error_frac + at->config->slower_frac) * at->best_s;
+}
+
+/* The same of answers to a question: hardly any plan leaves smaller gaps than in chunks. */
+static double find_cutoff_of(const struct validation *at, enum sort sort)
+{
+    return sort == IN_CHUNKS ? (1 + find_error_frac(at)) * at->scheduled_s
+                             : find_cutoff(at);
 }
 
 /* The price of the search, memory corrected by what was planned. */
@@ -91,8 +112,8 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
         at->search->price(at->search->price_context, kind, block, err);
 
     if (status == MIST_OK && at->config->is_thorough)
-        mist_arenas_correct(&at->arenas, at->config->limit_bytes, at->misses_nothing,
-                            kind, block);
+        mist_arenas_correct(&at->arenas, at->config->limit_bytes,
+                            at->sort == THAT_MAY_FIT, kind, block);
     return status;
 }
 
@@ -104,38 +125,48 @@ static struct mist_search_kind kind_of(const struct mist_search_candidate *of, i
                                   stage->micro_batch, stage->shape);
 }
 
-/* Takes a candidate into the pool, if it is not there, with what the closed form itself
- * says of its time and memory. */
-static enum mist_status pool_candidate(void *context,
-                                       const struct mist_search_candidate *candidate,
-                                       struct mist_err *err)
+static bool is_pooled(const struct validation *at, const struct pooled *one)
 {
-    struct validation *at = context;
+    for (size_t i = 0; i < at->n_pool; i++)
+        if (at->pool[i].hash == one->hash &&
+            (at->pool[i].was_looked || at->pool[i].hope_s <= one->hope_s))
+            return true;
+    return false;
+}
+
+/* Takes a candidate into the pool, if it is not there, with what the closed form itself says
+ * of its time and memory, and of its time if its stages had n_chunks. */
+static enum mist_status pool_chunked(struct validation *at,
+                                     const struct mist_search_candidate *candidate,
+                                     int32_t n_chunks, struct mist_err *err)
+{
     struct pooled pooled = {
         .of = *candidate, .hash = mist_validate_hash(candidate), .replayed_s = INFINITY};
     size_t bytes = (size_t)candidate->n_stages * sizeof *candidate->stages;
-
-    for (size_t i = 0; i < at->n_pool; i++)
-        if (at->pool[i].hash == pooled.hash)
-            return MIST_OK;
     struct mist_search_choice *stages = mist_arena_alloc(&at->arena, bytes);
-    struct pooled *grown =
-        mist_grow(at->pool, &at->pool_capacity, at->n_pool + 1, sizeof *grown);
-    if (grown)
-        at->pool = grown;
-    if (!stages || !grown)
+    enum mist_status status = MIST_OK;
+
+    if (!stages || !MIST_RESERVE(at->pool, at->pool_capacity, at->n_pool + 1))
         return mist_err_memory(err, NULL);
     pooled.of.stages = memcpy(stages, candidate->stages, bytes);
-    enum mist_status status = MIST_OK;
     for (int32_t i = 0; i < candidate->n_stages && status == MIST_OK; i++) {
         struct mist_search_kind kind = kind_of(candidate, i);
         status = mist_search_price_choice(at->search, &kind, &stages[i], err);
     }
     pooled.of.time_s =
-        mist_search_time_s(candidate->n_micro_batches, candidate->n_stages, stages);
-    if (status == MIST_OK)
-        grown[at->n_pool++] = pooled;
+        mist_search_time_s(candidate->n_micro_batches, 1, candidate->n_stages, stages);
+    pooled.hope_s = mist_search_time_s(candidate->n_micro_batches, n_chunks,
+                                       candidate->n_stages, stages);
+    if (status == MIST_OK && !is_pooled(at, &pooled))
+        at->pool[at->n_pool++] = pooled;
     return status;
+}
+
+static enum mist_status pool_candidate(void *context,
+                                       const struct mist_search_candidate *candidate,
+                                       struct mist_err *err)
+{
+    return pool_chunked(context, candidate, 1, err);
 }
 
 /* ---------------------------------------------------------------------------- questions */
@@ -158,7 +189,7 @@ static enum mist_status add_question(struct validation *at, const struct questio
     for (size_t i = 0; i < at->n_questions; i++)
         if (at->questions[i].uses == of->uses &&
             at->questions[i].limit_bytes == of->limit_bytes &&
-            at->questions[i].misses_nothing == of->misses_nothing)
+            at->questions[i].sort == of->sort)
             return MIST_OK;
     struct question *grown = mist_grow(at->questions, &at->questions_capacity,
                                        at->n_questions + 1, sizeof *grown);
@@ -228,38 +259,50 @@ static enum mist_status ask_for_less(struct validation *at, const struct questio
     return status;
 }
 
-/* Under the real limit: what may fit although the closed form says it does not. */
-static enum mist_status ask_for_all(struct validation *at, const struct question of,
-                                    struct mist_err *err)
+/* Under the real limit the same question, of what may fit although the closed form says it
+ * does not; and the first one, of what schedules with smaller gaps may make the best. */
+static enum mist_status ask_for_more(struct validation *at, const struct question of,
+                                     struct mist_err *err)
 {
-    struct question hopeful = of;
+    struct question more = of;
+    enum mist_status status = MIST_OK;
+    bool is_real = of.limit_bytes == at->questions[0].limit_bytes;
 
-    hopeful.misses_nothing = true;
-    hopeful.is_asked = false;
-    return at->config->is_thorough && of.limit_bytes < INT64_MAX &&
-                   of.limit_bytes == at->questions[0].limit_bytes
-               ? add_question(at, &hopeful, err)
-               : MIST_OK;
+    more.is_asked = false;
+    more.sort = THAT_MAY_FIT;
+    if (at->config->is_thorough && of.limit_bytes < INT64_MAX && is_real)
+        status = add_question(at, &more, err);
+    more.sort = IN_CHUNKS;
+    more.least_s = 0;
+    if (status == MIST_OK && is_real && of.uses == at->questions[0].uses &&
+        of.uses >> MIST_SPACE_SCHEDULE & 1u)
+        status = add_question(at, &more, err);
+    return status;
 }
 
 /* Takes the best few candidates of a search into the pool, and asks for less. */
 static enum mist_status take(struct validation *at, struct question question, size_t n,
                              const struct mist_search_result *of, struct mist_err *err)
 {
+    bool is_chunked = question.sort == IN_CHUNKS;
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
-    size_t n_scheduled = 0;
-    enum mist_status status =
-        order ? mist_validate_choose(at->config, of, at->search->pool, CANDIDATES * n, &n,
-                                     &n_scheduled, order, &question.hope_s, err)
-              : mist_err_memory(err, NULL);
+    size_t n_priced = CANDIDATES * n, n_scheduled = is_chunked ? n : (n + 3) / 4;
 
+    n = is_chunked ? 0 : n;
+    enum mist_status status =
+        order
+            ? mist_validate_choose(at->config, of, at->search->pool, at->best_s, n_priced,
+                                   &n, &n_scheduled, order, &question.hope_s, err)
+            : mist_err_memory(err, NULL);
     for (size_t i = 0; i < n + n_scheduled && status == MIST_OK; i++)
-        status = pool_candidate(at, &of->candidates[order[i]], err);
+        status =
+            pool_chunked(at, &of->candidates[order[i]], is_chunked ? N_CHUNKS : 1, err);
     if (of->n_candidates > 0)
         question.least_s = of->candidates[0].time_s;
-    if (status == MIST_OK && !question.misses_nothing)
-        status = ask_for_all(at, question, err);
-    if (n > 0 && status == MIST_OK && !question.misses_nothing)
+    if (status == MIST_OK && question.sort == IN_1F1B)
+        status = ask_for_more(at, question, err);
+    n = is_chunked ? n_scheduled : n;
+    if (n > 0 && status == MIST_OK && question.sort != THAT_MAY_FIT)
         status = ask_for_less(at, question, of->candidates, order, n, err);
     free(order);
     return status;
@@ -302,14 +345,15 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     how.price = price;
     how.price_context = at;
     how.slack_frac += how.slack_frac > 0 ? at->config->slower_frac : 0;
-    at->misses_nothing = question.misses_nothing;
+    at->sort = question.sort;
     if (i_question > 0) {
         how.rows = NULL;
         how.solver = MIST_SOLVER_EXACT;
         how.progress = NULL;
         how.glpk_time_limit_s /= 8; /* there may be many */
-        how.cutoff_s = isinf(at->best_s) ? 0 : find_cutoff(at);
+        how.cutoff_s = isinf(at->best_s) ? 0 : find_cutoff_of(at, question.sort);
     }
+    how.n_chunks = question.sort == IN_CHUNKS ? N_CHUNKS : 1;
     enum mist_status status = MIST_OK;
     bool is_whole = question.uses == at->questions[0].uses;
     if (!is_whole)
@@ -321,10 +365,11 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         return status;
     at->result.n_searches++;
     at->result.n_priced += result.n_priced;
-    at->n_hopeful += question.misses_nothing ? result.n_priced : 0;
+    at->n_asked[question.sort]++;
+    at->n_spent[question.sort] += i_question > 0 ? result.n_priced : 0;
     if (result.n_candidates > 0)
         at->questions[i_question].least_s = result.candidates[0].time_s;
-    bool takes_all = i_question == 0 || question.misses_nothing;
+    bool takes_all = i_question == 0 || question.sort == THAT_MAY_FIT;
     status =
         take(at, question, takes_all ? at->config->n_best : how.n_best, &result, err);
     if (i_question == 0)
@@ -394,26 +439,59 @@ static enum mist_status note_arenas(struct validation *at,
     return status;
 }
 
+static bool is_over(const struct validation *at)
+{
+    return at->search->is_over && *at->search->is_over;
+}
+
+/* The plans with every pipeline schedule that might make one the best. */
+static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
+                                      int i_thread, struct mist_err *err)
+{
+    struct group *group = context;
+    const struct validation *at = group->at;
+    enum mist_status status = MIST_OK;
+
+    (void)i_thread;
+    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at); i++)
+        if (group->out[i].holds)
+            status = mist_validate_pipelines(at->config, at->best_s, &group->out[i], err);
+    return status;
+}
+
+/* What the plan of a candidate says of others. */
+static enum mist_status learn(struct validation *at, struct pooled *pooled,
+                              const struct mist_validated *plan, struct mist_err *err)
+{
+    double time_s = plan->plan->predicted.iteration_s;
+
+    if (plan->holds) {
+        pooled->replayed_s = time_s;
+        at->best_s = fmin(at->best_s, time_s);
+        at->error_frac = fmax(at->error_frac, plan->closed_s / time_s - 1);
+    }
+    return at->config->is_thorough ? note_arenas(at, &pooled->of, plan->plan, err)
+                                   : MIST_OK;
+}
+
 /* Validates a group and sorts its plans into the two lists. */
 static enum mist_status run_group(struct validation *at, struct group *group,
                                   struct mist_err *err)
 {
     struct mist_validate_result *result = &at->result;
-    enum mist_status status = mist_thread_pool_for(at->search->pool, (int64_t)group->n, 1,
-                                                   validate_some, group, err);
+    struct mist_thread_pool *pool = at->search->pool;
+    int64_t n = (int64_t)group->n;
+    enum mist_status status = mist_thread_pool_for(pool, n, 1, validate_some, group, err);
 
+    for (size_t i = 0; i < group->n && status == MIST_OK; i++)
+        status = learn(at, group->pooled[i], &group->out[i], err);
+    if (status == MIST_OK)
+        status = mist_thread_pool_for(pool, n, 1, try_pipelines, group, err);
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
-        if (at->config->is_thorough)
-            status = note_arenas(at, &group->pooled[i]->of, plan->plan, err);
-        if (plan->holds) {
-            group->pooled[i]->replayed_s = plan->plan->predicted.iteration_s;
-            at->best_s = fmin(at->best_s, plan->plan->predicted.iteration_s);
-            at->error_frac = fmax(at->error_frac,
-                                  plan->closed_s / plan->plan->predicted.iteration_s - 1);
-        }
-        if (status == MIST_OK)
-            status = mist_validate_add(result, plan, err);
+        if (plan->holds)
+            at->scheduled_s = fmin(at->scheduled_s, plan->plan->predicted.iteration_s);
+        status = mist_validate_add(result, plan, err);
     }
     for (size_t i = 0; i < group->n; i++)
         free(group->out[i].plan);
@@ -422,11 +500,6 @@ static enum mist_status run_group(struct validation *at, struct group *group,
         mist_progress_update(at->search->progress, (int64_t)result->n_plans, 0);
     }
     return status;
-}
-
-static bool is_over(const struct validation *at)
-{
-    return at->search->is_over && *at->search->is_over;
 }
 
 /* The candidates that were not looked at, less those that are too slow even if the closed
@@ -439,7 +512,8 @@ static void fill_group(struct validation *at, struct group *group)
         struct pooled *pooled = &at->pool[at->n_looked];
         if (is_over(at) && (at->result.n_plans > 0 || group->n > 0))
             return;
-        if (pooled->of.time_s <= cutoff_s)
+        pooled->was_looked = pooled->hope_s <= cutoff_s;
+        if (pooled->was_looked)
             group->pooled[group->n++] = pooled;
     }
 }
@@ -476,12 +550,14 @@ static bool is_worth_asking(const struct validation *at, const struct question *
     if (of->is_asked)
         return false;
     if (at->result.n_plans == 0)
-        return of->uses == at->questions[0].uses;
-    int64_t n_spent = of->misses_nothing ? at->n_hopeful : find_spent(at) - at->n_hopeful;
-    return of->least_s <= find_cutoff(at) &&
-           (n_spent < FREE_CONFIGURATIONS ||
-            (at->result.n_searches < MOST_SEARCHES &&
-             n_spent < (of->misses_nothing ? 1 : 3) * at->result.search.n_priced));
+        return of->uses == at->questions[0].uses && of->sort != IN_CHUNKS;
+    int64_t n_spent = at->n_spent[of->sort];
+    int64_t n_free =
+        of->sort == IN_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
+    return of->least_s <= find_cutoff_of(at, of->sort) &&
+           (n_spent < n_free ||
+            (at->n_asked[of->sort] < MOST_SEARCHES &&
+             n_spent < (of->sort == IN_1F1B ? 3 : 1) * at->result.search.n_priced));
 }
 
 /* The question that promises the fastest answer; NULL: there is none. */
@@ -512,7 +588,7 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
         if (status == MIST_OK)
             status = look(at, err);
         at->questions[i].is_asked =
-            !at->questions[i].misses_nothing || at->n_pool == n_pool;
+            at->questions[i].sort != THAT_MAY_FIT || at->n_pool == n_pool;
         next = is_over(at) ? NULL : find_question(at);
     }
     return status;
@@ -553,36 +629,13 @@ static enum mist_status explore(struct validation *at, struct mist_err *err)
     return status;
 }
 
-/* The plans with every pipeline schedule that might make one the best. */
-static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
-                                      int i_thread, struct mist_err *err)
-{
-    struct validation *at = context;
-    enum mist_status status = MIST_OK;
-
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at); i++)
-        status =
-            mist_validate_pipelines(at->config, at->best_s, &at->result.plans[i], err);
-    return status;
-}
-
-static enum mist_status finish_plans(struct validation *at, struct mist_err *err)
-{
-    struct mist_validate_result *result = &at->result;
-
-    enum mist_status status = mist_thread_pool_for(
-        at->search->pool, (int64_t)result->n_plans, 1, try_pipelines, at, err);
-    mist_validate_keep(result, at->config->n_best, at->config->slower_frac);
-    return status;
-}
-
 enum mist_status mist_validate_run(const struct mist_validate_config *config,
                                    const struct mist_search_config *search,
                                    struct mist_validate_result *result,
                                    struct mist_err *err)
 {
-    struct validation at = {.config = config, .search = search, .best_s = INFINITY};
+    struct validation at = {
+        .config = config, .search = search, .best_s = INFINITY, .scheduled_s = INFINITY};
 
     mist_arena_init(&at.arena);
     enum mist_status status = ask_all(&at, err);
@@ -591,8 +644,7 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
     at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)
         status = mist_no_plan_explain(config, &at.result, err);
-    if (status == MIST_OK)
-        status = finish_plans(&at, err);
+    mist_validate_keep(&at.result, config->n_best, config->slower_frac);
     free(at.pool);
     free(at.questions);
     mist_arena_fini(&at.arena);

@@ -49,9 +49,14 @@
  * as zb_h1, zb_h2, zb_1p, zb_2p and, where it can be, zb_v and interleaved with 2, 3 and
  * 4 chunks by its passes (mist_stage_price_plan()), and replayed unless that is much slower
  * than the best plan (PASSES_ERROR_FRAC); it takes the schedule that is fastest by replay
- * among those whose planned memory is within the limits. Then the plans are sorted; of equal ones the
- * simpler comes first (alike.h). Half of those that are wanted are the best, the others
- * the best of their kind: other numbers of micro-batches, other meshes.
+ * among those whose planned memory is within the limits. Candidates come from 1F1B's formula,
+ * which charges a gap that others fill. So of each search the best by any schedule's passes
+ * are looked at, too, and the first question is also asked in chunks (search.h), less
+ * freedom and memory from there on as above, for plans that are faster so than the best with
+ * any schedule so far; an eighth of FREE_CONFIGURATIONS are for that, or as many as the first
+ * search priced, if these are more. Then the plans are sorted; of equal ones the simpler comes
+ * first (alike.h). Half of those that are wanted are the best, the others the best of their
+ * kind: other numbers of micro-batches, other meshes.
  *
  * The limit is that of the device arena. mist_validate_limit() derives it: on a cpu
  * cluster the arena is the device memory; on other clusters the measured constant of the
@@ -152,16 +157,17 @@ void mist_validate_result_fini(struct mist_validate_result *result);
  * Which of a search's candidates are looked at: the best by short replays of those that
  * their passes put near the best, and, by their passes, the best until there are half of *n,
  * then the best of every case that is not among them, then the rest; all of these in 1F1B.
- * Behind these, where the space has schedules, come those of the best *n / 4 by their passes
- * with the best schedule that are not among them. The first n_priced are priced, on the threads
- * of pool. order: room for all; *n and *n_scheduled of them are filled, fewer if there are
- * fewer. short_s: what the best takes in 1F1B; untouched if there is none.
+ * Behind these, where the space has schedules, come those of the best *n_scheduled by their
+ * passes with the best schedule that are not among them; those whose stages alone take longer
+ * than best_s, the fastest plan so far, count as in 1F1B. The first n_priced are priced, on
+ * the threads of pool. order: room for all; *n and *n_scheduled of them are filled, fewer if
+ * there are fewer. short_s: what the best takes in 1F1B; untouched without these.
  */
 MIST_MUST_CHECK enum mist_status
 mist_validate_choose(const struct mist_validate_config *config,
                      const struct mist_search_result *of, struct mist_thread_pool *pool,
-                     size_t n_priced, size_t *n, size_t *n_scheduled, size_t *order,
-                     double *short_s, struct mist_err *err);
+                     double best_s, size_t n_priced, size_t *n, size_t *n_scheduled,
+                     size_t *order, double *short_s, struct mist_err *err);
 
 /* Moves the first plan of every kind (number of micro-batches, meshes of the stages) to the
  * front; else the order stays. */

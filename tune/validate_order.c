@@ -122,7 +122,7 @@ struct ranking {
     const struct mist_validate_config *config;
     const struct mist_search_result *of;
     struct ranked *ranked;
-    double best_s; /* by passes */
+    double best_s; /* of the fastest so far */
     enum { BY_PASSES, BY_REPLAY, BY_SCHEDULE } how;
 };
 
@@ -168,12 +168,12 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
     return status;
 }
 
-/* Sorts the candidates by their passes, of which the n best are priced, with every schedule
- * too, and replays those near the best shortly. out: room for all. */
+/* Sorts the candidates by their passes, of which the n best are priced, also with every
+ * schedule, and if asked to replays those near the best shortly. out: room for all. */
 static enum mist_status rank(const struct mist_validate_config *config,
-                             const struct mist_search_result *of, size_t n,
-                             struct mist_thread_pool *pool, struct ranked *out,
-                             struct mist_err *err)
+                             const struct mist_search_result *of, bool replays,
+                             double best_s, size_t n, struct mist_thread_pool *pool,
+                             struct ranked *out, struct mist_err *err)
 {
     struct ranking at = {.config = config, .of = of, .ranked = out, .how = BY_PASSES};
     size_t n_all = of->n_candidates, n_near = 0;
@@ -186,13 +186,13 @@ static enum mist_status rank(const struct mist_validate_config *config,
     enum mist_status status =
         mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
     qsort(out, n, sizeof *out, compare_ranked);
-    at.best_s = out[0].passes_s;
-    while (n_near < n && out[n_near].passes_s <= (1 + NEAR_FRAC) * at.best_s)
+    while (n_near < n && out[n_near].passes_s <= (1 + NEAR_FRAC) * out[0].passes_s)
         n_near++;
     at.how = BY_REPLAY;
-    if (status == MIST_OK)
+    if (status == MIST_OK && replays)
         status = mist_thread_pool_for(pool, (int64_t)n_near, 1, price_some, &at, err);
     at.how = BY_SCHEDULE;
+    at.best_s = fmin(best_s, out[0].passes_s);
     if (status == MIST_OK && mist_space_has(config->space, MIST_SPACE_SCHEDULE))
         status = mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
     return status;
@@ -262,22 +262,24 @@ static size_t choose_scheduled(struct ranked *ranked, size_t n_all, size_t n,
 
 enum mist_status mist_validate_choose(const struct mist_validate_config *config,
                                       const struct mist_search_result *of,
-                                      struct mist_thread_pool *pool, size_t n_priced,
-                                      size_t *n, size_t *n_scheduled, size_t *order,
-                                      double *short_s, struct mist_err *err)
+                                      struct mist_thread_pool *pool, double best_s,
+                                      size_t n_priced, size_t *n, size_t *n_scheduled,
+                                      size_t *order, double *short_s,
+                                      struct mist_err *err)
 {
     struct ranked *ranked = malloc((of->n_candidates + 1) * sizeof *ranked);
-    enum mist_status status = ranked ? rank(config, of, n_priced, pool, ranked, err)
-                                     : mist_err_memory(err, NULL);
-    size_t n_wanted = *n;
+    enum mist_status status =
+        ranked ? rank(config, of, *n > 0, best_s, n_priced, pool, ranked, err)
+               : mist_err_memory(err, NULL);
+    size_t n_scheduled_wanted = *n_scheduled;
 
     *n_scheduled = 0;
-    *n = status == MIST_OK ? choose(of, ranked, n_wanted, order) : 0;
-    if (*n > 0) {
+    *n = status == MIST_OK ? choose(of, ranked, *n, order) : 0;
+    if (*n > 0)
         *short_s = find_shortest(ranked, of->n_candidates)->short_s;
+    if (status == MIST_OK)
         *n_scheduled =
-            choose_scheduled(ranked, of->n_candidates, (n_wanted + 3) / 4, order, *n);
-    }
+            choose_scheduled(ranked, of->n_candidates, n_scheduled_wanted, order, *n);
     free(ranked);
     return status;
 }

@@ -138,6 +138,7 @@ struct brute {
     bool is_tied;
     int ratio_step; /* in units of 1 / MIST_RATIO_ONE; 0: nothing or all is offloaded */
     int64_t limit_bytes, host_limit_bytes;
+    int32_t n_chunks; /* 0: 1 */
     int32_t g, n_stages;
     int first_sequence;
     double t_s[MAX_STAGES], d_s[MAX_STAGES];
@@ -185,17 +186,19 @@ static void note_split(struct brute *at, double time_s)
     at->split_s[i] = time_s < at->split_s[i] ? time_s : at->split_s[i];
 }
 
-/* (G - 1) max t + sum t + max(0, max (d_i - sum_{j<i} t_j)), as it is written. */
-static double formula(int32_t g, int32_t n, const double *t_s, const double *d_s)
+/* (G - 1 / v) max t + sum t / v + max(0, max (d_i - sum_{j<i} t_j / v)), as it is written; v:
+ * chunks of a stage, 1, 2 or 4, so that this is exact. */
+static double formula(int32_t g, double v, int32_t n, const double *t_s,
+                      const double *d_s)
 {
     double most = 0, sum = 0, late = 0;
 
     for (int32_t i = 0; i < n; i++) {
         most = fmax(most, t_s[i]);
         late = fmax(late, d_s[i] - sum);
-        sum += t_s[i];
+        sum += t_s[i] / v;
     }
-    return (g - 1) * most + sum + late;
+    return (g - 1 / v) * most + sum + late;
 }
 
 /* Whether a word of a plan may have that value; all: what "all" is. */
@@ -219,7 +222,8 @@ static bool is_alike_enough(const struct brute *at)
 
 static void finish_plan(struct brute *at, double peak_bytes, double host_bytes)
 {
-    double time_s = formula(at->g, at->n_stages, at->t_s, at->d_s);
+    double time_s = formula(at->g, at->n_chunks > 0 ? at->n_chunks : 1, at->n_stages,
+                            at->t_s, at->d_s);
 
     if (!is_alike_enough(at))
         return;
@@ -369,6 +373,7 @@ static void init_space(struct mist_space *space, int32_t n_ranks, int32_t global
 
 /* Rows that the next search keeps. */
 static struct mist_search_rows kept_rows, *wanted_rows;
+static int32_t wanted_chunks; /* 0: 1 */
 
 static void want_rows(void)
 {
@@ -419,6 +424,7 @@ static void search_within(const struct mist_space *space, uint64_t seed,
         .price_context = &seed,
         .pool = pool,
         .rows = wanted_rows,
+        .n_chunks = wanted_chunks,
     };
     assert_int_equal(mist_search_run(space, &config, result, &err), MIST_OK);
     mist_thread_pool_free(pool);
@@ -470,8 +476,10 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
         must(mist_space_part(&space, &whole, groups, bounds, &err), &err);
         mist_space_fini(&whole);
     }
+    wanted_chunks = brute->n_chunks;
     search_within(&space, brute->seed, brute->limit_bytes, brute->host_limit_bytes, 0, 3,
                   1, &result);
+    wanted_chunks = 0;
     is_feasible = !isinf(brute->best_s);
     assert_true(mist_space_n_plans(&space) == brute->n_plans);
     if (!is_feasible) {
@@ -502,6 +510,7 @@ TEST(test_optimum)
         brute.global_batch = i % 3 == 0 ? 4 : i % 3 == 1 ? 6 : 3;
         brute.is_tied = i % 7 == 0;
         brute.limit_bytes = limits[i / N_GROUPS % 6];
+        brute.n_chunks = i % 11 < 3 ? 1 << i % 11 : 1;
         brute.host_limit_bytes = INT64_MAX;
         n_feasible += compare(&brute, NULL);
     }
@@ -587,6 +596,7 @@ TEST(test_bounds)
         struct mist_bounds bounds = mist_bounds_none();
         brute.seed = test_seed(SEED) + 9000 + i;
         brute.is_uniform = bounds.is_uniform = i % 3 == 0;
+        brute.n_chunks = i % 5 < 3 ? 1 << i % 5 : 1;
         for (int k = 0; k < N_WORDS; k++) {
             brute.low[k] = 0;
             brute.high[k] = INT32_MAX;
@@ -656,6 +666,7 @@ TEST(test_slack)
         struct mist_search_result all, some;
         uint64_t seed = test_seed(SEED) + 2000 + (uint64_t)i;
         size_t n = 0;
+        wanted_chunks = i % 5;
         init_space(&space, 2 + i % 3, 4,
                    all_groups[i % N_GROUPS] | (i % 2 ? OFFLOAD : 0));
         search_within(&space, seed, limits[i % 3], INT64_MAX, 0, 1000, 2, &all);
@@ -670,6 +681,7 @@ TEST(test_slack)
         mist_search_result_fini(&some);
         mist_search_result_fini(&all);
         mist_space_fini(&space);
+        wanted_chunks = 0;
     }
     assert_true(n_left_out > 20);
 }

@@ -1,0 +1,64 @@
+/*
+ * Pipelines by their passes, by hand: what the host's optimizer steps hold up. Whole pipelines
+ * are compared with published ones (test_published_pipelines.c) and with the replay of every
+ * task (tests/prop/test_stage_model.c).
+ */
+#include "tests/unit/test.h"
+
+#include "sim/closed_form/pass_replay.h"
+
+enum { N_STAGES = 2, N_CHUNKS = 2, N_VIRTUAL = N_STAGES * N_CHUNKS, N_MICRO = 2 };
+
+static struct mist_err err;
+
+/* Interleaved: virtual stages 0 and 2 are chunks of stage 0, 1 and 3 of stage 1. */
+static double replay_s(const struct mist_pass_times *times)
+{
+    struct mist_pipeline_order order;
+    struct mist_interference interference;
+    double iteration_s = 0;
+
+    mist_interference_init(&interference);
+    must(mist_pipeline_order_init(&order, MIST_PIPELINE_INTERLEAVED, N_STAGES, N_CHUNKS,
+                                  N_MICRO, NULL, &err),
+         &err);
+    must(mist_pass_replay(&order, &interference, times, &iteration_s, &err), &err);
+    mist_pipeline_order_fini(&order);
+    return iteration_s;
+}
+
+/* Passes of no time: what is left are the steps on the host. */
+TEST(test_steps_are_one_chain)
+{
+    struct mist_pass_times times[N_VIRTUAL] = {0};
+
+    for (int i = 0; i < N_VIRTUAL; i++) {
+        times[i].host_s = 10;
+        times[i].held_s = 11;
+    }
+    assert_true(replay_s(times) == 21); /* both chunks of a stage, and one way to it */
+    times[1].host_s =
+        30; /* another host's: chunk 1 of stage 1 waits for chunk 0's steps */
+    assert_true(replay_s(times) == 41);
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].is_ahead = true;
+    assert_true(replay_s(times) == 41);
+}
+
+/* Both run at once: the first forwards take what is longer. */
+TEST(test_steps_are_beside_forwards)
+{
+    struct mist_pass_times times[N_VIRTUAL] = {0};
+
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].forward_s = 4;
+    double alone_s = replay_s(times);
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i] = (struct mist_pass_times){.forward_s = 4, .host_s = 1, .held_s = 4};
+    assert_true(replay_s(times) == alone_s);
+    times[3].held_s =
+        100; /* the last one's: behind it are its other forward and nothing */
+    assert_true(replay_s(times) == 1 + 100 + 4);
+}
+
+TEST_MAIN(NULL, NULL)
