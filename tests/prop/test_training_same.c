@@ -11,6 +11,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "exec/operators/cpu_bf16.h"
 #include "tests/prop/training_grid.h"
 
 enum { N_STEPS = 4 };
@@ -387,7 +388,10 @@ TEST(test_classes)
     int32_t n_of[N_CLASSES] = {0};
 
     for (int i = 0; i < N_CLASSES; i++)
-        n_of[i] = add_class(&grid, &classes[i]);
+        if (classes[i].formats == FP32 || mist_cpu_has_bf16())
+            n_of[i] = add_class(&grid, &classes[i]);
+    if (!mist_cpu_has_bf16())
+        printf("# this processor cannot multiply bf16: those plans were not run\n");
     training_grid_execute(&grid);
     for (int32_t i = 0; i < grid.n; i++)
         assert_true(grid.outcomes[i].losses[N_STEPS - 1] < grid.outcomes[i].losses[0]);
