@@ -644,7 +644,8 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
     at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)
         status = mist_no_plan_explain(config, &at.result, err);
-    mist_validate_keep(&at.result, config->n_best, config->slower_frac);
+    if (status == MIST_OK)
+        mist_validate_keep(&at.result, config->n_best, config->slower_frac);
     free(at.pool);
     free(at.questions);
     mist_arena_fini(&at.arena);
