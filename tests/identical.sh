@@ -101,7 +101,7 @@ edit plan.json 's/"mesh_devices": 1/"mesh_devices": 2/; s/"tp": 1/"tp": 2, "sequ
 # GPT in fp32, and Llama in bf16, where the processor can, with odd widths, grouped queries and half
 # of all in the host's memory.
 dtypes='"bf16", "gradient_dtype": "bf16"'
-grep -qE 'avx512_bf16|amx_bf16|avx512f' /proc/cpuinfo || dtypes='"fp32"'
+has_bf16 || dtypes='"fp32"'
 write_text > text.txt
 edit plan.json 's/layers": 12/layers": 2/; s/"max_seq": 1024/"max_seq": 128/' > gpt.json
 llama='s/"gpt"/"llama"/; s/"hidden": 256/"hidden": 96/; s/"head_dim": 64/"head_dim": 24/; s/"n_kv_heads": 4/"n_kv_heads": 2/
