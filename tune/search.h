@@ -188,7 +188,7 @@ struct mist_search_config {
     int64_t host_limit_bytes; /* of the host arena of a rank; INT64_MAX: none */
     double slack_frac; /* how much slower than the best a candidate may be; 0: any */
     double cutoff_s;   /* with a slack: slower ones are not wanted, either; 0: any */
-    int32_t n_chunks;  /* of a stage, below; 0: 1 */
+    int32_t n_chunks;  /* of a stage, as above; 0: 1 */
     size_t n_best;     /* splits kept per case, >= 1 */
     size_t max_points; /* of a frontier; 0: all */
     struct mist_search_floors *floors; /* borrowed; NULL: of this search alone */

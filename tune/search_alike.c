@@ -89,7 +89,7 @@ enum mist_status mist_search_price_kind(const struct mist_search_config *config,
         .peak_bytes = columns + 2 * block->n,
         .host_bytes = columns + 3 * block->n,
         .sums = calloc(block->n + 1, sizeof *at.sums),
-        .n_chunks = config->n_chunks > 0 ? config->n_chunks : 1,
+        .n_chunks = config->n_chunks,
     };
     enum mist_status status = columns && at.sums ? join_stages(config, kind, &at, err)
                                                  : mist_err_memory(err, NULL);

@@ -125,11 +125,17 @@ static struct mist_search_kind kind_of(const struct mist_search_candidate *of, i
                                   stage->micro_batch, stage->shape);
 }
 
-static bool is_pooled(const struct validation *at, const struct pooled *one)
+/* Whether a candidate is in the pool, with no less hope if it was not looked at. */
+static bool is_pooled(const struct validation *at,
+                      const struct mist_search_candidate *candidate, uint64_t hash,
+                      int32_t n_chunks)
 {
     for (size_t i = 0; i < at->n_pool; i++)
-        if (at->pool[i].hash == one->hash &&
-            (at->pool[i].was_looked || at->pool[i].hope_s <= one->hope_s))
+        if (at->pool[i].hash == hash &&
+            (at->pool[i].was_looked || n_chunks == 1 ||
+             at->pool[i].hope_s <= mist_search_time_s(candidate->n_micro_batches,
+                                                      n_chunks, candidate->n_stages,
+                                                      candidate->stages)))
             return true;
     return false;
 }
@@ -143,9 +149,11 @@ static enum mist_status pool_chunked(struct validation *at,
     struct pooled pooled = {
         .of = *candidate, .hash = mist_validate_hash(candidate), .replayed_s = INFINITY};
     size_t bytes = (size_t)candidate->n_stages * sizeof *candidate->stages;
+
+    if (is_pooled(at, candidate, pooled.hash, n_chunks))
+        return MIST_OK;
     struct mist_search_choice *stages = mist_arena_alloc(&at->arena, bytes);
     enum mist_status status = MIST_OK;
-
     if (!stages || !MIST_RESERVE(at->pool, at->pool_capacity, at->n_pool + 1))
         return mist_err_memory(err, NULL);
     pooled.of.stages = memcpy(stages, candidate->stages, bytes);
@@ -157,7 +165,7 @@ static enum mist_status pool_chunked(struct validation *at,
         mist_search_time_s(candidate->n_micro_batches, 1, candidate->n_stages, stages);
     pooled.hope_s = mist_search_time_s(candidate->n_micro_batches, n_chunks,
                                        candidate->n_stages, stages);
-    if (status == MIST_OK && !is_pooled(at, &pooled))
+    if (status == MIST_OK)
         at->pool[at->n_pool++] = pooled;
     return status;
 }

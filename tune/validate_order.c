@@ -126,7 +126,7 @@ struct ranking {
     enum { BY_PASSES, BY_REPLAY, BY_SCHEDULE } how;
 };
 
-/* Whether a candidate may be better than the best in 1F1B, if a schedule leaves no gap. */
+/* Whether a candidate may be better than the best so far, if a schedule leaves no gap. */
 static bool is_hopeful(const struct mist_search_candidate *of, double best_s)
 {
     double most_s = 0;
@@ -157,11 +157,12 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
             status = mist_stage_price_replay(
                 config->price, plan, mist_validate_hash(candidate), &one->short_s, err);
             break;
-        default:
+        case BY_SCHEDULE:
             one->scheduled_s = one->passes_s;
             if (is_hopeful(candidate, at->best_s))
                 status =
                     mist_validate_price_pipelines(config, plan, &one->scheduled_s, err);
+            break;
         }
     }
     free(plan);

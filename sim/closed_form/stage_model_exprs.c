@@ -593,21 +593,22 @@ struct beginning {
     mist_expr computed; /* forwards that span leaves out */
 };
 
-/* All steps on the host that the device does not wait for: where both share the processors,
- * nothing is beside. */
-static mist_expr steps_beside(writer *at)
+/* Whether the host has steps beside the device; where both share the processors, nothing is. */
+static bool steps_beside(const writer *at)
 {
-    return at->on_host && !at->interference->shares_processors
-               ? all(at, in_front, MIST_STREAM_HOST)
-               : num(at, 0);
+    return at->on_host && !at->interference->shares_processors;
+}
+
+static mist_expr all_on_host(writer *at)
+{
+    return all(at, in_front, MIST_STREAM_HOST);
 }
 
 /* What the device takes, and the host where nothing is beside. */
 static mist_expr without_waits(writer *at, struct beginning begins)
 {
-    return at->on_host && at->interference->shares_processors
-               ? add(at, begins.span, all(at, in_front, MIST_STREAM_HOST))
-               : begins.span;
+    return at->on_host && !steps_beside(at) ? add(at, begins.span, all_on_host(at))
+                                            : begins.span;
 }
 
 /* With the chain of steps on the host beside: the first of them comes before, and the last
@@ -616,9 +617,9 @@ static mist_expr beside_host(writer *at, struct beginning begins)
 {
     enum mist_layer_kind first = first_kind(at), last = at->is_last ? HEAD : BLOCK;
 
-    if (!at->on_host || at->interference->shares_processors)
+    if (!steps_beside(at))
         return without_waits(at, begins);
-    mist_expr steps = steps_beside(at);
+    mist_expr steps = all_on_host(at);
     mist_expr tail = add(at, begins.gathered, of(at, MIST_STAGE_FORWARD, last));
     mist_expr chain = max(at, add(at, steps, from_host(at, last, TO_DEVICE)),
                           add(at, host_step(at, first), all(at, from_host, TO_DEVICE)));
@@ -744,7 +745,7 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     outputs[MIST_STAGE_FIRST] = add(at, longer_by(at, beside_host(at, begins)), not_won);
     outputs[MIST_STAGE_FIRST_UNHELD] =
         add(at, longer_by(at, without_waits(at, begins)), not_won);
-    outputs[MIST_STAGE_ON_HOST] = steps_beside(at);
+    outputs[MIST_STAGE_ON_HOST] = steps_beside(at) ? all_on_host(at) : num(at, 0);
     outputs[MIST_STAGE_BEHIND] = sums_behind(at);
     outputs[MIST_STAGE_EXTRA] = add(at, outputs[MIST_STAGE_FIRST],
                                     add(at, last_sums, outputs[MIST_STAGE_BEHIND]));
