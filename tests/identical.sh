@@ -98,15 +98,12 @@ train_together() { # THREADS
 
 edit plan.json 's/"mesh_devices": 1/"mesh_devices": 2/; s/"tp": 1/"tp": 2, "sequence_parallel": true/; s/frac": 0.0/frac": 0.3/' \
     > offloads.json
-# GPT in fp32, and Llama in bf16, where the processor can, with odd widths, grouped queries and half
-# of all in the host's memory.
-dtypes='"bf16", "gradient_dtype": "bf16"'
-has_bf16 || dtypes='"fp32"'
+# GPT in fp32, and Llama in bf16 with odd widths, grouped queries and half of all in the host's memory.
 write_text > text.txt
 edit plan.json 's/layers": 12/layers": 2/; s/"max_seq": 1024/"max_seq": 128/' > gpt.json
 llama='s/"gpt"/"llama"/; s/"hidden": 256/"hidden": 96/; s/"head_dim": 64/"head_dim": 24/; s/"n_kv_heads": 4/"n_kv_heads": 2/
     s/"ffn": 1024/"ffn": 250/; s/"max_seq": 128/"max_seq": 0/; s/"has_bias": true/"has_bias": false/
-    s/"rope_theta": 0.0/"rope_theta": 10000.0/; s/"fp32"/'"$dtypes"'/
+    s/"rope_theta": 0.0/"rope_theta": 10000.0/; s/"fp32"/"bf16", "gradient_dtype": "bf16"/
     s/frac": 0.0/frac": 0.5/; s/checkpointed_layers": 0/checkpointed_layers": 1/'
 edit gpt.json "$llama" > llama.json
 small='s/"hidden": 256/"hidden": 64/; s/"head_dim": 64/"head_dim": 16/; s/"ffn": 1024/"ffn": 200/; s/"seq_len": 128/"seq_len": 64/'

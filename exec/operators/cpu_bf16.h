@@ -11,9 +11,8 @@
  *   - Scratch comes from the caller (size from the *_workspace_bytes function beside it,
  *     alignment of float) where a row must be held in fp32.
  *   - Linear layers and attention multiply bf16 by bf16 and accumulate in fp32 in oneDNN,
- *     for which they need a context and a processor that can: mist_cpu_has_bf16(). All
- *     others run anywhere. Should oneDNN fail (out of memory), the output becomes NaN: the
- *     step's finiteness check then ends the run.
+ *     for which they need a context. Should oneDNN fail (out of memory), the output becomes
+ *     NaN: the step's finiteness check then ends the run.
  *   - Attention rounds its probabilities, not yet divided by their sum, and the slopes of
  *     its scores for the products that read them, as flash attention does on a GPU.
  * The bits of every result are the same for any n_threads.
@@ -39,10 +38,6 @@ void mist_cpu_bf16_to_float(float *out, const mist_bf16 *x, int64_t n);
 
 /* --------------------------------------------------------------------------- products */
 
-/* True if oneDNN multiplies bf16 on this processor (AVX-512 with or without bf16
- * instructions; fast only with them). */
-bool mist_cpu_has_bf16(void);
-
 /*
  * Compiled products, one per shape that was asked for, and the scratch they need. One
  * thread at a time may use a context. A product's first use allocates, later ones do not:
@@ -50,13 +45,15 @@ bool mist_cpu_has_bf16(void);
  */
 struct mist_cpu_bf16;
 
-/*
- * Returns a context for calls with up to n_threads threads (>= 1), to be freed by the
- * caller. MIST_ERR_RUN: the processor cannot (mist_cpu_has_bf16()); MIST_ERR_MEMORY. out
- * is NULL then.
- */
+/* Returns a context for calls with up to n_threads threads (>= 1), to be freed by the
+ * caller. MIST_ERR_MEMORY: out is NULL then. */
 enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
                                    struct mist_err *err) MIST_MUST_CHECK;
 void mist_cpu_bf16_free(struct mist_cpu_bf16 *context); /* NULL: nothing */
+
+/* True if operands are widened and multiplied in fp32, which takes longer than fp32 does:
+ * oneDNN 2 multiplies bf16 on processors with AVX-512 (fast only where they have
+ * instructions for it), and version 3 by another interface. */
+bool mist_cpu_bf16_is_widened(const struct mist_cpu_bf16 *context);
 
 #endif

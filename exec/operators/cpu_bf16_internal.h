@@ -49,6 +49,13 @@ bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product
                            const mist_bf16 *a, const mist_bf16 *b, void *c,
                            const mist_bf16 *bias);
 
+/* c = a b + bias as of says, on the calling thread; room: of these bytes. Bits depend on the
+ * shape alone. */
+size_t mist_cpu_bf16_widened_bytes(const struct mist_cpu_product *of);
+void mist_cpu_bf16_multiply_widened(const struct mist_cpu_product *of, const mist_bf16 *a,
+                                    const mist_bf16 *b, void *c, const mist_bf16 *bias,
+                                    float *room);
+
 /* Room of thread t for a tile of bf16, where its results stay until they are copied. */
 enum { MIST_CPU_BF16_TILE_ROWS = 256, MIST_CPU_BF16_TILE_COLUMNS = 768 };
 void *mist_cpu_bf16_tile(const struct mist_cpu_bf16 *context, int t);

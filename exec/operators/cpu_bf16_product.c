@@ -4,9 +4,10 @@
  * oneDNN multiplies bf16 by a primitive alone, which is made for one shape. A context
  * keeps those it has met (a layer needs a few dozen) in a table that is searched from its
  * beginning, and what each thread needs to run them: handles, a stream, scratch.
- * Primitives are made for one thread.
+ * Primitives are made for one thread. Where oneDNN cannot, a product is its shape and
+ * scratch for widened operands.
  *
- * Written for oneDNN 2; its C interface changed in 3, where mist_cpu_has_bf16() says no.
+ * Written for oneDNN 2; its C interface changed in 3, which counts as one that cannot.
  */
 #include "exec/operators/cpu_bf16_internal.h"
 
@@ -31,12 +32,13 @@ struct handles {
 
 struct product {
     struct mist_cpu_product shape;
-    dnnl_primitive_t primitive;
-    struct handles *handles; /* [n_threads] */
+    dnnl_primitive_t primitive; /* NULL: widened */
+    struct handles *handles;    /* [n_threads] */
 };
 
 struct mist_cpu_bf16 {
     dnnl_engine_t engine;
+    bool is_widened;
     int n_threads;
     struct thread {
         dnnl_stream_t stream;
@@ -47,6 +49,22 @@ struct mist_cpu_bf16 {
     struct product *products;
     size_t n_products, capacity;
 };
+
+static bool reserve_scratch(struct mist_cpu_bf16 *context, size_t n_bytes)
+{
+    if (n_bytes <= context->scratch_bytes)
+        return true;
+    n_bytes = (n_bytes + 4095) / 4096 * 4096;
+    for (int t = 0; t < context->n_threads; t++) {
+        void *scratch = aligned_alloc(4096, n_bytes);
+        if (scratch == NULL)
+            return false; /* those replaced are only larger than they need be */
+        free(context->threads[t].scratch);
+        context->threads[t].scratch = scratch;
+    }
+    context->scratch_bytes = n_bytes;
+    return true;
+}
 
 #if DNNL_VERSION_MAJOR == 2
 
@@ -139,19 +157,47 @@ static bool can_multiply(dnnl_engine_t engine)
     return can;
 }
 
-#endif
-
-bool mist_cpu_has_bf16(void)
+static bool make_handles(struct product *p, const struct mist_cpu_bf16 *context,
+                         const dnnl_memory_desc_t desc[N_ARGS])
 {
-    bool can = false;
-#if DNNL_VERSION_MAJOR == 2
-    dnnl_engine_t engine = NULL;
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success)
-        can = can_multiply(engine);
-    dnnl_engine_destroy(engine);
-#endif
-    return can;
+    p->handles = calloc((size_t)context->n_threads, sizeof *p->handles);
+    if (p->handles == NULL)
+        return false;
+    for (int t = 0; t < context->n_threads; t++)
+        for (int i = 0; i < N_ARGS; i++)
+            if ((i != ARG_BIAS || p->shape.has_bias) &&
+                dnnl_memory_create(&p->handles[t].memory[i], &desc[i], context->engine,
+                                   DNNL_MEMORY_NONE) != dnnl_success)
+                return false;
+    return true;
 }
+
+/* What running a product takes. */
+static bool compile_product(struct mist_cpu_bf16 *context, struct product *p)
+{
+    dnnl_memory_desc_t desc[N_ARGS];
+    int n_threads_before = omp_get_max_threads();
+
+    omp_set_num_threads(1); /* oneDNN plans for as many as the caller may use */
+    bool is_ok = compile(&p->primitive, desc, context->engine, &p->shape) == dnnl_success;
+    omp_set_num_threads(n_threads_before);
+    return is_ok && make_handles(p, context, desc) &&
+           reserve_scratch(context, dnnl_memory_desc_get_size(&desc[ARG_SCRATCH]));
+}
+
+#else
+
+static bool can_multiply(dnnl_engine_t engine)
+{
+    return (void)engine, false;
+}
+
+static bool compile_product(struct mist_cpu_bf16 *context, struct product *p)
+{
+    return (void)context, (void)p, false;
+}
+
+#endif
 
 /* ---------------------------------------------------------------------------- context */
 
@@ -185,10 +231,6 @@ enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
                                    struct mist_err *err)
 {
     *out = NULL;
-    if (!mist_cpu_has_bf16())
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "bf16: oneDNN cannot multiply it on this processor; AVX-512 "
-                            "and oneDNN 2 are needed, or fp32");
     struct mist_cpu_bf16 *context = calloc(1, sizeof *context);
     if (context == NULL)
         return mist_err_set(err, MIST_ERR_MEMORY, "bf16: out of memory");
@@ -207,8 +249,14 @@ enum mist_status mist_cpu_bf16_new(struct mist_cpu_bf16 **out, int n_threads,
         mist_cpu_bf16_free(context);
         return mist_err_set(err, MIST_ERR_MEMORY, "bf16: out of memory");
     }
+    context->is_widened = !can_multiply(context->engine);
     *out = context;
     return MIST_OK;
+}
+
+bool mist_cpu_bf16_is_widened(const struct mist_cpu_bf16 *context)
+{
+    return context->is_widened;
 }
 
 void *mist_cpu_bf16_tile(const struct mist_cpu_bf16 *context, int t)
@@ -216,45 +264,9 @@ void *mist_cpu_bf16_tile(const struct mist_cpu_bf16 *context, int t)
     return context->threads[t].tile;
 }
 
-#if DNNL_VERSION_MAJOR == 2
-
-static bool reserve_scratch(struct mist_cpu_bf16 *context, size_t n_bytes)
-{
-    if (n_bytes <= context->scratch_bytes)
-        return true;
-    n_bytes = (n_bytes + 4095) / 4096 * 4096;
-    for (int t = 0; t < context->n_threads; t++) {
-        void *scratch = aligned_alloc(4096, n_bytes);
-        if (scratch == NULL)
-            return false; /* those replaced are only larger than they need be */
-        free(context->threads[t].scratch);
-        context->threads[t].scratch = scratch;
-    }
-    context->scratch_bytes = n_bytes;
-    return true;
-}
-
-static bool make_handles(struct product *p, const struct mist_cpu_bf16 *context,
-                         const dnnl_memory_desc_t desc[N_ARGS])
-{
-    p->handles = calloc((size_t)context->n_threads, sizeof *p->handles);
-    if (p->handles == NULL)
-        return false;
-    for (int t = 0; t < context->n_threads; t++)
-        for (int i = 0; i < N_ARGS; i++)
-            if ((i != ARG_BIAS || p->shape.has_bias) &&
-                dnnl_memory_create(&p->handles[t].memory[i], &desc[i], context->engine,
-                                   DNNL_MEMORY_NONE) != dnnl_success)
-                return false;
-    return true;
-}
-
-#endif
-
 bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
                                 const struct mist_cpu_product *shape, size_t *i_product)
 {
-#if DNNL_VERSION_MAJOR == 2
     for (*i_product = 0; *i_product < context->n_products; ++*i_product)
         if (memcmp(&context->products[*i_product].shape, shape, sizeof *shape) == 0)
             return true;
@@ -264,23 +276,16 @@ bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
         return false;
     context->products = grown;
     struct product *p = &grown[context->n_products];
-    dnnl_memory_desc_t desc[N_ARGS];
-    int n_threads_before = omp_get_max_threads();
     *p = (struct product){.shape = *shape};
-    omp_set_num_threads(1); /* oneDNN plans for as many as the caller may use */
-    bool is_ok = compile(&p->primitive, desc, context->engine, shape) == dnnl_success;
-    omp_set_num_threads(n_threads_before);
-    is_ok = is_ok && make_handles(p, context, desc) &&
-            reserve_scratch(context, dnnl_memory_desc_get_size(&desc[ARG_SCRATCH]));
+    bool is_ok = context->is_widened
+                     ? reserve_scratch(context, mist_cpu_bf16_widened_bytes(shape))
+                     : compile_product(context, p);
     if (!is_ok) {
         free_product(p, context->n_threads);
         return false;
     }
     context->n_products++;
     return true;
-#else
-    return *i_product = 0, (void)context, (void)shape, false;
-#endif
 }
 
 bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product, int t,
@@ -293,6 +298,11 @@ bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product
     const void *const data[N_ARGS] = {a, b, c, context->threads[t].scratch, bias};
     dnnl_exec_arg_t exec_args[N_ARGS];
     assert(t < context->n_threads);
+    if (context->is_widened) {
+        mist_cpu_bf16_multiply_widened(&p->shape, a, b, c, bias,
+                                       context->threads[t].scratch);
+        return true;
+    }
     int n_args = p->shape.has_bias ? N_ARGS : N_ARGS - 1;
     for (int i = 0; i < n_args; i++) {
         dnnl_memory_t memory = p->handles[t].memory[i];

@@ -210,6 +210,12 @@ struct mist_cpu_product {
     int64_t has_bias;
 }; /* all of one type: no padding, comparable as memory */
 
+/* Whether an operand of so many columns is read as its transpose. */
+static inline bool mist_cpu_is_turned(const int64_t strides[2], int64_t columns)
+{
+    return strides[1] != 1 || columns > strides[0];
+}
+
 /*
  * A product of fp32 without bias, on the calling thread alone. Bits depend on the shape,
  * not on the addresses: a row's may change with m, a column's with n (remainders of

@@ -28,17 +28,11 @@ enum { BIAS_ROWS = 64, BIAS_COLUMNS = 256 };
 
 /* ----------------------------------------------------------------------------- product */
 
-/* Whether an operand of so many columns is read as its transpose. */
-static bool is_turned(const int64_t strides[2], int64_t columns)
-{
-    return strides[1] != 1 || columns > strides[0];
-}
-
 void mist_cpu_sgemm(const struct mist_cpu_product *of, const float *a, const float *b,
                     float *c)
 {
-    bool turns_a = is_turned(of->a_strides, of->k),
-         turns_b = is_turned(of->b_strides, of->n);
+    bool turns_a = mist_cpu_is_turned(of->a_strides, of->k),
+         turns_b = mist_cpu_is_turned(of->b_strides, of->n);
     /* oneDNN takes its thread count from the calling task's setting. */
     int n_threads_before = omp_get_max_threads();
     if (n_threads_before != 1)

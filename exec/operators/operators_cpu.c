@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h> /* strlen */
 
 static void adamw(void *backend, enum mist_dtype dtype,
                   const struct mist_adamw_span *spans, int32_t n_spans,
@@ -116,9 +117,13 @@ static void close_backend(void *backend)
 
 static void describe(const void *backend, int32_t n_threads, struct mist_paths *out)
 {
-    (void)backend;
     snprintf(out->attention, sizeof out->attention, "own kernels, on oneDNN's products");
     mist_cpu_describe(out->products, sizeof out->products, n_threads);
+    if (backend && mist_cpu_bf16_is_widened(backend)) {
+        size_t length = strlen(out->products);
+        snprintf(out->products + length, sizeof out->products - length,
+                 "; of bf16 in fp32, since this processor multiplies no bf16");
+    }
 }
 
 const struct mist_operators mist_operators_cpu = {

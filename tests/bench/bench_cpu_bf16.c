@@ -218,11 +218,11 @@ int main(void)
     struct mist_err err;
     char text[128];
     mist_cpu_describe(text, sizeof text, 1);
-    puts(text);
     if (mist_cpu_bf16_new(&t.context, 1, &err) != MIST_OK) {
         puts(err.message);
-        return 0;
+        return 1;
     }
+    printf("%s%s\n", text, mist_cpu_bf16_is_widened(t.context) ? "; bf16 widened" : "");
     tensors_init(&t);
     printf("%-22s %10s %10s %10s %10s %8s\n", "op", "fp32 us", "bf16 us", "fp32 GF/s",
            "bf16 GF/s", "ratio");

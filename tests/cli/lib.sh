@@ -72,9 +72,6 @@ begin() {
 # skip REASON: the case under way is not judged.
 skip() { case_skip=$1; }
 
-# Whether mist-exec computes in bf16 here.
-has_bf16() { grep -qE 'avx512_bf16|amx_bf16|avx512f' /proc/cpuinfo; }
-
 # Ends the last case and the file.
 finish() {
     end_case

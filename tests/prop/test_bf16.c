@@ -265,21 +265,12 @@ static void check_master(const struct catalogue_run *run,
 
 /* ------------------------------------------------------------------------------ tests */
 
-static void skip_without_bf16(void)
-{
-    if (mist_cpu_has_bf16())
-        return;
-    print_message("# this processor cannot multiply bf16\n");
-    skip();
-}
-
 /* Keys' biases alone have no gradient: they move all scores of a query alike. */
 static void check_gradients(enum catalogue_variant_index i_variant,
                             enum mist_dtype gradient_dtype)
 {
     static struct pair pair;
 
-    skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         struct comparison result;
         bool has_key_bias = models[i].has_bias && models[i].family == MIST_FAMILY_GPT;
@@ -332,7 +323,6 @@ static void check_same_bits(const struct mist_model *model,
 /* Recomputed activations and a split backward change no bit; nor does a second thread. */
 TEST(test_variants)
 {
-    skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         check_same_bits(&models[i], CATALOGUE_WHOLE, CATALOGUE_RECOMPUTED, 1);
         check_same_bits(&models[i], CATALOGUE_MICRO_BATCHES, CATALOGUE_SPLIT, 1);
@@ -347,7 +337,6 @@ TEST(test_masters)
     static struct catalogue_run run;
     struct shadow shadows[CATALOGUE_MAX_MODULES];
 
-    skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         struct reference of = {.model = models[i], .batch = BATCH, .seq = SEQ};
         catalogue_open(&of, &catalogue_variants[CATALOGUE_WHOLE], MIST_DTYPE_BF16, 1,
@@ -373,7 +362,6 @@ TEST(test_training)
 {
     static struct pair pair;
 
-    skip_without_bf16();
     for (int i = 0; i < N_MODELS; i++) {
         double worst = 0, first = 0, fp32 = 0;
         open_pair(&models[i], CATALOGUE_WHOLE, &pair);

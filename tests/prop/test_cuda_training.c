@@ -182,16 +182,13 @@ TEST(test_training)
     add_list(&grid, TRAINING_FALCON_GROUPED, 2, MIST_DTYPE_FP32, lean, N_STEPS);
     add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_FP32, replayed, N_REPLAYED_STEPS);
     add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_FP32, chosen, N_CHOSEN_STEPS);
-    if (mist_cpu_has_bf16()) {
-        add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_BF16, same, N_STEPS);
-        add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_BF16, same_rounded, N_STEPS);
-        add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_BF16, same_rounded_sharded,
-                 N_STEPS);
-        add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_BF16, same_lean, N_STEPS);
-        add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_BF16, lean, N_STEPS);
-        add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_BF16, replayed_rounded,
-                 N_REPLAYED_STEPS);
-    }
+    add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_BF16, same, N_STEPS);
+    add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_BF16, same_rounded, N_STEPS);
+    add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_BF16, same_rounded_sharded, N_STEPS);
+    add_list(&grid, TRAINING_LLAMA, 2, MIST_DTYPE_BF16, same_lean, N_STEPS);
+    add_list(&grid, TRAINING_GPT, 2, MIST_DTYPE_BF16, lean, N_STEPS);
+    add_list(&grid, TRAINING_GPT_TIED, 2, MIST_DTYPE_BF16, replayed_rounded,
+             N_REPLAYED_STEPS);
     training_grid_execute(&grid);
     check_near(&grid);
     check_replays(&grid);

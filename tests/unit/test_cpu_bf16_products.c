@@ -5,7 +5,7 @@
  * A result rounded to 8 bits is off by up to 2^-8 relatively, by 1.7e-3 in the 2-norm of
  * many.
  */
-#include "exec/operators/cpu_bf16.h"
+#include "exec/operators/cpu_bf16_internal.h"
 
 #include "tests/unit/cpu_bf16_help.h"
 #include "tests/unit/naive_operators.h"
@@ -140,24 +140,16 @@ static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
     }
 }
 
-/* The context of a test, or NULL where the processor cannot. */
-static struct mist_cpu_bf16 *context_or_skip(int n_threads)
+static struct mist_cpu_bf16 *new_context(int n_threads)
 {
     struct mist_cpu_bf16 *context = NULL;
-    struct mist_err err;
-    enum mist_status status = mist_cpu_bf16_new(&context, n_threads, &err);
-    if (!mist_cpu_has_bf16()) {
-        assert_int_equal(status, MIST_ERR_RUN);
-        print_message("skipped: %s\n", err.message);
-        skip();
-    }
-    assert_int_equal(status, MIST_OK);
+    assert_int_equal(mist_cpu_bf16_new(&context, n_threads, NULL), MIST_OK);
     return context;
 }
 
 TEST_WITH(test_linear, help_setup, help_teardown)
 {
-    struct mist_cpu_bf16 *context = context_or_skip(HELP_N_THREADS);
+    struct mist_cpu_bf16 *context = new_context(HELP_N_THREADS);
     for (int again = 0; again < 2; again++) /* compiled, then found */
         for (size_t i = 0; i < sizeof linear_shapes / sizeof *linear_shapes; i++)
             check_linear(*state, context, linear_shapes[i]);
@@ -170,7 +162,7 @@ TEST_WITH(test_linear_addresses, help_setup, help_teardown)
 {
     struct help *h = *state;
     enum { ROWS = 70, IN = 97, OUT = 130, N_X = ROWS * IN, N_W = OUT * IN };
-    struct mist_cpu_bf16 *context = context_or_skip(1);
+    struct mist_cpu_bf16 *context = new_context(1);
     mist_bf16 *x = help_bf16_random(h, NULL, N_X, 1.0), *first = NULL;
     mist_bf16 *w = help_bf16_random(h, NULL, N_W, 1.0);
     for (int64_t shift = 0; shift < 48; shift += 9) {
@@ -191,7 +183,7 @@ TEST_WITH(test_linear_addresses, help_setup, help_teardown)
 TEST_WITH(test_linear_empty, help_setup, help_teardown)
 {
     struct help *h = *state;
-    struct mist_cpu_bf16 *context = context_or_skip(1);
+    struct mist_cpu_bf16 *context = new_context(1);
     mist_bf16 *w = help_bf16_random(h, NULL, 6, 1.0), none = 0;
     float *dw = help_random(h, 6, 1.0), *before = help_copy(h, dw, 6);
     mist_cpu_linear_forward(context, &none, &none, w, NULL, NULL, 0, 3, 2, 1);
@@ -200,6 +192,71 @@ TEST_WITH(test_linear_empty, help_setup, help_teardown)
     help_assert_same_bits(dw, before, 6);
     assert_int_equal(none, 0);
     mist_cpu_bf16_free(context);
+}
+
+/* ------------------------------------------------------------------- widened products */
+
+/* c and what surrounds it, as fp32; at: rows lie c_stride apart. */
+static void check_widened(struct help *h, const struct mist_cpu_product *of)
+{
+    int64_t n_c = of->m * of->c_stride;
+    float *a_f, *b_f, *bias_f, *c_f;
+    mist_bf16 *a = help_bf16_random(h, &a_f, of->m * of->k, 1.0);
+    mist_bf16 *b = help_bf16_random(h, &b_f, of->k * of->n, 1.0);
+    mist_bf16 *bias = help_bf16_random(h, &bias_f, of->n, 1.0);
+    mist_bf16 *c_b = help_bf16_random(h, &c_f, n_c, 1.0);
+    double *expected = help_doubles(h, c_f, n_c);
+    float *result = help_copy(h, c_f, n_c);
+    size_t n_bytes = mist_cpu_bf16_widened_bytes(of);
+    float *room = help_poisoned(h, (int64_t)(n_bytes / sizeof(float)));
+    for (int64_t i = 0; i < of->m; i++)
+        for (int64_t j = 0; j < of->n; j++) {
+            double *c = &expected[i * of->c_stride + j], sum = 0;
+            for (int64_t k = 0; k < of->k; k++)
+                sum += (double)a_f[i * of->a_strides[0] + k * of->a_strides[1]] *
+                       (double)b_f[k * of->b_strides[0] + j * of->b_strides[1]];
+            *c = sum + (of->adds ? *c : 0) + (of->has_bias ? (double)bias_f[j] : 0);
+        }
+    mist_cpu_bf16_multiply_widened(of, a, b, of->is_float ? (void *)result : c_b,
+                                   of->has_bias ? bias : NULL, room);
+    help_assert_guard(room, (int64_t)(n_bytes / sizeof(float)));
+    if (of->is_float) {
+        help_assert_close(result, expected, n_c, "fp32");
+        return;
+    }
+    float *rounded = help_floats_of(h, c_b, n_c);
+    for (int64_t i = 0; i < of->m; i++) /* what lies between the rows stays */
+        help_assert_same_bits(rounded + i * of->c_stride + of->n,
+                              c_f + i * of->c_stride + of->n, of->c_stride - of->n);
+    help_assert_within(rounded, expected, n_c, rounding_of(n_c), "bf16");
+}
+
+/* What processors without a product of bf16 run, on every processor: both operands as they
+ * are and turned, k in one block and in three. */
+TEST_WITH(test_widened, help_setup, help_teardown)
+{
+    static const int64_t sizes[][3] = {
+        {1, 1, 1}, {3, 5, 7}, {64, 48, 1024}, {33, 800, 70}, {9, 11, 2500}};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 32; how++) {
+            int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+            struct mist_cpu_product of = {.m = m,
+                                          .n = n,
+                                          .k = k,
+                                          .a_strides = {k, 1},
+                                          .b_strides = {n, 1},
+                                          .c_stride = n + 3 * (how & 1),
+                                          .is_float = how >> 1 & 1,
+                                          .adds = how >> 2 & 1,
+                                          .has_bias = how >> 3 & 1};
+            if (how & 16) {
+                of.a_strides[0] = of.b_strides[0] = 1;
+                of.a_strides[1] = m;
+                of.b_strides[1] = k;
+            }
+            check_widened(*state, &of);
+        }
 }
 
 /* -------------------------------------------------------------------------- attention */
@@ -283,7 +340,7 @@ static void check_attention(struct help *h, struct mist_cpu_bf16 *context,
 
 TEST_WITH(test_attention, help_setup, help_teardown)
 {
-    struct mist_cpu_bf16 *context = context_or_skip(HELP_N_THREADS);
+    struct mist_cpu_bf16 *context = new_context(HELP_N_THREADS);
 
     for (int i = 0; i < N_SHAPES; i++)
         check_attention(*state, context, &shapes[i]);

@@ -280,8 +280,7 @@ TEST(test_other_models)
             enum mist_dtype dtype =
                 (enum mist_dtype)(i / MIST_N_FAMILIES / MIST_N_VARIANTS);
             is_turned = turned;
-            if (dtype == MIST_DTYPE_FP32 || mist_cpu_has_bf16())
-                check_catalog(family, variant, dtype, dtype);
+            check_catalog(family, variant, dtype, dtype);
         }
     is_turned = false;
 }
@@ -291,10 +290,6 @@ TEST(test_every_step_is_tested)
 {
     int n_ran;
 
-    if (!mist_cpu_has_bf16()) {
-        print_message("# this processor can't multiply bf16: those steps were not run\n");
-        skip();
-    }
     if (getenv("MIST_BRIEF"))
         skip(); /* most of them were left out */
     n_ran = recorded.n_ran;

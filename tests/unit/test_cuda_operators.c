@@ -346,10 +346,6 @@ TEST(test_fp32)
 
 TEST(test_bf16)
 {
-    if (!mist_cpu_has_bf16()) {
-        print_message("# this processor can't multiply bf16\n");
-        skip();
-    }
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
         enum mist_layer_variant variant = (enum mist_layer_variant)i;
         check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
@@ -381,8 +377,7 @@ static void check_loss(enum mist_dtype dtype)
 TEST(test_loss)
 {
     check_loss(MIST_DTYPE_FP32);
-    if (mist_cpu_has_bf16())
-        check_loss(MIST_DTYPE_BF16);
+    check_loss(MIST_DTYPE_BF16);
 }
 
 /* ---------------------------------------------------------------- outside of programs */

@@ -276,8 +276,7 @@ static void check_losses(enum mist_dtype dtype)
 TEST(test_loss)
 {
     check_losses(MIST_DTYPE_FP32);
-    if (mist_cpu_has_bf16())
-        check_losses(MIST_DTYPE_BF16);
+    check_losses(MIST_DTYPE_BF16);
 }
 
 /* ------------------------------------------------------------------------------- GELU */
