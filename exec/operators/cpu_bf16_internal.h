@@ -49,12 +49,16 @@ bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product
                            const mist_bf16 *a, const mist_bf16 *b, void *c,
                            const mist_bf16 *bias);
 
-/* c = a b + bias as of says, on the calling thread; room: of these bytes. Bits depend on the
- * shape alone. */
-size_t mist_cpu_bf16_widened_bytes(const struct mist_cpu_product *of);
-void mist_cpu_bf16_multiply_widened(const struct mist_cpu_product *of, const mist_bf16 *a,
-                                    const mist_bf16 *b, void *c, const mist_bf16 *bias,
-                                    float *room);
+/*
+ * c = a b + bias as of says, on the calling thread: operands and bias of bf16, or all of
+ * fp32. room: mist_cpu_packed_bytes(of); of fp32 [m + n, MIST_CPU_PACKED_K] are enough.
+ * Should oneDNN run out of memory, c becomes NaN.
+ */
+enum { MIST_CPU_PACKED_K = 256 };
+size_t mist_cpu_packed_bytes(const struct mist_cpu_product *of);
+void mist_cpu_multiply_packed(const struct mist_cpu_product *of, bool is_bf16,
+                              const void *a, const void *b, void *c, const void *bias,
+                              float *room);
 
 /* Room of thread t for a tile of bf16, where its results stay until they are copied. */
 enum { MIST_CPU_BF16_TILE_ROWS = 256, MIST_CPU_BF16_TILE_COLUMNS = 768 };

@@ -278,7 +278,7 @@ bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
     struct product *p = &grown[context->n_products];
     *p = (struct product){.shape = *shape};
     bool is_ok = context->is_widened
-                     ? reserve_scratch(context, mist_cpu_bf16_widened_bytes(shape))
+                     ? reserve_scratch(context, mist_cpu_packed_bytes(shape))
                      : compile_product(context, p);
     if (!is_ok) {
         free_product(p, context->n_threads);
@@ -299,8 +299,8 @@ bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product
     dnnl_exec_arg_t exec_args[N_ARGS];
     assert(t < context->n_threads);
     if (context->is_widened) {
-        mist_cpu_bf16_multiply_widened(&p->shape, a, b, c, bias,
-                                       context->threads[t].scratch);
+        mist_cpu_multiply_packed(&p->shape, true, a, b, c, bias,
+                                 context->threads[t].scratch);
         return true;
     }
     int n_args = p->shape.has_bias ? N_ARGS : N_ARGS - 1;

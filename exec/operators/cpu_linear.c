@@ -2,12 +2,12 @@
  * Linear layers: matrix products on oneDNN, tile by tile, and bias sums.
  *
  * An output is cut into tiles of a fixed size whatever the number of threads, each
- * product runs on one thread, and the sum over k is never cut: so bits do not depend on
- * n_threads. In fp32 tiles of 256 x 384 cost up to 2 % against one whole call (Zen 4,
- * 97-114 GFLOP/s at GPT-2's shapes), give a second thread half of what a small batch has
- * (256 x 768), and leave the tile in the second-level cache for its bias. In bf16 tiles of
- * 256 x 768 run as fast as whole products and keep oneDNN's scratch small; few rows are
- * cut into narrower ones.
+ * product runs on one thread, and the sum over k is cut, if at all, where its shape says:
+ * so bits do not depend on n_threads. In fp32 tiles of 256 x 384 cost up to 2 % against
+ * one whole call (Zen 4, 97-114 GFLOP/s at GPT-2's shapes), give a second thread half of
+ * what a small batch has (256 x 768), and leave the tile in the second-level cache for its
+ * bias. In bf16 tiles of 256 x 768 run as fast as whole products and keep oneDNN's scratch
+ * small; few rows are cut into narrower ones.
  *
  * oneDNN's faster kernel of bf16 writes dense outputs alone. A tile of bf16 that is
  * narrower than its matrix is made in a room of its thread's, which stays in the cache,
@@ -127,12 +127,10 @@ static bool multiply_tile(const struct tiled *x, size_t i_product, int64_t m, in
                                      (const mist_bf16 *)x->b.data + b, made,
                                      x->bias ? (const mist_bf16 *)x->bias + j : NULL);
     const struct mist_cpu_product product = product_of(x, m, n);
-    mist_cpu_sgemm(&product, (const float *)x->a.data + a, (const float *)x->b.data + b,
-                   made);
-    for (int64_t row = 0; x->bias && row < m; row++) {
-        float *c = (float *)made + row * x->n;
-        mist_cpu_add_chunk(false, c, c, (const float *)x->bias + j, n);
-    }
+    float room[(TILE_ROWS + TILE_COLUMNS / 2) * MIST_CPU_PACKED_K];
+    mist_cpu_multiply_packed(&product, false, (const float *)x->a.data + a,
+                             (const float *)x->b.data + b, made,
+                             x->bias ? (const float *)x->bias + j : NULL, room);
     mist_device_give_turn();
     return true;
 }

@@ -194,21 +194,27 @@ TEST_WITH(test_linear_empty, help_setup, help_teardown)
     mist_cpu_bf16_free(context);
 }
 
-/* ------------------------------------------------------------------- widened products */
+/* -------------------------------------------------------------------- packed products */
 
-/* c and what surrounds it, as fp32; at: rows lie c_stride apart. */
-static void check_widened(struct help *h, const struct mist_cpu_product *of)
+static int64_t n_spanned(int64_t rows, int64_t columns, const int64_t strides[2])
 {
-    int64_t n_c = of->m * of->c_stride;
+    return (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1;
+}
+
+/* With operands of bf16, or of fp32. */
+static void check_packed(struct help *h, const struct mist_cpu_product *of, bool is_bf16)
+{
+    int64_t n_a = n_spanned(of->m, of->k, of->a_strides), n_c = of->m * of->c_stride;
+    int64_t n_b = n_spanned(of->k, of->n, of->b_strides);
     float *a_f, *b_f, *bias_f, *c_f;
-    mist_bf16 *a = help_bf16_random(h, &a_f, of->m * of->k, 1.0);
-    mist_bf16 *b = help_bf16_random(h, &b_f, of->k * of->n, 1.0);
+    mist_bf16 *a = help_bf16_random(h, &a_f, n_a, 1.0);
+    mist_bf16 *b = help_bf16_random(h, &b_f, n_b, 1.0);
     mist_bf16 *bias = help_bf16_random(h, &bias_f, of->n, 1.0);
     mist_bf16 *c_b = help_bf16_random(h, &c_f, n_c, 1.0);
     double *expected = help_doubles(h, c_f, n_c);
     float *result = help_copy(h, c_f, n_c);
-    size_t n_bytes = mist_cpu_bf16_widened_bytes(of);
-    float *room = help_poisoned(h, (int64_t)(n_bytes / sizeof(float)));
+    int64_t n_room = (int64_t)(mist_cpu_packed_bytes(of) / sizeof(float));
+    float *room = help_poisoned(h, n_room);
     for (int64_t i = 0; i < of->m; i++)
         for (int64_t j = 0; j < of->n; j++) {
             double *c = &expected[i * of->c_stride + j], sum = 0;
@@ -217,9 +223,14 @@ static void check_widened(struct help *h, const struct mist_cpu_product *of)
                        (double)b_f[k * of->b_strides[0] + j * of->b_strides[1]];
             *c = sum + (of->adds ? *c : 0) + (of->has_bias ? (double)bias_f[j] : 0);
         }
-    mist_cpu_bf16_multiply_widened(of, a, b, of->is_float ? (void *)result : c_b,
-                                   of->has_bias ? bias : NULL, room);
-    help_assert_guard(room, (int64_t)(n_bytes / sizeof(float)));
+    mist_cpu_multiply_packed(of, is_bf16, is_bf16 ? (void *)a : a_f,
+                             is_bf16 ? (void *)b : b_f,
+                             of->is_float ? (void *)result : c_b,
+                             !of->has_bias ? NULL
+                             : is_bf16     ? (void *)bias
+                                           : bias_f,
+                             room);
+    help_assert_guard(room, n_room);
     if (of->is_float) {
         help_assert_close(result, expected, n_c, "fp32");
         return;
@@ -231,16 +242,22 @@ static void check_widened(struct help *h, const struct mist_cpu_product *of)
     help_assert_within(rounded, expected, n_c, rounding_of(n_c), "bf16");
 }
 
+static const int64_t packed_sizes[][3] = {/* m, n, k */
+                                          {1, 1, 1},
+                                          {3, 5, 7},
+                                          {64, 48, 256},
+                                          {33, 800, 70},
+                                          {9, 11, 700}};
+enum { N_PACKED_SIZES = sizeof packed_sizes / sizeof *packed_sizes };
+
 /* What processors without a product of bf16 run, on every processor: both operands as they
  * are and turned, k in one block and in three. */
 TEST_WITH(test_widened, help_setup, help_teardown)
 {
-    static const int64_t sizes[][3] = {
-        {1, 1, 1}, {3, 5, 7}, {64, 48, 1024}, {33, 800, 70}, {9, 11, 2500}};
-
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int i = 0; i < N_PACKED_SIZES; i++)
         for (int how = 0; how < 32; how++) {
-            int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+            int64_t m = packed_sizes[i][0], n = packed_sizes[i][1],
+                    k = packed_sizes[i][2];
             struct mist_cpu_product of = {.m = m,
                                           .n = n,
                                           .k = k,
@@ -255,7 +272,31 @@ TEST_WITH(test_widened, help_setup, help_teardown)
                 of.a_strides[1] = m;
                 of.b_strides[1] = k;
             }
-            check_widened(*state, &of);
+            check_packed(*state, &of, true);
+        }
+}
+
+/* fp32, each operand near and so far apart along k that it is packed without AVX-512. */
+TEST_WITH(test_far, help_setup, help_teardown)
+{
+    for (int i = 0; i < N_PACKED_SIZES; i++)
+        for (int how = 0; how < 16; how++) {
+            int64_t m = packed_sizes[i][0], n = packed_sizes[i][1],
+                    k = packed_sizes[i][2];
+            struct mist_cpu_product of = {.m = m,
+                                          .n = n,
+                                          .k = k,
+                                          .a_strides = {k, 1},
+                                          .b_strides = {how & 2 ? 1100 : n, 1},
+                                          .c_stride = n,
+                                          .is_float = 1,
+                                          .adds = how >> 2 & 1,
+                                          .has_bias = how >> 3 & 1};
+            if (how & 1) {
+                of.a_strides[0] = 1;
+                of.a_strides[1] = 1030;
+            }
+            check_packed(*state, &of, false);
         }
 }
 
