@@ -107,6 +107,35 @@ enum mist_status mist_no_plan_check_space(const struct mist_space *space,
             : "; what could help: ranks and a --global-batch with common factors");
 }
 
+/* Of plans that fit the devices: what the closest needs of a node's host memory; where that
+ * fits, too, it is what was asked for. */
+static enum mist_status explain_host(const struct mist_validate_config *config,
+                                     const struct mist_validate_result *result,
+                                     struct mist_err *err)
+{
+    const struct mist_space *space = config->space;
+    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
+    int64_t closest = INT64_MAX;
+    struct text all = {.n = 0}, strict = {.n = 0};
+
+    for (size_t i = 0; i < result->n_dropped; i++)
+        if (result->dropped[i].planned_bytes <= config->limit_bytes &&
+            result->dropped[i].host_bytes < closest)
+            closest = result->dropped[i].host_bytes;
+    if (result->n_dropped > 0 && closest > config->host_limit_bytes)
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN,
+            "no plan fits the host memory of a node: the closest needs %s, limit %s",
+            mist_format_bytes(needs, sizeof needs, closest),
+            mist_format_bytes(limit, sizeof limit, config->host_limit_bytes));
+    enum mist_status status = list_bounds(space, &all, &strict, err);
+    if (status != MIST_OK)
+        return status;
+    return mist_err_set(err, MIST_ERR_NO_PLAN,
+                        "no plan that fits the memory is within %s",
+                        all.n > 0 ? all.at : "the search space");
+}
+
 enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
                                       const struct mist_validate_result *result,
                                       struct mist_err *err)
@@ -124,13 +153,17 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
         if (i == 0 || result->dropped[i].planned_bytes < closest)
             closest = result->dropped[i].planned_bytes;
     if (closest <= config->limit_bytes)
-        return mist_err_set(
-            err, MIST_ERR_NO_PLAN, "no plan fits the host memory of a node, %s",
-            mist_format_bytes(limit, sizeof limit, config->host_limit_bytes));
+        return explain_host(config, result, err);
     add_help(space, &help);
     if (closest == INT64_MAX)
-        return mist_err_set(err, MIST_ERR_NO_PLAN,
-                            "no plan can be priced; what could help: %s", help.at);
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN, "no plan %s%s; what could help: %s",
+            result->search.n_priced > 0 ? "fits the host memory of a node, "
+                                        : "can be priced",
+            result->search.n_priced > 0
+                ? mist_format_bytes(limit, sizeof limit, config->host_limit_bytes)
+                : "",
+            help.at);
     return mist_err_set(
         err, MIST_ERR_NO_PLAN,
         "no plan fits the device memory: the closest needs %s, limit %s (%s too much); "

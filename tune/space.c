@@ -103,6 +103,25 @@ struct mist_knob_range mist_space_range(const struct mist_space *space,
     return range;
 }
 
+/* A schedule that alone is allowed has a number of chunks that is, too. */
+static enum mist_status check_chunks(const struct mist_bounds *bounds,
+                                     struct mist_err *err)
+{
+    struct mist_knob_range schedules = bounds->of[MIST_KNOB_SCHEDULE];
+    struct mist_knob_range chunks = bounds->of[MIST_KNOB_CHUNKS];
+    char schedule[MIST_BOUND_TEXT], number[MIST_BOUND_TEXT];
+
+    if (schedules.min != schedules.max)
+        return MIST_OK;
+    int32_t n = mist_pipeline_kinds[schedules.min].n_chunks;
+    if (n > 0 ? n >= chunks.min && n <= chunks.max : chunks.max > 1)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_USAGE, "%s contradicts %s: it has %s%d",
+                        mist_bounds_text(bounds, MIST_KNOB_CHUNKS, number),
+                        mist_bounds_text(bounds, MIST_KNOB_SCHEDULE, schedule),
+                        n > 0 ? "" : "at least ", n > 0 ? (int)n : 2);
+}
+
 enum mist_status mist_space_check_bounds(const struct mist_space *space,
                                          struct mist_err *err)
 {
@@ -120,7 +139,7 @@ enum mist_status mist_space_check_bounds(const struct mist_space *space,
         return mist_err_set(err, MIST_ERR_NO_PLAN,
                             "--fix update-on=host: the trace set has no adamw_host, or "
                             "the device is the host");
-    return MIST_OK;
+    return check_chunks(&space->bounds, err);
 }
 
 bool mist_space_allows_value(const struct mist_space *space, enum mist_knob knob,

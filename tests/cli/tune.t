@@ -97,6 +97,10 @@ tune 'a level of ZeRO that there is not' 2 "--fix zero=4: expected 0 to 3" --fix
 tune 'a schedule that there is not' 2 "--fix schedule=gpipe: expected 1f1b or interleaved" --fix schedule=gpipe
 tune 'the most of what has no order' 2 '.*--max schedule=zb_v: .*expected --fix schedule=zb_v' --max schedule=zb_v
 tune 'bounds that contradict one another' 2 '.*--max tp=1 contradicts --fix tp=2' --fix tp=2 --max tp=1
+tune 'a schedule without so many chunks' 2 '--fix chunks=4 contradicts --fix schedule=1f1b: it has 1' \
+    --fix schedule=1f1b --fix chunks=4
+tune 'a schedule with more chunks than are allowed' 2 \
+    '--max chunks=1 contradicts --fix schedule=interleaved: it has at least 2' --fix schedule=interleaved --max chunks=1
 tune 'a bound that needs a group that is off' 2 '--fix zero=1 needs the group zero' --space 3d --fix zero=1
 tune 'bounds that ranks do not allow' 4 '.*2 ranks.* and --fix pp=2 --fix dp=2; they can without --fix pp=2 or --fix dp=2' \
     --fix pp=2,dp=2
@@ -179,6 +183,17 @@ expect_exit 0
 expect_stderr '^mist-tune: the trace set says nothing of host memory: nothing is offloaded$'
 if grep -Eq "$offload" best.json; then fail 'something is offloaded'; fi
 rm -r best.json poor
+
+begin 'too little host memory for what is asked for'
+cp -R traces poor
+edit traces/cluster.json 's/"host_memory_bytes_per_node": [0-9]*/"host_memory_bytes_per_node": 1000000/' > poor/cluster.json
+run mist-tune --model gpt3-demo --cluster poor --global-batch 4 --seq-len 128 --fix offload-optimizer=1 -o best.json
+expect_exit 4
+expect_stderr '^mist-tune: no plan fits the host memory of a node, 977 KiB; what could help: --fix offload-optimizer=1, more '
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --fix dp=1 --fix zero=1 -o best.json
+expect_exit 4
+expect_stderr '^mist-tune: no plan can be priced; what could help: --fix dp=1 and --fix zero=1, '
+rm -r poor
 
 # ------------------------------------------------------------------------- always the same answer
 question='mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 60MiB'
