@@ -347,29 +347,27 @@ static enum mist_status look_at(struct target *at, const struct candidate *of,
     return status;
 }
 
-/* The plan with another schedule, if it holds, is faster and can be expressed. */
+/* The plan with the schedule of another; *best becomes that if it can be expressed, holds and
+ * is faster. */
 static enum mist_status try_pipeline(const struct target *at,
-                                     enum mist_pipeline_schedule pipeline, int32_t n,
+                                     const struct mist_plan *scheduled,
                                      struct mist_validated *best, struct mist_err *err)
 {
-    const struct mist_validate_config *config = at->config;
     struct mist_validated other = *best;
     enum mist_status status = MIST_OK;
 
     other.plan = malloc(sizeof *other.plan);
     if (!other.plan)
         return mist_err_memory(err, NULL);
-    *other.plan = *best->plan;
+    *other.plan = *scheduled;
     other.plan->model = at->model;
     other.plan->job = at->job;
     other.plan->job.recomputes_attention = best->plan->job.recomputes_attention;
-    other.holds = mist_validate_set_pipeline(other.plan, pipeline, n) &&
-                  mist_bounds_allow(&config->space->bounds, other.plan) &&
-                  is_expressed(at, other.plan, NULL);
+    other.holds = is_expressed(at, other.plan, NULL);
     other.plan->model = best->plan->model;
     other.plan->job = best->plan->job;
     if (other.holds)
-        status = mist_validate_plan(config, NULL, &other, err);
+        status = mist_validate_plan(at->config, NULL, &other, err);
     if (status == MIST_OK && other.holds &&
         other.plan->predicted.iteration_s < best->plan->predicted.iteration_s) {
         struct mist_plan *slower = best->plan;
@@ -383,15 +381,17 @@ static enum mist_status try_pipeline(const struct target *at,
 static enum mist_status try_pipelines(struct target *at, struct mist_validated *plan,
                                       struct mist_err *err)
 {
+    struct mist_plan *scheduled = malloc(sizeof *scheduled);
     enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < MIST_N_PIPELINES && plan->plan->n_stages > 1; i++) {
-        enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
-        struct mist_knob_range chunks = mist_validate_chunks(at->config->space, pipeline);
-        for (int32_t n = chunks.min;
-             n <= chunks.max && pipeline != MIST_PIPELINE_1F1B && !status; n++)
-            status = try_pipeline(at, pipeline, n, plan, err);
-    }
+    if (!scheduled)
+        return mist_err_memory(err, NULL);
+    *scheduled = *plan->plan;
+    bool is_more = mist_validate_set_pipeline(scheduled, MIST_PIPELINE_1F1B, 0);
+    while (is_more && status == MIST_OK &&
+           mist_validate_next_pipeline(at->config->space, scheduled))
+        status = try_pipeline(at, scheduled, plan, err);
+    free(scheduled);
     /* what the report compares with closed_s */
     plan->pipelines[MIST_PIPELINE_1F1B].time_s = plan->plan->predicted.iteration_s;
     if (plan->plan->pipeline != MIST_PIPELINE_1F1B)

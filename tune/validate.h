@@ -192,11 +192,6 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out);
 
-/* The chunks that a schedule is tried with: some fixed number, or 2 to 4 unless more are
- * asked for. */
-struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
-                                            enum mist_pipeline_schedule pipeline);
-
 /* Gives a plan the next pipeline schedule, or the next number of chunks, that it can have and
  * the bounds allow. False: there is none, and what the plan has then is none of these. */
 bool mist_validate_next_pipeline(const struct mist_space *space, struct mist_plan *plan);

@@ -60,8 +60,10 @@ static void make_stage(const struct mist_space *space,
                           &out->n_devices);
 }
 
-struct mist_knob_range mist_validate_chunks(const struct mist_space *space,
-                                            enum mist_pipeline_schedule pipeline)
+/* The chunks that a schedule is tried with: some fixed number, or 2 to 4 unless more are
+ * asked for. */
+static struct mist_knob_range chunks_of(const struct mist_space *space,
+                                        enum mist_pipeline_schedule pipeline)
 {
     int32_t n = mist_pipeline_kinds[pipeline].n_chunks;
     struct mist_knob_range range = mist_space_range(space, MIST_KNOB_CHUNKS);
@@ -79,7 +81,7 @@ bool mist_validate_next_pipeline(const struct mist_space *space, struct mist_pla
 
     for (int i = (int)now; i < MIST_N_PIPELINES; i++) {
         enum mist_pipeline_schedule pipeline = (enum mist_pipeline_schedule)i;
-        struct mist_knob_range chunks = mist_validate_chunks(space, pipeline);
+        struct mist_knob_range chunks = chunks_of(space, pipeline);
         for (int32_t n = pipeline == now ? n_chunks + 1 : chunks.min; n <= chunks.max;
              n++)
             if (mist_validate_set_pipeline(plan, pipeline, n) &&
