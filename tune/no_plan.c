@@ -155,15 +155,18 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
     if (closest <= config->limit_bytes)
         return explain_host(config, result, err);
     add_help(space, &help);
-    if (closest == INT64_MAX)
+    if (closest == INT64_MAX && result->search.closest_host_bytes < INT64_MAX)
         return mist_err_set(
-            err, MIST_ERR_NO_PLAN, "no plan %s%s; what could help: %s",
-            result->search.n_priced > 0 ? "fits the host memory of a node, "
-                                        : "can be priced",
-            result->search.n_priced > 0
-                ? mist_format_bytes(limit, sizeof limit, config->host_limit_bytes)
-                : "",
+            err, MIST_ERR_NO_PLAN,
+            "no plan fits the host memory: the closest needs %s for a rank, which has %s "
+            "of it; what could help: %s",
+            mist_format_bytes(needs, sizeof needs, result->search.closest_host_bytes),
+            mist_format_bytes(limit, sizeof limit,
+                              config->host_limit_bytes / space->devices_per_node),
             help.at);
+    if (closest == INT64_MAX)
+        return mist_err_set(err, MIST_ERR_NO_PLAN,
+                            "no plan can be priced; what could help: %s", help.at);
     return mist_err_set(
         err, MIST_ERR_NO_PLAN,
         "no plan fits the device memory: the closest needs %s, limit %s (%s too much); "

@@ -225,7 +225,7 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
         struct mist_search_solved *out = &at->solved[i];
         if (is_over(at->config))
             return MIST_OK;
-        out->closest_bytes = INT64_MAX;
+        out->closest_bytes = out->closest_host_bytes = INT64_MAX;
         out->glpk.bound_s = INFINITY;
         out->is_done = true;
         if (!is_hopeful(at, (int32_t)i))
@@ -235,8 +235,12 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
             status =
                 mist_search_solve_case(at->space, at->config, of, at->cutoff_s, out, err);
         if (status == MIST_OK && out->n_candidates == 0 && isinf(at->cutoff_s))
-            status = mist_search_find_closest(at->space, of, out->works,
+            status = mist_search_find_closest(at->space, of, out->works, false,
                                               &out->closest_bytes, err);
+        if (status == MIST_OK && out->n_candidates == 0 && isinf(at->cutoff_s) &&
+            out->closest_bytes == INT64_MAX)
+            status = mist_search_find_closest(at->space, of, out->works, true,
+                                              &out->closest_host_bytes, err);
     }
     return status;
 }
@@ -260,6 +264,8 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     result->n_cases_done++;
     if (from->closest_bytes < result->closest_bytes)
         result->closest_bytes = from->closest_bytes;
+    if (from->closest_host_bytes < result->closest_host_bytes)
+        result->closest_host_bytes = from->closest_host_bytes;
     result->glpk.n_cases += from->glpk.n_cases;
     result->glpk.n_optimal += from->glpk.n_optimal;
     result->glpk.n_differ += from->glpk.n_differ;
@@ -512,8 +518,9 @@ static enum mist_status search(const struct mist_space *space,
                                const struct mist_search_config *config,
                                struct mist_search_result *result, struct mist_err *err)
 {
-    struct gather to = {
-        .result = {.closest_bytes = INT64_MAX, .glpk = {.bound_s = INFINITY}}};
+    struct gather to = {.result = {.closest_bytes = INT64_MAX,
+                                   .closest_host_bytes = INT64_MAX,
+                                   .glpk = {.bound_s = INFINITY}}};
     bool has_slack = config->slack_frac > 0;
     double best_s = INFINITY;
     int32_t n = 0;

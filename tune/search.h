@@ -207,13 +207,15 @@ struct mist_search_result {
     struct mist_search_candidate
         *candidates; /* owned; by time_s, ties by case and order */
     size_t n_candidates;
-    int64_t n_priced;      /* configurations */
-    int64_t n_fitting;     /* of these within the limit */
-    int64_t n_frontier;    /* of these on a frontier */
-    int32_t n_cases_done;  /* all, unless stopped */
-    int64_t closest_bytes; /* without a candidate: least over all plans of the largest
-                              stage's peak; INT64_MAX: no plan */
-    bool has_more;         /* some case may have more than n_best splits */
+    int64_t n_priced;     /* configurations */
+    int64_t n_fitting;    /* of these within the limit */
+    int64_t n_frontier;   /* of these on a frontier */
+    int32_t n_cases_done; /* all, unless stopped */
+    /* Without a candidate: least over all plans that the host holds of the largest stage's
+     * peak (where the host limits ratios, of those that were priced); INT64_MAX: there is
+     * none, and then of the largest host arena over all plans; INT64_MAX: no plan. */
+    int64_t closest_bytes, closest_host_bytes;
+    bool has_more; /* some case may have more than n_best splits */
     struct mist_search_glpk glpk;
     struct mist_arena arena;
 };

@@ -108,8 +108,10 @@ static enum mist_status merge_run(struct mist_search_filling *at,
         if (!mist_search_is_priced(from, i))
             continue;
         int64_t bytes = (int64_t)ceil(from->peak_bytes[i]);
-        if (bytes < *least &&
-            ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes)
+        int64_t host_bytes = (int64_t)ceil(from->host_bytes[i]);
+        if (host_bytes < work->least_host_bytes[n_layers])
+            work->least_host_bytes[n_layers] = host_bytes;
+        if (bytes < *least && host_bytes <= at->config->host_limit_bytes)
             *least = bytes;
         if (!mist_search_fits(at, from, i))
             continue;

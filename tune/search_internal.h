@@ -16,7 +16,9 @@ struct mist_search_work {
     struct mist_search_choice *choices;
     struct mist_stage_option *options; /* payload: not set */
     size_t n_options;
-    int64_t *least_bytes; /* owned, [layers_max + 1]; INT64_MAX: can't be */
+    /* Owned, [layers_max + 1] each: the least peak of those that the host's memory holds,
+     * and the least host arena of all; INT64_MAX: none can be priced. */
+    int64_t *least_bytes, *least_host_bytes;
     int64_t n_priced, n_fitting;
     struct mist_search_row *rows; /* owned, [n_rows] where asked for, else NULL */
     size_t n_rows;
@@ -109,7 +111,7 @@ struct mist_search_solved {
     struct mist_search_candidate *candidates; /* owned; i_case is not set */
     struct mist_search_choice *stages;        /* owned; [n_candidates * n_stages] */
     size_t n_candidates;
-    int64_t closest_bytes;
+    int64_t closest_bytes, closest_host_bytes;
     bool is_done; /* false: the search was stopped before */
     struct mist_search_glpk glpk;
 };
@@ -123,12 +125,13 @@ mist_search_solve_case(const struct mist_space *space,
                        struct mist_search_solved *out, struct mist_err *err);
 
 /*
- * Least over all plans of a case of the largest peak of a stage, whatever the limit;
- * INT64_MAX: no plan. works: [n_stages * n_shapes], stage by stage. *out set on MIST_OK.
+ * Least over all plans of a case of the largest peak of a stage, whatever the limit, or
+ * (is_host) of its host arena; INT64_MAX: no plan. works: [n_stages * n_shapes], stage by
+ * stage. *out set on MIST_OK.
  */
 MIST_MUST_CHECK enum mist_status
 mist_search_find_closest(const struct mist_space *space, const struct mist_space_case *of,
-                         const struct mist_search_work *const *works, int64_t *out,
-                         struct mist_err *err);
+                         const struct mist_search_work *const *works, bool is_host,
+                         int64_t *out, struct mist_err *err);
 
 #endif

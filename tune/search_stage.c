@@ -283,12 +283,13 @@ static bool alloc_filling(struct mist_search_filling *at)
     size_t n = (size_t)work->layers_max + 1;
 
     work->least_bytes = malloc(n * sizeof *work->least_bytes);
+    work->least_host_bytes = malloc(n * sizeof *work->least_host_bytes);
     at->frontiers = calloc(n, sizeof *at->frontiers);
     at->points = malloc(MIST_SEARCH_BLOCK * sizeof *at->points);
-    if (!work->least_bytes || !at->frontiers || !at->points)
+    if (!work->least_bytes || !work->least_host_bytes || !at->frontiers || !at->points)
         return false;
     for (size_t l = 0; l < n; l++)
-        work->least_bytes[l] = INT64_MAX;
+        work->least_bytes[l] = work->least_host_bytes[l] = INT64_MAX;
     return mist_search_alloc_columns(&at->block, MIST_SEARCH_BLOCK) &&
            mist_search_alloc_columns(&at->base, count_base(at->space, work) + 1);
 }
@@ -350,6 +351,7 @@ void mist_search_fini_work(struct mist_search_work *work)
     free(work->choices);
     free(work->options);
     free(work->least_bytes);
+    free(work->least_host_bytes);
     free(work->rows);
     *work = (struct mist_search_work){0};
 }

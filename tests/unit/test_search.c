@@ -146,6 +146,7 @@ struct brute {
     double n_plans;
     double best_s;              /* INFINITY: no plan */
     int64_t closest_bytes;      /* whatever the limit */
+    int64_t closest_host_bytes; /* whatever either limit */
     double split_s[MAX_SPLITS]; /* best by split */
     struct split splits[MAX_SPLITS];
     size_t n_splits;
@@ -228,6 +229,8 @@ static void finish_plan(struct brute *at, double peak_bytes, double host_bytes)
     if (!is_alike_enough(at))
         return;
     at->n_plans++;
+    if (host_bytes < (double)at->closest_host_bytes)
+        at->closest_host_bytes = (int64_t)ceil(host_bytes);
     if (host_bytes > (double)at->host_limit_bytes)
         return;
     if (peak_bytes < (double)at->closest_bytes)
@@ -345,7 +348,7 @@ static void enumerate(struct brute *at)
     at->n_plans = 0;
     at->n_splits = 0;
     at->best_s = INFINITY;
-    at->closest_bytes = INT64_MAX;
+    at->closest_bytes = at->closest_host_bytes = INT64_MAX;
     for (at->g = 1; at->g <= at->global_batch; at->g++)
         for (at->n_stages = 1; at->n_stages <= at->n_layers; at->n_stages++)
             if (at->global_batch % at->g == 0)
@@ -475,6 +478,10 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
         struct mist_space whole = space;
         must(mist_space_part(&space, &whole, groups, bounds, &err), &err);
         mist_space_fini(&whole);
+        if (mist_space_check_bounds(&space, &err) != MIST_OK) { /* never searched */
+            mist_space_fini(&space);
+            return false;
+        }
     }
     wanted_chunks = brute->n_chunks;
     search_within(&space, brute->seed, brute->limit_bytes, brute->host_limit_bytes, 0, 3,
@@ -484,7 +491,13 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
     assert_true(mist_space_n_plans(&space) == brute->n_plans);
     if (!is_feasible) {
         assert_int_equal(result.n_candidates, 0);
-        assert_true(result.closest_bytes == brute->closest_bytes);
+        /* what the host can't hold whole may fit in parts that were not priced */
+        if (brute->host_limit_bytes < INT64_MAX && brute->ratio_step)
+            assert_true(result.closest_bytes >= brute->closest_bytes);
+        else
+            assert_true(result.closest_bytes == brute->closest_bytes);
+        if (brute->closest_bytes == INT64_MAX)
+            assert_true(result.closest_host_bytes == brute->closest_host_bytes);
     } else {
         assert_true(result.n_candidates > 0);
         assert_true(result.candidates[0].time_s == brute->best_s);
@@ -620,6 +633,32 @@ TEST(test_bounds)
     }
     assert_true(n_feasible > 60);
     assert_true(n_uniform > 20);
+}
+
+/* What is to be offloaded, and no host holds: how much it would have to. */
+TEST(test_no_host)
+{
+    static struct brute brute;
+
+    brute.is_held = true;
+    brute.groups = MIST_SPACE_ALL;
+    brute.n_layers = brute.global_batch = 2;
+    brute.limit_bytes = INT64_MAX;
+    brute.host_limit_bytes = -1;
+    for (int i = 0; i < 12; i++) {
+        enum { FIXED = 64, TO_1 = 1 };
+        struct mist_bounds bounds = mist_bounds_none();
+        brute.seed = test_seed(SEED) + 12000 + (uint64_t)i;
+        brute.n_ranks = 1 + i / 4;
+        for (int k = 0; k < N_WORDS; k++) {
+            brute.low[k] = 0;
+            brute.high[k] = INT32_MAX;
+        }
+        hold(&brute, &bounds, OFFLOADED + i % 4, FIXED + TO_1);
+        assert_false(compare(&brute, &bounds));
+        assert_true(brute.closest_host_bytes > 0);
+        assert_true(brute.closest_host_bytes < INT64_MAX);
+    }
 }
 
 TEST(test_bound_words)
