@@ -195,12 +195,13 @@ static enum mist_status price_leasts(struct mist_search_bounds *bounds,
         const struct mist_search_least *known =
             bsearch(&bounds->leasts[i], floors->leasts, n, sizeof *known, compare_leasts);
         bounds->leasts[i].t_s = known ? known->t_s : NULL;
+        bounds->leasts[i].is_new = !known;
     }
     enum mist_status status = mist_thread_pool_for(
         bounds->config->pool, (int64_t)bounds->n_leasts, 1, price_some, bounds, err);
     for (size_t i = 0; i < bounds->n_leasts; i++) {
         struct mist_search_least *of = &bounds->leasts[i];
-        if (of->n_priced > 0)
+        if (of->is_new && of->t_s)
             floors->leasts[floors->n++] = *of;
         of->rank_s = INFINITY;
         for (int32_t l = of->layers_min; l <= of->layers_max && status == MIST_OK; l++)

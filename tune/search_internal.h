@@ -58,10 +58,11 @@ struct mist_search_least {
     enum mist_search_role role;
     struct mist_space_shape shape;
     int32_t layers_min, layers_max;
-    double *t_s;      /* the floors'; [n_layers of the model + 1]; INFINITY: can't be */
-    double rank_s;    /* least t times ranks per layer */
-    bool *is_wanted;  /* owned, likewise; set by mist_search_bounds_set() */
-    int64_t n_priced; /* now; 0: before */
+    double *t_s;     /* the floors'; [n_layers of the model + 1]; INFINITY: can't be */
+    double rank_s;   /* least t times ranks per layer */
+    bool *is_wanted; /* owned, likewise; set by mist_search_bounds_set() */
+    bool is_new;     /* the floors had none: t_s was made now, of n_priced, maybe none */
+    int64_t n_priced;
 };
 
 /* Where stages may differ in shape: no plan of so many stages is faster. */
