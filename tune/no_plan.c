@@ -62,7 +62,7 @@ static enum mist_status has_cases_without(const struct mist_space *space, int kn
     return status;
 }
 
-/* All bounds, and those without which alone there would be plans. */
+/* All bounds and, unless strict is NULL, those without which alone there would be plans. */
 static enum mist_status list_bounds(const struct mist_space *space, struct text *all,
                                     struct text *strict, struct mist_err *err)
 {
@@ -70,7 +70,7 @@ static enum mist_status list_bounds(const struct mist_space *space, struct text 
     enum mist_status status = MIST_OK;
 
     for (int i = 0; i <= MIST_N_KNOBS && status == MIST_OK; i++) {
-        bool is_uniform = i == MIST_N_KNOBS, has_cases;
+        bool is_uniform = i == MIST_N_KNOBS, has_cases = false;
         if (is_uniform ? !space->bounds.is_uniform
                        : !mist_bounds_has(&space->bounds, (enum mist_knob)i))
             continue;
@@ -78,8 +78,9 @@ static enum mist_status list_bounds(const struct mist_space *space, struct text 
             is_uniform ? "--uniform"
                        : mist_bounds_text(&space->bounds, (enum mist_knob)i, text);
         add(all, " ", name);
-        status = has_cases_without(space, i, &has_cases, err);
-        if (has_cases)
+        if (strict)
+            status = has_cases_without(space, i, &has_cases, err);
+        if (strict && has_cases)
             add(strict, " or ", name);
     }
     return status;
@@ -116,7 +117,7 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
     const struct mist_space *space = config->space;
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
     int64_t closest = INT64_MAX;
-    struct text all = {.n = 0}, strict = {.n = 0};
+    struct text all = {.n = 0};
 
     for (size_t i = 0; i < result->n_dropped; i++)
         if (result->dropped[i].planned_bytes <= config->limit_bytes &&
@@ -128,7 +129,7 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
             "no plan fits the host memory of a node: the closest needs %s, limit %s",
             mist_format_bytes(needs, sizeof needs, closest),
             mist_format_bytes(limit, sizeof limit, config->host_limit_bytes));
-    enum mist_status status = list_bounds(space, &all, &strict, err);
+    enum mist_status status = list_bounds(space, &all, NULL, err);
     if (status != MIST_OK)
         return status;
     return mist_err_set(err, MIST_ERR_NO_PLAN,

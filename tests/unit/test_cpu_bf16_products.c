@@ -250,27 +250,34 @@ static const int64_t packed_sizes[][3] = {/* m, n, k */
                                           {9, 11, 700}};
 enum { N_PACKED_SIZES = sizeof packed_sizes / sizeof *packed_sizes };
 
+/* Of fp32, dense but for a gap between the rows of c. */
+static struct mist_cpu_product packed_product(int i, int64_t gap)
+{
+    int64_t m = packed_sizes[i][0], n = packed_sizes[i][1], k = packed_sizes[i][2];
+
+    return (struct mist_cpu_product){.m = m,
+                                     .n = n,
+                                     .k = k,
+                                     .a_strides = {k, 1},
+                                     .b_strides = {n, 1},
+                                     .c_stride = n + gap,
+                                     .is_float = 1};
+}
+
 /* What processors without a product of bf16 run, on every processor: both operands as they
  * are and turned, k in one block and in three. */
 TEST_WITH(test_widened, help_setup, help_teardown)
 {
     for (int i = 0; i < N_PACKED_SIZES; i++)
         for (int how = 0; how < 32; how++) {
-            int64_t m = packed_sizes[i][0], n = packed_sizes[i][1],
-                    k = packed_sizes[i][2];
-            struct mist_cpu_product of = {.m = m,
-                                          .n = n,
-                                          .k = k,
-                                          .a_strides = {k, 1},
-                                          .b_strides = {n, 1},
-                                          .c_stride = n + 3 * (how & 1),
-                                          .is_float = how >> 1 & 1,
-                                          .adds = how >> 2 & 1,
-                                          .has_bias = how >> 3 & 1};
+            struct mist_cpu_product of = packed_product(i, 3 * (how & 1));
+            of.is_float = how >> 1 & 1;
+            of.adds = how >> 2 & 1;
+            of.has_bias = how >> 3 & 1;
             if (how & 16) {
                 of.a_strides[0] = of.b_strides[0] = 1;
-                of.a_strides[1] = m;
-                of.b_strides[1] = k;
+                of.a_strides[1] = of.m;
+                of.b_strides[1] = of.k;
             }
             check_packed(*state, &of, true);
         }
@@ -281,21 +288,15 @@ TEST_WITH(test_far, help_setup, help_teardown)
 {
     for (int i = 0; i < N_PACKED_SIZES; i++)
         for (int how = 0; how < 16; how++) {
-            int64_t m = packed_sizes[i][0], n = packed_sizes[i][1],
-                    k = packed_sizes[i][2];
-            struct mist_cpu_product of = {.m = m,
-                                          .n = n,
-                                          .k = k,
-                                          .a_strides = {k, 1},
-                                          .b_strides = {how & 2 ? 1100 : n, 1},
-                                          .c_stride = n,
-                                          .is_float = 1,
-                                          .adds = how >> 2 & 1,
-                                          .has_bias = how >> 3 & 1};
+            struct mist_cpu_product of = packed_product(i, 0);
+            of.adds = how >> 2 & 1;
+            of.has_bias = how >> 3 & 1;
             if (how & 1) {
                 of.a_strides[0] = 1;
                 of.a_strides[1] = 1030;
             }
+            if (how & 2)
+                of.b_strides[0] = 1100;
             check_packed(*state, &of, false);
         }
 }
