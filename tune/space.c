@@ -413,7 +413,8 @@ static bool is_possible(const struct mist_space *space)
 
     for (int i = 0; i < MIST_N_KNOBS; i++) {
         struct mist_knob_range range = mist_space_range(space, (enum mist_knob)i);
-        is_open = is_open && range.min <= range.max;
+        /* all of none may be none */
+        is_open = is_open && (range.min <= range.max || range.min == MIST_KNOB_ALL);
     }
     return is_open;
 }
