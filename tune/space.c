@@ -389,6 +389,7 @@ static enum mist_status add_mixed(const struct listing *at, int32_t n_stages,
 static bool may_have_stages(const struct mist_space *space, int32_t n_stages, int64_t g)
 {
     int64_t n_layers = space->model.n_layers, n = n_layers / n_stages;
+    int32_t v = n_chunks(space);
     struct mist_knob_range layers = mist_space_range(space, MIST_KNOB_LAYERS);
     struct mist_knob_range pipelines = mist_space_range(space, MIST_KNOB_SCHEDULE);
     bool has_1f1b =
@@ -398,10 +399,11 @@ static bool may_have_stages(const struct mist_space *space, int32_t n_stages, in
                       mist_pipeline_kinds[pipelines.min].groups_micro_batches;
 
     if (!mist_space_allows_value(space, MIST_KNOB_PP, n_stages) ||
-        (n_stages == 1 && !has_1f1b) || (is_grouped && g % n_stages != 0))
+        (n_stages == 1 && !has_1f1b) || (is_grouped && g % n_stages != 0) || n < v ||
+        n_layers % v != 0)
         return false;
     if (mist_space_is_even(space))
-        return n_layers % n_stages == 0 &&
+        return n_layers % n_stages == 0 && n % v == 0 &&
                mist_space_allows_value(space, MIST_KNOB_LAYERS, (int32_t)n);
     return layers.min <= n && (int64_t)layers.max * n_stages >= n_layers;
 }
