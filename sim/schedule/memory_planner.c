@@ -393,22 +393,22 @@ struct planner {
 /* clang-format on */
 static const int32_t nobody[MIST_N_STREAMS] = NOBODY;
 
-static bool insert_segment(struct arena *arena, int32_t at, struct segment segment)
+/* Puts n segments in the place of n_old; false when out of memory, never when they are no
+ * more. */
+static bool replace_segments(struct arena *arena, int32_t at, int32_t n_old,
+                             const struct segment *segments, int32_t n)
 {
-    if (!MIST_RESERVE(arena->segments, arena->capacity, arena->n_segments + 1))
-        return false;
-    memmove(arena->segments + at + 1, arena->segments + at,
-            (size_t)(arena->n_segments - at) * sizeof *arena->segments);
-    arena->segments[at] = segment;
-    arena->n_segments++;
-    return true;
-}
+    int32_t n_behind = arena->n_segments - at - n_old;
 
-static void remove_segments(struct arena *arena, int32_t at, int32_t n)
-{
-    memmove(arena->segments + at, arena->segments + at + n,
-            (size_t)(arena->n_segments - at - n) * sizeof *arena->segments);
-    arena->n_segments -= n;
+    if (!MIST_RESERVE(arena->segments, arena->capacity, arena->n_segments - n_old + n))
+        return false;
+    struct segment *to = arena->segments + at;
+    if (n != n_old)
+        memmove(to + n, to + n_old, (size_t)n_behind * sizeof *to);
+    for (int32_t i = 0; i < n; i++)
+        to[i] = segments[i];
+    arena->n_segments += n - n_old;
+    return true;
 }
 
 static void remember_latest(int32_t last[MIST_N_STREAMS],
@@ -469,9 +469,10 @@ static int32_t wait_at(const struct planner *at, int32_t id,
     for (; segment < end && segment->offset < end_bytes; segment++) {
         if (segment->buffer >= 0 || segment->closed_to == id)
             return INT32_MAX;
-        for (int k = 0; k < MIST_N_STREAMS; k++)
-            if (segment->last[k] > wait && segment->last[k] > waited[k])
-                wait = segment->last[k];
+        for (int k = 0; k < MIST_N_STREAMS; k++) {
+            int32_t new_wait = segment->last[k] > waited[k] ? segment->last[k] : -1;
+            wait = new_wait > wait ? new_wait : wait;
+        }
         if (wait >= limit)
             return INT32_MAX;
     }
@@ -542,15 +543,12 @@ static bool occupy(struct planner *at, int32_t id)
         after = arena->segments[first + n];
         remember_latest(last, after.last);
     }
-    remove_segments(arena, first, n);
     before.size = start - before.offset;
     after.size = after.offset + after.size - end;
     after.offset = end;
-    if (before.size > 0 && !insert_segment(arena, first++, before))
-        return false;
-    if (!insert_segment(arena, first, (struct segment){start, end - start, id, -1, {0}}))
-        return false;
-    if (after.size > 0 && !insert_segment(arena, first + 1, after))
+    const struct segment parts[] = {before, {start, end - start, id, -1, {0}}, after};
+    int32_t n_before = before.size > 0, n_after = after.size > 0;
+    if (!replace_segments(arena, first, n, parts + !n_before, n_before + 1 + n_after))
         return false;
     return buffer->is_persistent || add_waits(at, buffer->first_task, last);
 }
@@ -569,8 +567,9 @@ static void release(struct planner *at, int32_t id)
             continue;
         struct segment *a = &arena->segments[i], *b = a + 1;
         if (a->buffer < 0 && b->buffer < 0 && !memcmp(a->last, b->last, sizeof a->last)) {
-            a->size += b->size;
-            remove_segments(arena, i + 1, 1);
+            struct segment both = *a;
+            both.size += b->size;
+            (void)replace_segments(arena, i, 2, &both, 1);
         }
     }
 }
@@ -629,7 +628,7 @@ static bool order_reuse(struct planner *at)
 
     for (int i = 0; i < MIST_N_ARENAS; i++) {
         struct segment all = {0, schedule->arena_bytes[i], -1, -1, NOBODY};
-        if (!insert_segment(&at->arenas[i], 0, all))
+        if (!replace_segments(&at->arenas[i], 0, 0, &all, 1))
             return false;
     }
     for (int i = 0; i < MIST_N_STREAMS; i++)
