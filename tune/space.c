@@ -181,11 +181,16 @@ static int32_t n_chunks(const struct mist_space *space)
                : 1;
 }
 
+static bool allows_layers(const struct mist_space *space, int32_t n_layers)
+{
+    return mist_space_allows_value(space, MIST_KNOB_LAYERS, n_layers) &&
+           n_layers % n_chunks(space) == 0;
+}
+
 bool mist_space_allows_blocks(const struct mist_space *space, int32_t n_layers,
                               int32_t n_checkpointed)
 {
-    return mist_space_allows_value(space, MIST_KNOB_LAYERS, n_layers) &&
-           n_layers % n_chunks(space) == 0 &&
+    return allows_layers(space, n_layers) &&
            mist_knob_allows(mist_space_range(space, MIST_KNOB_CKPT), n_checkpointed,
                             n_layers);
 }
@@ -399,13 +404,12 @@ static bool may_have_stages(const struct mist_space *space, int32_t n_stages, in
                       mist_pipeline_kinds[pipelines.min].groups_micro_batches;
 
     if (!mist_space_allows_value(space, MIST_KNOB_PP, n_stages) ||
-        (n_stages == 1 && !has_1f1b) || (is_grouped && g % n_stages != 0) || n < v ||
-        n_layers % v != 0)
+        (n_stages == 1 && !has_1f1b) || (is_grouped && g % n_stages != 0))
         return false;
     if (mist_space_is_even(space))
-        return n_layers % n_stages == 0 && n % v == 0 &&
-               mist_space_allows_value(space, MIST_KNOB_LAYERS, (int32_t)n);
-    return layers.min <= n && (int64_t)layers.max * n_stages >= n_layers;
+        return n_layers % n_stages == 0 && allows_layers(space, (int32_t)n);
+    return layers.min <= n && v <= n && n_layers % v == 0 &&
+           (int64_t)layers.max * n_stages >= n_layers;
 }
 
 /* Whether every knob can be something. */

@@ -567,9 +567,8 @@ static void release(struct planner *at, int32_t id)
             continue;
         struct segment *a = &arena->segments[i], *b = a + 1;
         if (a->buffer < 0 && b->buffer < 0 && !memcmp(a->last, b->last, sizeof a->last)) {
-            struct segment both = *a;
-            both.size += b->size;
-            (void)replace_segments(arena, i, 2, &both, 1);
+            a->size += b->size;
+            (void)replace_segments(arena, i + 1, 1, NULL, 0);
         }
     }
 }

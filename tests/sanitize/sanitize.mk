@@ -23,11 +23,10 @@ ADDRESS_BUILD := CI= BUILD=$(BUILD)/address CC=gcc CXX=g++ \
 ADDRESS_TESTS := $(filter-out $(FUZZ_TESTS) %/slow_gpu_calls.t %/install.t,$(TESTS))
 
 sanitize-address-build: $(TOOLS) $(FAULTS) $(filter $(BUILD)/%,$(ADDRESS_TESTS))
-# Whatever test_training_near runs, test_training_random does, too, as test_validate what
-# test_monotone runs; pages and sweeps run what other tests run.
+# Whatever test_training_near runs, test_training_random does, too; pages and sweeps run what
+# other tests run.
 BRIEF_WITHOUT = $(if $(MIST_BRIEF),tests/cli/slow_% %/locale.t %/signals.t %/verify.t %/requeue.t %/readme.t %/manual.t \
-    %/sweep.t %/constraint.t %/test_power_loss %/test_monotone \
-    %/test_training_near)
+    %/sweep.t %/constraint.t %/test_power_loss %/test_training_near)
 sanitize-address-run: sanitize-address-build
 	$(Q)$(call run_tests,$(filter-out $(BRIEF_WITHOUT),$(ADDRESS_TESTS)))
 sanitize-address:

@@ -487,13 +487,7 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
     assert_true(mist_space_n_plans(&space) == brute->n_plans);
     if (!is_feasible) {
         assert_int_equal(result.n_candidates, 0);
-        /* where the host limits ratios, the least of those that were priced */
-        if (brute->host_limit_bytes < INT64_MAX && brute->ratio_step > 0 &&
-            brute->closest_bytes < INT64_MAX)
-            assert_in_range(result.closest_bytes, brute->closest_bytes,
-                            brute->closest_bytes * 5 / 4);
-        else
-            assert_true(result.closest_bytes == brute->closest_bytes);
+        assert_true(result.closest_bytes == brute->closest_bytes);
         if (brute->closest_bytes == INT64_MAX)
             assert_true(result.closest_host_bytes == brute->closest_host_bytes);
     } else {
