@@ -115,7 +115,7 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
                                      struct mist_err *err)
 {
     const struct mist_space *space = config->space;
-    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
+    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
     int64_t closest = INT64_MAX;
     struct text all = {.n = 0};
 
@@ -126,9 +126,12 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
     if (result->n_dropped > 0 && closest > config->host_limit_bytes)
         return mist_err_set(
             err, MIST_ERR_NO_PLAN,
-            "no plan fits the host memory of a node: the closest needs %s, limit %s",
+            "no plan fits the host memory of a node: the closest needs %s, limit %s (%s "
+            "too "
+            "much)",
             mist_format_bytes(needs, sizeof needs, closest),
-            mist_format_bytes(limit, sizeof limit, config->host_limit_bytes));
+            mist_format_bytes(limit, sizeof limit, config->host_limit_bytes),
+            mist_format_bytes(more, sizeof more, closest - config->host_limit_bytes));
     enum mist_status status = list_bounds(space, &all, NULL, err);
     if (status != MIST_OK)
         return status;
@@ -138,30 +141,38 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
 }
 
 enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
+                                      const struct mist_search_config *search,
                                       const struct mist_validate_result *result,
                                       struct mist_err *err)
 {
     const struct mist_space *space = config->space;
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
-    int64_t closest = result->search.closest_bytes;
+    struct mist_search_config how = *search;
+    int64_t closest = INT64_MAX, closest_host = INT64_MAX;
+    enum mist_status status = MIST_OK;
     struct text help = {.n = 0};
 
     if (space->n_cases == 0)
         return mist_no_plan_check_space(space, err);
     if (result->was_stopped)
         return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
+    how.limit_bytes = config->limit_bytes;
+    if (result->n_dropped == 0 && result->search.n_candidates == 0)
+        status = mist_search_find_closest(space, &how, &closest, &closest_host, err);
+    if (status != MIST_OK)
+        return status;
     for (size_t i = 0; i < result->n_dropped; i++)
         if (i == 0 || result->dropped[i].planned_bytes < closest)
             closest = result->dropped[i].planned_bytes;
     if (closest <= config->limit_bytes)
         return explain_host(config, result, err);
     add_help(space, &help);
-    if (closest == INT64_MAX && result->search.closest_host_bytes < INT64_MAX)
+    if (closest == INT64_MAX && closest_host < INT64_MAX)
         return mist_err_set(
             err, MIST_ERR_NO_PLAN,
             "no plan fits the host memory: the closest needs %s for a rank, which has %s "
             "of it; what could help: %s",
-            mist_format_bytes(needs, sizeof needs, result->search.closest_host_bytes),
+            mist_format_bytes(needs, sizeof needs, closest_host),
             mist_format_bytes(limit, sizeof limit,
                               config->host_limit_bytes / space->devices_per_node),
             help.at);

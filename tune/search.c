@@ -24,6 +24,8 @@ struct batch {
     int32_t n_cases;
     struct mist_search_bounds bounds; /* set where there is a slack */
     double cutoff_s;                  /* INFINITY: none */
+    bool finds_closest;               /* not plans but how much memory they need */
+    int64_t enough_bytes;             /* then: what no plan keeps to */
     struct mist_search_work *works;   /* [n_works] different kinds, sorted */
     size_t n_works;
     struct mist_search_solved *solved; /* [n_cases] */
@@ -94,6 +96,8 @@ static struct mist_search_work make_work(const struct batch *at,
         .layers_min = of->layers_min,
         .layers_max = of->layers_max,
         .most_t_s = INFINITY,
+        .finds_least = at->finds_closest,
+        .enough_bytes = at->enough_bytes,
     };
 }
 
@@ -225,22 +229,19 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
         struct mist_search_solved *out = &at->solved[i];
         if (is_over(at->config))
             return MIST_OK;
-        out->closest_bytes = out->closest_host_bytes = INT64_MAX;
         out->glpk.bound_s = INFINITY;
         out->is_done = true;
         if (!is_hopeful(at, (int32_t)i))
             continue;
         status = find_works(at, of, out, err);
-        if (status == MIST_OK)
+        for (int is_host = 0; is_host < 2 && status == MIST_OK && at->finds_closest;
+             is_host++)
+            status = mist_search_closest_of(
+                at->space, of, out->works, is_host,
+                is_host ? &out->closest_host_bytes : &out->closest_bytes, err);
+        if (status == MIST_OK && !at->finds_closest)
             status =
                 mist_search_solve_case(at->space, at->config, of, at->cutoff_s, out, err);
-        if (status == MIST_OK && out->n_candidates == 0 && isinf(at->cutoff_s))
-            status = mist_search_find_closest(at->space, of, out->works, false,
-                                              &out->closest_bytes, err);
-        if (status == MIST_OK && out->n_candidates == 0 && isinf(at->cutoff_s) &&
-            out->closest_bytes == INT64_MAX)
-            status = mist_search_find_closest(at->space, of, out->works, true,
-                                              &out->closest_host_bytes, err);
     }
     return status;
 }
@@ -250,6 +251,7 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
 struct gather {
     struct mist_search_result result;
     size_t candidates_capacity;
+    int64_t closest_bytes, closest_host_bytes;
 };
 
 static enum mist_status gather_case(struct gather *to, int32_t i_case,
@@ -262,10 +264,10 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     if (!from->is_done)
         return MIST_OK;
     result->n_cases_done++;
-    if (from->closest_bytes < result->closest_bytes)
-        result->closest_bytes = from->closest_bytes;
-    if (from->closest_host_bytes < result->closest_host_bytes)
-        result->closest_host_bytes = from->closest_host_bytes;
+    if (from->closest_bytes < to->closest_bytes)
+        to->closest_bytes = from->closest_bytes;
+    if (from->closest_host_bytes < to->closest_host_bytes)
+        to->closest_host_bytes = from->closest_host_bytes;
     result->glpk.n_cases += from->glpk.n_cases;
     result->glpk.n_optimal += from->glpk.n_optimal;
     result->glpk.n_differ += from->glpk.n_differ;
@@ -505,7 +507,6 @@ static void sort_candidates(const struct mist_search_config *config,
 {
     if (result->n_candidates == 0)
         return;
-    result->closest_bytes = INT64_MAX;
     qsort(result->candidates, result->n_candidates, sizeof *result->candidates,
           compare_candidates);
     double cutoff_s = find_cutoff(config, result->candidates[0].time_s);
@@ -518,9 +519,7 @@ static enum mist_status search(const struct mist_space *space,
                                const struct mist_search_config *config,
                                struct mist_search_result *result, struct mist_err *err)
 {
-    struct gather to = {.result = {.closest_bytes = INT64_MAX,
-                                   .closest_host_bytes = INT64_MAX,
-                                   .glpk = {.bound_s = INFINITY}}};
+    struct gather to = {.result = {.glpk = {.bound_s = INFINITY}}};
     bool has_slack = config->slack_frac > 0;
     double best_s = INFINITY;
     int32_t n = 0;
@@ -559,6 +558,57 @@ enum mist_status mist_search_run(const struct mist_space *space,
     own.n_chunks = config->n_chunks > 0 ? config->n_chunks : 1;
     enum mist_status status = search(space, &own, result, err);
     mist_search_floors_fini(&floors);
+    return status;
+}
+
+/* The closest plan of a space, exactly if it needs less than that of to, which it becomes
+ * then. */
+static enum mist_status find_closer(const struct mist_space *space,
+                                    const struct mist_search_config *config,
+                                    struct gather *to, struct mist_err *err)
+{
+    struct mist_search_config own = {.host_limit_bytes = config->host_limit_bytes,
+                                     .n_chunks = 1,
+                                     .price = config->price,
+                                     .price_context = config->price_context,
+                                     .pool = config->pool,
+                                     .is_over = config->is_over};
+    int32_t n = 0;
+    struct batch *batches = make_batches(space, &own, &n);
+    enum mist_status status = batches ? MIST_OK : mist_err_memory(err, NULL);
+
+    /* the smallest micro-batches first, which need the least */
+    for (int32_t i = n; i-- > 0 && status == MIST_OK && !is_over(config);) {
+        own.limit_bytes = to->closest_bytes - 1;
+        batches[i].finds_closest = true;
+        batches[i].enough_bytes = config->limit_bytes;
+        status = run_batch(&batches[i], to, err);
+    }
+    free(batches);
+    return status;
+}
+
+enum mist_status mist_search_find_closest(const struct mist_space *space,
+                                          const struct mist_search_config *config,
+                                          int64_t *bytes, int64_t *host_bytes,
+                                          struct mist_err *err)
+{
+    /* parts of the space first, which bound the rest */
+    static const unsigned without[] = {1u << MIST_SPACE_MESH | 1u << MIST_SPACE_IMBALANCE,
+                                       1u << MIST_SPACE_MESH, 0};
+    struct gather found = {.closest_bytes = INT64_MAX, .closest_host_bytes = INT64_MAX};
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < sizeof without / sizeof *without && status == MIST_OK; i++) {
+        struct mist_space part;
+        status = mist_space_part(&part, space, space->groups & ~without[i],
+                                 &space->bounds, err);
+        if (status == MIST_OK)
+            status = find_closer(&part, config, &found, err);
+        mist_space_fini(&part);
+    }
+    *bytes = found.closest_bytes;
+    *host_bytes = found.closest_host_bytes;
     return status;
 }
 

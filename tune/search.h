@@ -102,7 +102,9 @@ struct mist_search_block {
 };
 
 /* Prices a block. Called from many threads at once. t and d do not depend on
- * kind->in_flight, and nothing gets faster when a ratio or n_lean rises. */
+ * kind->in_flight, and nothing gets faster when a ratio or n_lean rises. With a layer more,
+ * checkpointed or not, neither arena gets smaller; but the host's may with the first or second
+ * that is not checkpointed, where one micro-batch is in flight, as what the last two keep stays. */
 typedef enum mist_status mist_search_price(void *context,
                                            const struct mist_search_kind *kind,
                                            const struct mist_search_block *block,
@@ -211,11 +213,7 @@ struct mist_search_result {
     int64_t n_fitting;    /* of these within the limit */
     int64_t n_frontier;   /* of these on a frontier */
     int32_t n_cases_done; /* all, unless stopped */
-    /* Without a candidate: least over all plans that the host holds of the largest stage's
-     * peak (where the host limits ratios, of those that were priced); INT64_MAX: there is
-     * none, and then of the largest host arena over all plans; INT64_MAX: no plan. */
-    int64_t closest_bytes, closest_host_bytes;
-    bool has_more; /* some case may have more than n_best splits */
+    bool has_more;        /* some case may have more than n_best splits */
     struct mist_search_glpk glpk;
     struct mist_arena arena;
 };
@@ -230,6 +228,16 @@ MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
                                                  struct mist_search_result *result,
                                                  struct mist_err *err);
 void mist_search_result_fini(struct mist_search_result *result);
+
+/*
+ * Where no plan keeps to the limits of config, side constraints aside: least over all plans
+ * that the host holds of the largest stage's peak; INT64_MAX: there is none. And of the
+ * largest host arena over all plans; INT64_MAX: no plan. Errors as mist_search_run().
+ */
+MIST_MUST_CHECK enum mist_status
+mist_search_find_closest(const struct mist_space *space,
+                         const struct mist_search_config *config, int64_t *bytes,
+                         int64_t *host_bytes, struct mist_err *err);
 
 /* Fills in what the price function of config says of a choice. */
 MIST_MUST_CHECK enum mist_status

@@ -29,11 +29,10 @@ static void fill_stage(const struct mist_space *space, const struct mist_space_c
     }
 }
 
-enum mist_status mist_search_find_closest(const struct mist_space *space,
-                                          const struct mist_space_case *of,
-                                          const struct mist_search_work *const *works,
-                                          bool is_host, int64_t *out,
-                                          struct mist_err *err)
+enum mist_status mist_search_closest_of(const struct mist_space *space,
+                                        const struct mist_space_case *of,
+                                        const struct mist_search_work *const *works,
+                                        bool is_host, int64_t *out, struct mist_err *err)
 {
     if (mist_search_n_alike(space, of) > 1) {
         *out = works[0] ? least_of(works[0], is_host)[of->layers_min] : INT64_MAX;

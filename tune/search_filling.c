@@ -62,7 +62,11 @@ bool mist_search_is_fast(const struct mist_search_work *work, double t_s, double
 
 bool mist_search_is_open(const struct mist_search_filling *at, size_t i)
 {
-    if (!mist_search_is_priced(&at->base, i) || mist_search_fits(at, &at->base, i))
+    if (!mist_search_is_priced(&at->base, i))
+        return false;
+    if (at->work->finds_least)
+        return true;
+    if (mist_search_fits(at, &at->base, i))
         return false;
     struct mist_pareto_point point = mist_search_make_point(&at->base, i);
     point.payload = INT64_MAX;
@@ -93,6 +97,25 @@ struct mist_pareto_point mist_search_make_point(const struct mist_search_columns
     };
 }
 
+/* Takes the priced rows first .. end, all of one number of layers, into its least memory. */
+static void merge_least(const struct mist_search_filling *at,
+                        const struct mist_search_columns *from, size_t first, size_t end)
+{
+    int64_t *least = &at->work->least_bytes[(int32_t)from->n_layers[first]];
+    int64_t *least_host = &at->work->least_host_bytes[(int32_t)from->n_layers[first]];
+
+    for (size_t i = first; i < end; i++) {
+        if (!mist_search_is_priced(from, i))
+            continue;
+        int64_t bytes = (int64_t)ceil(from->peak_bytes[i]);
+        int64_t host_bytes = (int64_t)ceil(from->host_bytes[i]);
+        if (host_bytes < *least_host)
+            *least_host = host_bytes;
+        if (bytes < *least && host_bytes <= at->config->host_limit_bytes)
+            *least = bytes;
+    }
+}
+
 /* Takes the priced rows first .. end, all of one number of layers, into its frontier. */
 static enum mist_status merge_run(struct mist_search_filling *at,
                                   const struct mist_search_columns *from, size_t first,
@@ -100,20 +123,11 @@ static enum mist_status merge_run(struct mist_search_filling *at,
 {
     struct mist_search_work *work = at->work;
     int32_t n_layers = (int32_t)from->n_layers[first];
-    int64_t *least = &work->least_bytes[n_layers];
     enum mist_status status = MIST_OK;
     size_t n = 0;
 
     for (size_t i = first; i < end && status == MIST_OK; i++) {
-        if (!mist_search_is_priced(from, i))
-            continue;
-        int64_t bytes = (int64_t)ceil(from->peak_bytes[i]);
-        int64_t host_bytes = (int64_t)ceil(from->host_bytes[i]);
-        if (host_bytes < work->least_host_bytes[n_layers])
-            work->least_host_bytes[n_layers] = host_bytes;
-        if (bytes < *least && host_bytes <= at->config->host_limit_bytes)
-            *least = bytes;
-        if (!mist_search_fits(at, from, i))
+        if (!mist_search_is_priced(from, i) || !mist_search_fits(at, from, i))
             continue;
         work->n_fitting++;
         if (mist_search_is_fast(work, from->t_s[i], from->d_s[i]))
@@ -138,25 +152,10 @@ enum mist_status mist_search_merge_columns(struct mist_search_filling *at,
         for (end = first + 1;
              end < from->n && from->n_layers[end] == from->n_layers[first];)
             end++;
-        status = merge_run(at, from, first, end);
+        if (at->work->finds_least)
+            merge_least(at, from, first, end);
+        else
+            status = merge_run(at, from, first, end);
     }
     return status;
-}
-
-enum mist_status mist_search_flush_block(struct mist_search_filling *at)
-{
-    enum mist_status status = mist_search_price_columns(at, &at->block, 0);
-
-    if (status == MIST_OK)
-        status = mist_search_merge_columns(at, &at->block, 0);
-    at->block.n = 0;
-    return status;
-}
-
-enum mist_status mist_search_add_to_block(struct mist_search_filling *at,
-                                          int32_t n_layers,
-                                          const struct mist_search_knobs *knobs)
-{
-    mist_search_add_row(&at->block, n_layers, knobs);
-    return at->block.n < at->block.capacity ? MIST_OK : mist_search_flush_block(at);
 }

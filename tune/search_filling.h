@@ -17,9 +17,10 @@ struct mist_search_filling {
     const struct mist_search_config *config;
     struct mist_search_work *work;
     struct mist_knob_range ratios[MIST_N_OFFLOADS]; /* of offloading; may be empty */
-    struct mist_search_columns
-        base; /* everything that is not offloaded further than it has
-                                        to, by layers, C, Z; then what is lean */
+    /* everything that is not offloaded further than it has to, by layers, C, Z; from
+     * first_lean on once more what is lean beside */
+    struct mist_search_columns base;
+    size_t first_lean;
     struct mist_search_columns block;       /* what is to be priced next */
     struct mist_pareto_frontier *frontiers; /* [layers_max + 1] */
     struct mist_pareto_point *points;       /* [MIST_SEARCH_BLOCK] scratch */
@@ -41,14 +42,6 @@ MIST_MUST_CHECK enum mist_status
 mist_search_merge_columns(struct mist_search_filling *at,
                           const struct mist_search_columns *from, size_t first);
 
-/* Prices and merges what is in the block and empties it. */
-MIST_MUST_CHECK enum mist_status mist_search_flush_block(struct mist_search_filling *at);
-
-/* Adds a configuration to the block, which is flushed when it is full. */
-MIST_MUST_CHECK enum mist_status
-mist_search_add_to_block(struct mist_search_filling *at, int32_t n_layers,
-                         const struct mist_search_knobs *knobs);
-
 /* Whether a priced row can be run, and whether it fits into the limits. */
 bool mist_search_is_priced(const struct mist_search_columns *from, size_t i);
 bool mist_search_fits(const struct mist_search_filling *at,
@@ -59,7 +52,7 @@ bool mist_search_fits(const struct mist_search_filling *at,
 bool mist_search_is_fast(const struct mist_search_work *work, double t_s, double d_s);
 
 /* Whether a row of the base may be worth saving memory: it can be run, is over the limit,
- * and would be on the frontier if it were not. */
+ * and would be on the frontier if it were not. Any that can be run, for the least memory. */
 bool mist_search_is_open(const struct mist_search_filling *at, size_t i);
 
 /* Whether more is offloaded than has to be. */

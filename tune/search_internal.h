@@ -16,8 +16,12 @@ struct mist_search_work {
     struct mist_search_choice *choices;
     struct mist_stage_option *options; /* payload: not set */
     size_t n_options;
-    /* Owned, [layers_max + 1] each: the least peak of those that the host's memory holds,
-     * and the least host arena of all; INT64_MAX: none can be priced. */
+    /* In place of these the least memory is looked for. Owned, [layers_max + 1] each: the
+     * least peak of those that the host's memory holds, exactly if it is between
+     * enough_bytes and limit_bytes, and the least host arena of all; INT64_MAX: none can be
+     * priced. */
+    bool finds_least;
+    int64_t enough_bytes;
     int64_t *least_bytes, *least_host_bytes;
     int64_t n_priced, n_fitting;
     struct mist_search_row *rows; /* owned, [n_rows] where asked for, else NULL */
@@ -112,8 +116,8 @@ struct mist_search_solved {
     struct mist_search_candidate *candidates; /* owned; i_case is not set */
     struct mist_search_choice *stages;        /* owned; [n_candidates * n_stages] */
     size_t n_candidates;
-    int64_t closest_bytes, closest_host_bytes;
-    bool is_done; /* false: the search was stopped before */
+    int64_t closest_bytes, closest_host_bytes; /* of works that find these */
+    bool is_done;                              /* false: the search was stopped before */
     struct mist_search_glpk glpk;
 };
 
@@ -131,8 +135,8 @@ mist_search_solve_case(const struct mist_space *space,
  * stage. *out set on MIST_OK.
  */
 MIST_MUST_CHECK enum mist_status
-mist_search_find_closest(const struct mist_space *space, const struct mist_space_case *of,
-                         const struct mist_search_work *const *works, bool is_host,
-                         int64_t *out, struct mist_err *err);
+mist_search_closest_of(const struct mist_space *space, const struct mist_space_case *of,
+                       const struct mist_search_work *const *works, bool is_host,
+                       int64_t *out, struct mist_err *err);
 
 #endif

@@ -9,6 +9,12 @@
  * that saves the most memory over the width of the box is halved first, as the lower half
  * then rarely fits. It begins with a box for every set of the four that are offloaded at all:
  * all of the four is not always the least memory, as what moves needs room on its way.
+ *
+ * Numbers of layers come one after the other, as a layer more takes no less memory: what is
+ * over the limit with all its ratios is so with another layer, and needs no look.
+ *
+ * The least memory of all ratios is found the same way, with a limit that sinks to what was
+ * found, and no frontier.
  */
 #include "tune/search_filling.h"
 
@@ -18,7 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_SETS = 1 << MIST_N_OFFLOADS };
+enum {
+    N_SETS = 1 << MIST_N_OFFLOADS,
+    N_FEW = 1024 /* boxes that are not worth pricing by themselves */
+};
 
 /* Configurations of one row of the base that differ in their ratios. */
 struct box {
@@ -28,6 +37,7 @@ struct box {
     bool asks_for_most; /* to be priced next; else the least, and the most has been */
     bool has_least;     /* which has been priced */
     double t_s, d_s;    /* none of them takes less */
+    double bytes;       /* likewise, of device memory */
 };
 
 struct boxes {
@@ -40,6 +50,11 @@ struct offloading {
     struct boxes boxes; /* that may hold something new */
     /* by row of the base: what all of one ratio alone saves */
     double (*saved_bytes)[MIST_N_OFFLOADS];
+    /* likewise: none of its ratios that the host holds takes less device memory */
+    double *floor_bytes;
+    /* the same by what else a row is (find_class()), with a layer less and with as many;
+     * -1: there is none */
+    double *floors, *next_floors;
 };
 
 static enum mist_status add_box(struct boxes *to, const struct box *box,
@@ -56,15 +71,28 @@ static bool is_one(const struct box *box)
     return memcmp(box->least, box->most, sizeof box->least) == 0;
 }
 
-/* Whether the frontier has nothing that is as good as all of the box. */
+/* What is above is not looked for. */
+static int64_t find_limit(const struct mist_search_work *work, int32_t n_layers)
+{
+    if (!work->finds_least)
+        return work->limit_bytes;
+    int64_t least_bytes = work->least_bytes[n_layers];
+    return least_bytes <= work->enough_bytes  ? -1
+           : least_bytes <= work->limit_bytes ? least_bytes - 1
+                                              : work->limit_bytes;
+}
+
+/* Whether nothing is known yet that is as good as all of the box. */
 static bool is_hopeful(const struct mist_search_filling *filling, const struct box *box)
 {
     struct mist_pareto_point bound = {
         .t_s = box->t_s, .d_s = box->d_s, .payload = INT64_MAX};
+    int32_t n_layers = (int32_t)filling->base.n_layers[box->i_base];
 
+    if (filling->work->finds_least)
+        return box->bytes <= (double)find_limit(filling->work, n_layers);
     return mist_search_is_fast(filling->work, box->t_s, box->d_s) &&
-           !mist_pareto_covers(
-               &filling->frontiers[(int32_t)filling->base.n_layers[box->i_base]], &bound);
+           !mist_pareto_covers(&filling->frontiers[n_layers], &bound);
 }
 
 /* Keeps what is saved if one ratio alone is offloaded, all of it; row i of the block. */
@@ -83,6 +111,12 @@ static void note_saved(struct offloading *at, const struct box *box, size_t i)
             filling->base.peak_bytes[box->i_base] - filling->block.peak_bytes[i];
 }
 
+/* A row of the base has ratios that take no more, or may. */
+static void lower_floor(struct offloading *at, size_t i_base, double bytes)
+{
+    at->floor_bytes[i_base] = fmin(at->floor_bytes[i_base], bytes);
+}
+
 /* Whether the box may hold something new, now that the corner that it asks for is row i of
  * the block. */
 static bool judge(struct offloading *at, struct box *box, size_t i)
@@ -90,20 +124,31 @@ static bool judge(struct offloading *at, struct box *box, size_t i)
     const struct mist_search_filling *filling = at->filling;
     const struct mist_search_columns *block = &filling->block;
     bool is_priced = mist_search_is_priced(block, i);
+    bool is_held = is_priced && ceil(block->host_bytes[i]) <=
+                                    (double)filling->config->host_limit_bytes;
+    double bytes = is_priced ? ceil(block->peak_bytes[i]) : 0;
+    double limit_bytes =
+        (double)find_limit(filling->work, (int32_t)filling->base.n_layers[box->i_base]);
+    bool is_kept;
 
     if (box->asks_for_most) {
         if (is_priced)
             note_saved(at, box, i);
-        return is_priced && !is_one(box) &&
-               ceil(block->peak_bytes[i]) <= (double)filling->work->limit_bytes;
+        box->bytes = bytes;
+        is_kept = is_priced && !is_one(box) && bytes <= limit_bytes;
+    } else {
+        box->has_least = true;
+        if (is_priced) {
+            box->t_s = block->t_s[i];
+            box->d_s = block->d_s[i];
+        }
+        is_kept = !is_priced || is_held;
     }
-    box->has_least = true;
-    if (is_priced) {
-        box->t_s = block->t_s[i];
-        box->d_s = block->d_s[i];
-    }
-    return !is_priced ||
-           ceil(block->host_bytes[i]) <= (double)filling->config->host_limit_bytes;
+    if (is_held)
+        lower_floor(at, box->i_base, bytes);
+    if (!is_kept && (!is_priced || box->bytes > limit_bytes))
+        lower_floor(at, box->i_base, box->bytes);
+    return is_kept;
 }
 
 /* Prices the block, the corners that the boxes [n] ask for, takes it into the frontiers, and
@@ -179,8 +224,10 @@ static enum mist_status halve(struct offloading *at)
     for (size_t i = 0; i < boxes.n && status == MIST_OK; i++) {
         struct box lower = boxes.of[i], upper = lower;
         int k = find_widest(at, &lower);
-        if (!is_hopeful(filling, &lower))
+        if (!is_hopeful(filling, &lower)) {
+            lower_floor(at, lower.i_base, lower.bytes);
             continue;
+        }
         lower.most[k] =
             (int8_t)(lower.least[k] + (lower.most[k] - lower.least[k]) / unit / 2 * unit);
         lower.asks_for_most = true;
@@ -225,28 +272,140 @@ static enum mist_status add_sets(struct offloading *at, size_t i_base)
     return status;
 }
 
-enum mist_status mist_search_offload(struct mist_search_filling *filling)
+/* What takes memory alike beside its layers: of those of floors, as a number. */
+static size_t find_class(const struct mist_search_knobs *knobs, int32_t n_checkpointed)
 {
-    struct offloading at = {.filling = filling};
-    size_t n = filling->base.n;
+    return ((size_t)n_checkpointed * 4 + (size_t)knobs->zero) * 2 + (knobs->n_lean > 0);
+}
+
+/* The floor of a row of the base from those that lack a layer, checkpointed or not, and are
+ * known to hold no more (search.h). Some checkpointed layers are not none: arenas.h corrects
+ * these apart. */
+static double inherit_floor(const struct offloading *at, size_t i_base)
+{
+    const struct mist_search_filling *filling = at->filling;
+    struct mist_search_knobs knobs = mist_search_get_row(&filling->base, i_base);
+    int32_t c = knobs.n_checkpointed;
+    int32_t n_open = (int32_t)filling->base.n_layers[i_base] - c;
+    double floor_bytes = 0;
+
+    if (n_open > 2 || filling->work->kind.in_flight > 1)
+        floor_bytes = at->floors[find_class(&knobs, c)];
+    if (c > 1)
+        floor_bytes = fmax(floor_bytes, at->floors[find_class(&knobs, c - 1)]);
+    return fmax(0, floor_bytes);
+}
+
+/* The first row behind those of so many layers. */
+static size_t end_layers(const struct mist_search_columns *base, size_t first, size_t end,
+                         int32_t n_layers)
+{
+    while (first < end && (int32_t)base->n_layers[first] == n_layers)
+        first++;
+    return first;
+}
+
+/* The boxes of rows of one number of layers, those with the most checkpointed first: they
+ * need the least offloading, and what they reach may cover others. */
+static enum mist_status add_rows(struct offloading *at, size_t first, size_t end)
+{
+    const struct mist_search_filling *filling = at->filling;
     enum mist_status status = MIST_OK;
 
-    at.saved_bytes = calloc(n + 1, sizeof *at.saved_bytes);
-    if (!at.saved_bytes)
-        status = mist_err_memory(filling->err, NULL);
-    /* the most checkpointed first: they need the least offloading, and what they reach may
-     * cover others */
-    for (size_t i = n; i-- > 0 && status == MIST_OK;)
-        if (mist_search_is_open(filling, i))
-            status = add_sets(&at, i);
-    if (status == MIST_OK)
-        status = price(&at);
-    while (at.boxes.n > 0 && status == MIST_OK) {
-        status = halve(&at);
+    for (size_t i = end; i-- > first && status == MIST_OK;) {
+        int64_t limit_bytes =
+            find_limit(filling->work, (int32_t)filling->base.n_layers[i]);
+        at->floor_bytes[i] = inherit_floor(at, i);
+        if (at->floor_bytes[i] > (double)limit_bytes)
+            continue;
+        at->floor_bytes[i] = mist_search_is_open(filling, i) ? (double)INFINITY : 0;
+        if (at->floor_bytes[i] > 0)
+            status = add_sets(at, i);
+    }
+    return status;
+}
+
+/* Looks at all ratios of the boxes there are. */
+static enum mist_status explore(struct offloading *at)
+{
+    enum mist_status status = price(at);
+
+    while (at->boxes.n > 0 && status == MIST_OK) {
+        status = halve(at);
         if (status == MIST_OK)
-            status = price(&at);
+            status = price(at);
+    }
+    return status;
+}
+
+/* What is known of rows, for those with a layer more; was_explored: also of those that were
+ * not left out. */
+static void note_floors(struct offloading *at, size_t first, size_t end,
+                        bool was_explored)
+{
+    for (size_t i = first; i < end; i++) {
+        struct mist_search_knobs knobs = mist_search_get_row(&at->filling->base, i);
+        double *to = &at->next_floors[find_class(&knobs, knobs.n_checkpointed)];
+        double floor_bytes =
+            isinf(at->floor_bytes[i]) && !was_explored ? 0 : at->floor_bytes[i];
+        *to = *to < 0 ? floor_bytes : fmin(*to, floor_bytes);
+    }
+}
+
+/* The rows of one number of layers, from first[0] on what is not lean, from first[1] on what
+ * is; behind the last. They are explored together with the next ones until there are many,
+ * as pricing few at once takes longer. */
+static enum mist_status offload_layers(struct offloading *at, const size_t first[2],
+                                       const size_t end[2], bool is_last)
+{
+    size_t n_floors = (size_t)(at->next_floors - at->floors);
+    enum mist_status status = MIST_OK;
+
+    for (int k = 2; k-- > 0 && status == MIST_OK;)
+        status = add_rows(at, first[k], end[k]);
+    bool explores = at->boxes.n >= N_FEW || is_last;
+    if (status == MIST_OK && explores)
+        status = explore(at);
+    for (size_t i = 0; i < n_floors; i++)
+        at->next_floors[i] = -1;
+    for (int k = 0; k < 2; k++)
+        note_floors(at, first[k], end[k], explores);
+    memcpy(at->floors, at->next_floors, n_floors * sizeof *at->floors);
+    return status;
+}
+
+static enum mist_status alloc_offloading(struct offloading *at)
+{
+    size_t n = at->filling->base.n;
+    size_t n_floors = ((size_t)at->filling->work->layers_max + 1) * 8;
+
+    at->saved_bytes = calloc(n + 1, sizeof *at->saved_bytes);
+    at->floor_bytes = malloc((n + 2 * n_floors) * sizeof *at->floor_bytes);
+    if (!at->saved_bytes || !at->floor_bytes)
+        return mist_err_memory(at->filling->err, NULL);
+    at->floors = at->floor_bytes + n;
+    at->next_floors = at->floors + n_floors;
+    for (size_t i = 0; i < n_floors; i++)
+        at->floors[i] = -1;
+    return MIST_OK;
+}
+
+enum mist_status mist_search_offload(struct mist_search_filling *filling)
+{
+    const struct mist_search_columns *base = &filling->base;
+    const struct mist_search_work *work = filling->work;
+    struct offloading at = {.filling = filling};
+    size_t first[2] = {0, filling->first_lean}, end[2];
+    enum mist_status status = alloc_offloading(&at);
+
+    for (int32_t l = work->layers_min; l <= work->layers_max && status == MIST_OK; l++) {
+        end[0] = end_layers(base, first[0], filling->first_lean, l);
+        end[1] = end_layers(base, first[1], base->n, l);
+        status = offload_layers(&at, first, end, l == work->layers_max);
+        memcpy(first, end, sizeof first);
     }
     free(at.boxes.of);
     free(at.saved_bytes);
+    free(at.floor_bytes);
     return status;
 }

@@ -95,7 +95,7 @@ static void list_lean(struct mist_search_filling *at)
 static enum mist_status fill_base(struct mist_search_filling *at)
 {
     list_base(at);
-    size_t n = at->base.n;
+    size_t n = at->first_lean = at->base.n;
     enum mist_status status = mist_search_price_columns(at, &at->base, 0);
     if (status == MIST_OK)
         status = mist_search_merge_columns(at, &at->base, 0);
@@ -282,14 +282,18 @@ static bool alloc_filling(struct mist_search_filling *at)
     struct mist_search_work *work = at->work;
     size_t n = (size_t)work->layers_max + 1;
 
-    work->least_bytes = malloc(n * sizeof *work->least_bytes);
-    work->least_host_bytes = malloc(n * sizeof *work->least_host_bytes);
+    if (work->finds_least) {
+        work->least_bytes = malloc(n * sizeof *work->least_bytes);
+        work->least_host_bytes = malloc(n * sizeof *work->least_host_bytes);
+        if (!work->least_bytes || !work->least_host_bytes)
+            return false;
+        for (size_t l = 0; l < n; l++)
+            work->least_bytes[l] = work->least_host_bytes[l] = INT64_MAX;
+    }
     at->frontiers = calloc(n, sizeof *at->frontiers);
     at->points = malloc(MIST_SEARCH_BLOCK * sizeof *at->points);
-    if (!work->least_bytes || !work->least_host_bytes || !at->frontiers || !at->points)
+    if (!at->frontiers || !at->points)
         return false;
-    for (size_t l = 0; l < n; l++)
-        work->least_bytes[l] = work->least_host_bytes[l] = INT64_MAX;
     return mist_search_alloc_columns(&at->block, MIST_SEARCH_BLOCK) &&
            mist_search_alloc_columns(&at->base, count_base(at->space, work) + 1);
 }
@@ -309,7 +313,7 @@ enum mist_status mist_search_fill_work(const struct mist_space *space,
         status = fill_base(&at);
     if (status == MIST_OK && mist_space_offloads(space))
         status = mist_search_offload(&at);
-    if (status == MIST_OK)
+    if (status == MIST_OK && !work->finds_least)
         status = finish(&at);
     for (int32_t l = 0; at.frontiers && l <= work->layers_max; l++)
         mist_pareto_fini(&at.frontiers[l]);

@@ -329,7 +329,9 @@ static enum mist_status add_case(const struct listing *at, int32_t n_stages,
     struct mist_space *space = at->space;
     struct mist_knob_range layers = mist_space_range(space, MIST_KNOB_LAYERS);
     int32_t n_layers = space->model.n_layers, even = n_layers / n_stages;
-    int32_t most = at_most(n_layers - n_stages + 1, layers.max);
+    int32_t least = layers.min > 1 ? layers.min : 1, others = n_stages - 1;
+    int32_t most = at_most(n_layers - others * least, layers.max);
+    int64_t rest = n_layers - (int64_t)others * most; /* what the others leave */
     bool is_even = mist_space_is_even(space);
     struct mist_space_shape *own = mist_arena_alloc(&space->arena, n * sizeof *own);
 
@@ -344,9 +346,9 @@ static enum mist_status add_case(const struct listing *at, int32_t n_stages,
         .shapes = own,
         .ends_dp = ends ? ends->dp : 0,
         .ends_tp = ends ? ends->tp : 0,
-        .layers_min = is_even          ? even
-                      : layers.min > 1 ? layers.min
-                                       : 1,
+        .layers_min = is_even        ? even
+                      : rest > least ? (int32_t)rest
+                                     : least,
         .layers_max = is_even ? even : most,
     };
     return MIST_OK;

@@ -500,7 +500,6 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
     result->n_searches = 1;
     result->was_stopped = atomic_load(is_over) != 0;
     result->search.n_priced = (int64_t)at.n;
-    result->search.closest_bytes = INT64_MAX;
     if (status == MIST_OK && result->n_plans == 0)
         status = fail_no_plan(&at, err);
     mist_stage_price_free(at.selective_price);

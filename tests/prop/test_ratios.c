@@ -1,14 +1,19 @@
 /*
- * What is offloaded costs time, by the closed form: as a ratio rises and all else stays,
- * neither t nor what a stage takes with one micro-batch, t + d, falls, so no plan gets
- * faster. The search counts on it (tune/search.h, step 4). Random stages of two blocks and
- * more, of all roles, on made-up machines; updates on the host, which relieve the device,
- * are left out.
+ * What the search counts on (tune/search.h), by the closed form.
+ *
+ * What is offloaded costs time: as a ratio rises and all else stays, neither t nor what a
+ * stage takes with one micro-batch, t + d, falls, so no plan gets faster (step 4). Random
+ * stages of two blocks and more, of all roles, on made-up machines; updates on the host,
+ * which relieve the device, are left out.
  *
  * Gradients that leave a later stage are the exception: they are summed over ranks before,
  * beside the last backward, the others in the pause behind it (mist_schedule_pauses), where
  * nobody waits for them either; so t + d falls by a little with each eighth. And a bundle of three channels
  * is not quite monotone in each.
+ *
+ * A layer more takes memory: neither the arena on the device nor the one on the host gets
+ * smaller, whatever else a stage does, but for the host's with one micro-batch in flight and
+ * the first or second layer that is not checkpointed.
  *
  * MIST_SEED: which stages; MIST_STAGES: how many of each model, role and machine; MIST_PRINT:
  * those that get faster.
@@ -103,9 +108,7 @@ static void print_stage(const double knobs[MIST_STAGE_N_COLUMNS],
     printf("\n");
 }
 
-/* The largest saving of a random stage of a model, by ratio. */
-static void check_stage(struct mist_random *random, struct mist_stage_model *model,
-                        int role, double most[N_RATIOS])
+static struct mist_stage_shape draw_shape(struct mist_random *random, int role)
 {
     struct mist_stage_shape shape = {
         .is_first = role & 1,
@@ -115,10 +118,19 @@ static void check_stage(struct mist_random *random, struct mist_stage_model *mod
         .tp = 1,
         .n_nodes = 1,
     };
+
+    shape.n_devices = shape.dp;
+    return shape;
+}
+
+/* The largest saving of a random stage of a model, by ratio. */
+static void check_stage(struct mist_random *random, struct mist_stage_model *model,
+                        int role, double most[N_RATIOS])
+{
+    struct mist_stage_shape shape = draw_shape(random, role);
     double knobs[MIST_STAGE_N_COLUMNS];
     struct mist_stage_values values;
 
-    shape.n_devices = shape.dp;
     must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
     draw_knobs(random, knobs);
     for (int r = 0; r < N_RATIOS; r++) {
@@ -169,6 +181,76 @@ TEST(offloading_costs_time)
         }
         close_machine(&traces, costs);
     }
+}
+
+/* The arenas with the knobs, with a layer more and with a checkpointed one more. */
+static void check_layers(struct mist_stage_model *model,
+                         const struct mist_stage_values *values,
+                         const double knobs[MIST_STAGE_N_COLUMNS])
+{
+    struct mist_tape_input columns[MIST_STAGE_N_COLUMNS];
+    double layers[3], checkpointed[3], lean[3], peak[3] = {0}, host[3] = {0};
+    double *const outputs[MIST_STAGE_N_OUTPUTS] = {
+        [MIST_STAGE_PEAK] = peak, [MIST_STAGE_HOST] = host};
+    double n_open = knobs[MIST_STAGE_LAYERS] - knobs[MIST_STAGE_CHECKPOINTED];
+    bool is_lean = knobs[MIST_STAGE_LEAN] > 0;
+
+    for (int i = 0; i < 3; i++) {
+        layers[i] = knobs[MIST_STAGE_LAYERS] + (i > 0);
+        checkpointed[i] = knobs[MIST_STAGE_CHECKPOINTED] + (i == 2);
+        lean[i] = is_lean ? layers[i] - checkpointed[i] : 0;
+    }
+    for (int k = 0; k < MIST_STAGE_N_COLUMNS; k++)
+        columns[k] = (struct mist_tape_input){NULL, knobs[k]};
+    columns[MIST_STAGE_LAYERS].column = layers;
+    columns[MIST_STAGE_CHECKPOINTED].column = checkpointed;
+    columns[MIST_STAGE_LEAN].column = lean;
+    must(mist_stage_model_eval(model, values, columns, 3, outputs, &err), &err);
+    for (int i = 1; i < 3; i++) {
+        assert_true(peak[i] >= (1 - 1e-12) * peak[0]);
+        if (i == 2 || n_open > 1 || knobs[MIST_STAGE_IN_FLIGHT] > 1)
+            assert_true(host[i] >= (1 - 1e-12) * host[0]);
+    }
+}
+
+/* Random knobs of a stage, none or all of what is not checkpointed lean, as in a search. */
+static void draw_searched(struct mist_random *random, double knobs[MIST_STAGE_N_COLUMNS])
+{
+    draw_knobs(random, knobs);
+    knobs[MIST_STAGE_LAYERS] -= pick(random, 0, 1);
+    knobs[MIST_STAGE_CHECKPOINTED] =
+        fmin(knobs[MIST_STAGE_LAYERS], knobs[MIST_STAGE_CHECKPOINTED]);
+    knobs[MIST_STAGE_LEAN] =
+        pick(random, 0, 1) * (knobs[MIST_STAGE_LAYERS] - knobs[MIST_STAGE_CHECKPOINTED]);
+    knobs[MIST_STAGE_UPDATE_ON_HOST] =
+        pick(random, 0, 1) && knobs[MIST_STAGE_OFFLOAD_OPTIMIZER] > 0;
+}
+
+TEST(layers_take_memory)
+{
+    int n = getenv("MIST_STAGES") ? atoi(getenv("MIST_STAGES")) : 10 * N_STAGES;
+    uint64_t seed = test_seed(SEED);
+    struct mist_trace_set traces;
+    struct mist_cost_model *costs = open_machine(&traces, &machines[0]);
+    struct mist_random random;
+
+    mist_random_init(&random, seed);
+    for (int i = 0; i < n; i++) {
+        struct mist_model trained = draw_model(&random);
+        struct mist_job job = {.seq_len = 32 * pick(&random, 1, 4)};
+        struct mist_stage_shape shape = draw_shape(&random, i % N_ROLES);
+        double knobs[MIST_STAGE_N_COLUMNS];
+        struct mist_stage_model *model;
+        struct mist_stage_values values;
+        must(mist_stage_model_new(&trained, costs, &job, 1, &model, &err), &err);
+        must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
+        for (int k = 0; k < 200; k++) {
+            draw_searched(&random, knobs);
+            check_layers(model, &values, knobs);
+        }
+        mist_stage_model_free(model);
+    }
+    close_machine(&traces, costs);
 }
 
 TEST_MAIN(NULL, NULL)

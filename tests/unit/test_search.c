@@ -2,14 +2,14 @@
  * The search against plain enumeration. Prices are drawn at random on a grid of 1/1024 s,
  * so that every sum is exact and the formula of the iteration time can be compared digit
  * by digit with the recursion that the search uses; offloading only ever costs time and
- * saves memory, as the search may assume. The enumeration below shares nothing with the
+ * saves memory, and a layer more takes memory, as the search may assume. The enumeration below shares nothing with the
  * space or the search: it tries every G, every number of stages, every shape, every split
  * and every knob.
  */
 #include "tests/unit/test.h"
 
 #include "core/random.h"
-#include "tune/search.h"
+#include "tune/search_internal.h"
 #include "tune/search_rows.h"
 
 #include <math.h>
@@ -48,6 +48,22 @@ static double draw(uint64_t seed, const struct mist_search_kind *kind,
     return mist_random_uniform_at(seed, what, index);
 }
 
+/* Drawn for this many layers and each that has no more of either sort: the most. */
+static double draw_peak(uint64_t seed, const struct mist_search_kind *kind,
+                        const struct knobs *knobs)
+{
+    struct knobs fewer = *knobs;
+    double most = 0;
+
+    for (int32_t c = 0; c <= knobs->n_checkpointed; c++)
+        for (int32_t open = 0; open <= knobs->n_layers - knobs->n_checkpointed; open++) {
+            fewer.n_layers = c + open;
+            fewer.n_checkpointed = c;
+            most = fmax(most, draw(seed, kind, &fewer, kind->in_flight, 3));
+        }
+    return floor(1000 * most);
+}
+
 static void price_one(uint64_t seed, const struct mist_search_kind *kind,
                       const struct knobs *knobs, double *t_s, double *d_s,
                       double *peak_bytes, double *host_bytes)
@@ -56,7 +72,7 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind,
 
     *t_s = floor(1024 * work * draw(seed, kind, knobs, 0, 1)) / 1024;
     *d_s = floor(2048 * work * draw(seed, kind, knobs, 0, 2)) / 1024 - work / 4;
-    *peak_bytes = floor(1000 * draw(seed, kind, knobs, kind->in_flight, 3));
+    *peak_bytes = draw_peak(seed, kind, knobs);
     *host_bytes = 0;
     if (knobs->n_lean > 0) {
         *t_s += floor(128 * draw(seed, kind, knobs, 0, 12)) / 128;
@@ -67,8 +83,13 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind,
         double ratio = knobs->offload[k];
         *t_s += ratio * floor(128 * draw(seed, kind, knobs, 0, 4 + k)) / 128;
         *d_s += ratio * floor(128 * draw(seed, kind, knobs, 0, 8 + k)) / 128;
-        *peak_bytes -= ratio * floor(*peak_bytes / 4);
-        *host_bytes += ratio * 100 * (double)(k + 1);
+        *peak_bytes -= ratio * *peak_bytes / 4;
+        double bytes = ratio * 100 * (double)(k + 1);
+        if (k == MIST_OFFLOAD_ACTIVATIONS)
+            bytes = ratio * 200 * (knobs->n_layers + 1);
+        if (k == MIST_OFFLOAD_ACTIVATIONS && kind->in_flight == 1)
+            bytes -= 400 * fmin(2, knobs->n_layers - knobs->n_checkpointed); /* stay */
+        *host_bytes += fmax(100 * ratio, bytes);
     }
 }
 
@@ -458,6 +479,26 @@ enum { N_GROUPS = sizeof all_groups / sizeof *all_groups };
 
 /* ------------------------------------------------------------------------------ tests */
 
+/* How much memory is lacking, by search and by enumeration. */
+static void compare_closest(const struct brute *brute, const struct mist_space *space)
+{
+    uint64_t seed = brute->seed;
+    struct mist_search_config config = {
+        .limit_bytes = brute->limit_bytes,
+        .host_limit_bytes = brute->host_limit_bytes,
+        .price = price,
+        .price_context = &seed,
+    };
+    int64_t bytes, host_bytes;
+    struct mist_err err;
+
+    must(mist_thread_pool_new(1, &config.pool, &err), &err);
+    must(mist_search_find_closest(space, &config, &bytes, &host_bytes, &err), &err);
+    mist_thread_pool_free(config.pool);
+    assert_true(bytes == brute->closest_bytes);
+    assert_true(host_bytes == brute->closest_host_bytes);
+}
+
 /* Search and enumeration of one question; true: there is a plan. */
 static bool compare(struct brute *brute, const struct mist_bounds *bounds)
 {
@@ -487,9 +528,7 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
     assert_true(mist_space_n_plans(&space) == brute->n_plans);
     if (!is_feasible) {
         assert_int_equal(result.n_candidates, 0);
-        assert_true(result.closest_bytes == brute->closest_bytes);
-        if (brute->closest_bytes == INT64_MAX)
-            assert_true(result.closest_host_bytes == brute->closest_host_bytes);
+        compare_closest(brute, &space);
     } else {
         assert_true(result.n_candidates > 0);
         assert_true(result.candidates[0].time_s == brute->best_s);
@@ -566,6 +605,128 @@ TEST(test_ratios)
         n_feasible += compare(&brute, NULL);
     }
     assert_true(n_feasible > 60);
+}
+
+/* A stage with all its knobs in naive order. */
+struct stage_brute {
+    const struct mist_search_kind *kind;
+    const struct mist_search_config *config;
+    struct mist_search_row *rows; /* t and d of what fits, by number of layers */
+    size_t n;
+};
+
+static void try_stage_knobs(struct stage_brute *at, const struct knobs *knobs)
+{
+    struct mist_search_row row = {.n_layers = knobs->n_layers};
+    double bytes, host;
+
+    price_one(*(const uint64_t *)at->config->price_context, at->kind, knobs, &row.t_s,
+              &row.d_s, &bytes, &host);
+    if (bytes <= (double)at->config->limit_bytes &&
+        host <= (double)at->config->host_limit_bytes)
+        at->rows[at->n++] = row;
+}
+
+enum { DEEP = 12, DEEP_RATIOS = 3 * 3 * 3 * 3, DEEP_ROWS = DEEP * (DEEP + 1) * 8 };
+
+static void enumerate_stage(struct stage_brute *at)
+{
+    for (int32_t l = 1; l <= DEEP; l++)
+        for (int32_t c = 0; c <= l; c++)
+            for (int32_t i = 0; i < 8 * DEEP_RATIOS; i++) {
+                struct knobs knobs = {.n_layers = l, .n_checkpointed = c, .zero = i % 4};
+                int32_t halves = i / 8;
+                if (i / 4 % 2 == 1 && c == l)
+                    continue;
+                knobs.n_lean = i / 4 % 2 * (l - c);
+                for (int k = 0; k < MIST_N_OFFLOADS; k++, halves /= 3)
+                    knobs.offload[k] = halves % 3 / 2.0;
+                try_stage_knobs(at, &knobs);
+            }
+}
+
+/* Whether no other way to run as many layers is as good, but for itself. */
+static bool is_best(const struct stage_brute *at, const struct mist_search_row *row)
+{
+    for (size_t i = 0; i < at->n; i++) {
+        const struct mist_search_row *other = &at->rows[i];
+        if (other->n_layers == row->n_layers && other->t_s <= row->t_s &&
+            other->d_s <= row->d_s && (other->t_s < row->t_s || other->d_s < row->d_s))
+            return false;
+    }
+    return true;
+}
+
+static bool has_option(const struct mist_search_work *work,
+                       const struct mist_search_row *row)
+{
+    for (size_t i = 0; i < work->n_options; i++)
+        if (work->choices[i].n_layers == row->n_layers &&
+            work->choices[i].t_s == row->t_s && work->choices[i].d_s == row->d_s)
+            return true;
+    return false;
+}
+
+/* The frontiers of a stage of up to twelve layers, with what takes too much memory with
+ * fewer layers left out early. Returns how many numbers of layers fit. */
+static int compare_frontiers(uint64_t seed, int32_t in_flight, int64_t limit_bytes,
+                             int64_t host_limit_bytes)
+{
+    struct mist_model deep = model;
+    struct mist_space space;
+    struct mist_search_config config = {.limit_bytes = limit_bytes,
+                                        .host_limit_bytes = host_limit_bytes,
+                                        .n_chunks = 1,
+                                        .price = price,
+                                        .price_context = &seed};
+    struct mist_search_work work = {
+        .kind = mist_search_stage_kind(4, 2, in_flight == 1, 1,
+                                       (struct mist_space_shape){.dp = 2, .tp = 1}),
+        .limit_bytes = limit_bytes,
+        .layers_min = 1,
+        .layers_max = DEEP,
+        .most_t_s = INFINITY,
+    };
+    struct stage_brute brute = {&work.kind, &config, NULL, 0};
+    int n_fitting = 0;
+    struct mist_err err;
+
+    deep.n_layers = DEEP + 1;
+    init_space_of(&space, &deep, 4, 8, MIST_SPACE_ALL);
+    space.ratio_step = MIST_RATIO_ONE / 2;
+    assert_int_equal(work.kind.in_flight, in_flight);
+    must(mist_search_fill_work(&space, &config, &work, &err), &err);
+    brute.rows = calloc((size_t)DEEP_ROWS * DEEP_RATIOS, sizeof *brute.rows);
+    assert_non_null(brute.rows);
+    enumerate_stage(&brute);
+    for (size_t i = 0; i < work.n_options; i++) {
+        struct mist_search_row row = {.n_layers = work.choices[i].n_layers,
+                                      .t_s = work.choices[i].t_s,
+                                      .d_s = work.choices[i].d_s};
+        assert_true(is_best(&brute, &row));
+        n_fitting += i == 0 || work.choices[i - 1].n_layers != row.n_layers;
+    }
+    for (size_t i = 0; i < brute.n; i++)
+        assert_true(has_option(&work, &brute.rows[i]) ||
+                    !is_best(&brute, &brute.rows[i]));
+    free(brute.rows);
+    mist_search_fini_work(&work);
+    mist_space_fini(&space);
+    return n_fitting;
+}
+
+TEST(test_deep_stage)
+{
+    static const int64_t limits[] = {500, 300, 220, 160, 110};
+    static const int64_t host_limits[] = {INT64_MAX, 1600, 1100, 600};
+    uint64_t seed = test_seed(SEED);
+    int n_fitting = 0, n = 40;
+
+    for (int i = 0; i < n; i++)
+        n_fitting += compare_frontiers(seed + 20000 + (uint64_t)i, 1 + i % 2,
+                                       limits[i / 2 % 5], host_limits[i / 10]);
+    print_message("%d of %d numbers of layers fit\n", n_fitting, n * DEEP);
+    assert_in_range(n_fitting, n * DEEP / 8, n * DEEP * 7 / 8);
 }
 
 /* Holds the enumeration and the bounds to one word more. */
