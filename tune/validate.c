@@ -16,8 +16,8 @@
 enum { CANDIDATES = 4 };
 
 /* Searches with less freedom may price three times what the first does, in so many searches;
- * or so many configurations. */
-enum { FREE_CONFIGURATIONS = 1 << 20, MOST_SEARCHES = 64 };
+ * or so many configurations, as long as what is replayed has no more passes of a layer. */
+enum { FREE_CONFIGURATIONS = 1 << 20, FREE_PASSES = 1 << 17, MOST_SEARCHES = 64 };
 
 /* Of a stage, where the gaps are to be small: the most that plans are tried with. */
 enum { N_CHUNKS = 4 };
@@ -72,6 +72,7 @@ struct validation {
     enum sort sort;            /* of the question that is asked */
     int64_t n_spent[N_SORTS];  /* configurations, without the first search */
     int32_t n_asked[N_SORTS];
+    int64_t n_passes;   /* of layers, in what was looked at */
     double best_s;      /* 1f1b of the fastest plan so far; INFINITY: none */
     double scheduled_s; /* with any schedule */
     /* How much longer than the replay the closed form took a plan to be at most, of the
@@ -85,13 +86,20 @@ static double find_error_frac(const struct validation *at)
     return LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 }
 
+/* Whether so many configurations, of which so many are free, cost little so far. */
+static bool costs_little(const struct validation *at, int64_t n_spent, int64_t n_free)
+{
+    return n_spent < n_free && at->n_passes < FREE_PASSES;
+}
+
 /* What the closed form takes longer is no better than the best plan: as far as it may err,
  * and, as long as it costs little, whatever that is. */
 static double find_cutoff(const struct validation *at)
 {
     double error_frac = find_error_frac(at);
 
-    if (at->n_spent[IN_1F1B] + at->n_spent[THAT_MAY_FIT] < FREE_CONFIGURATIONS)
+    if (costs_little(at, at->n_spent[IN_1F1B] + at->n_spent[THAT_MAY_FIT],
+                     FREE_CONFIGURATIONS))
         error_frac = fmax(error_frac, MIST_VALIDATE_SLACK_FRAC);
     return (1 + error_frac + at->config->slower_frac) * at->best_s;
 }
@@ -482,6 +490,17 @@ static enum mist_status learn(struct validation *at, struct pooled *pooled,
                                    : MIST_OK;
 }
 
+/* Passes of a layer in what was looked at of a plan. */
+static int64_t count_passes(const struct validation *at, const struct mist_validated *of)
+{
+    int64_t n_replayed = 0;
+
+    for (int i = 0; i < MIST_N_PIPELINES; i++)
+        n_replayed += of->pipelines[i].tried == MIST_TRIED_REPLAYED;
+    return (n_replayed > 0 ? n_replayed : 1) * of->plan->n_micro_batches *
+           at->config->space->model.n_layers;
+}
+
 /* Validates a group and sorts its plans into the two lists. */
 static enum mist_status run_group(struct validation *at, struct group *group,
                                   struct mist_err *err)
@@ -497,6 +516,7 @@ static enum mist_status run_group(struct validation *at, struct group *group,
         status = mist_thread_pool_for(pool, n, 1, try_pipelines, group, err);
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
+        at->n_passes += count_passes(at, plan);
         if (plan->holds)
             at->scheduled_s = fmin(at->scheduled_s, plan->plan->predicted.iteration_s);
         status = mist_validate_add(result, plan, err);
@@ -563,7 +583,7 @@ static bool is_worth_asking(const struct validation *at, const struct question *
     int64_t n_free =
         of->sort == IN_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
     return of->least_s <= find_cutoff_of(at, of->sort) &&
-           (n_spent < n_free ||
+           (costs_little(at, n_spent, n_free) ||
             (at->n_asked[of->sort] < MOST_SEARCHES &&
              n_spent < (of->sort == IN_1F1B ? 3 : 1) * at->result.search.n_priced));
 }

@@ -20,10 +20,11 @@
  *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to.
  * It costs little, as part of a space has bounds from the whole (struct
  * mist_search_floors) and slower plans are cut off. The most promising question comes
- * first; when what they priced is more than some (FREE_CONFIGURATIONS), plans are only
- * looked for as far as the closed form was seen to err, and when it is three times the first
- * search's, or after MOST_SEARCHES, no more is asked: in large spaces a better plan of a
- * smaller question may be missed by what the closed form errs.
+ * first; when what they priced is more than some (FREE_CONFIGURATIONS), or what is replayed
+ * has more than some passes of layers (FREE_PASSES), plans are only looked for as far as the
+ * closed form was seen to err, and no more is asked after MOST_SEARCHES, or when what they
+ * priced is three times the first search's: in large spaces, or with long replays, a better
+ * plan of a smaller question may be missed by what the closed form errs.
  *
  * Passes. The formula over stages lets a stage hide its optimizer step while it waits for its
  * first input, and sums behind its last backward. Stages that take these apart can't, and
