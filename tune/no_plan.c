@@ -126,9 +126,8 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
     if (result->n_dropped > 0 && closest > config->host_limit_bytes)
         return mist_err_set(
             err, MIST_ERR_NO_PLAN,
-            "no plan fits the host memory of a node: the closest needs %s, limit %s (%s "
-            "too "
-            "much)",
+            "no plan fits the host memory of a node: the closest needs %s, limit %s "
+            "(%s too much)",
             mist_format_bytes(needs, sizeof needs, closest),
             mist_format_bytes(limit, sizeof limit, config->host_limit_bytes),
             mist_format_bytes(more, sizeof more, closest - config->host_limit_bytes));

@@ -16,10 +16,9 @@ struct mist_search_work {
     struct mist_search_choice *choices;
     struct mist_stage_option *options; /* payload: not set */
     size_t n_options;
-    /* In place of these the least memory is looked for. Owned, [layers_max + 1] each: the
-     * least peak of those that the host's memory holds, exactly if it is between
-     * enough_bytes and limit_bytes, and the least host arena of all; INT64_MAX: none can be
-     * priced. */
+    /* In place of these: owned, [layers_max + 1] each: the least peak of those that the
+     * host's memory holds, exactly if it is above enough_bytes and not above limit_bytes,
+     * and the least host arena of all; INT64_MAX: none can be priced. */
     bool finds_least;
     int64_t enough_bytes;
     int64_t *least_bytes, *least_host_bytes;
