@@ -217,6 +217,19 @@ static enum mist_status find_works(const struct batch *at,
     return MIST_OK;
 }
 
+static enum mist_status find_closest_of(const struct batch *at,
+                                        const struct mist_space_case *of,
+                                        struct mist_search_solved *out,
+                                        struct mist_err *err)
+{
+    enum mist_status status = mist_search_closest_of(at->space, of, out->works, false,
+                                                     &out->closest_bytes, err);
+
+    return status == MIST_OK ? mist_search_closest_of(at->space, of, out->works, true,
+                                                      &out->closest_host_bytes, err)
+                             : status;
+}
+
 static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
                                     int i_thread, struct mist_err *err)
 {
@@ -234,12 +247,9 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
         if (!is_hopeful(at, (int32_t)i))
             continue;
         status = find_works(at, of, out, err);
-        for (int is_host = 0; is_host < 2 && status == MIST_OK && at->finds_closest;
-             is_host++)
-            status = mist_search_closest_of(
-                at->space, of, out->works, is_host,
-                is_host ? &out->closest_host_bytes : &out->closest_bytes, err);
-        if (status == MIST_OK && !at->finds_closest)
+        if (status == MIST_OK && at->finds_closest)
+            status = find_closest_of(at, of, out, err);
+        else if (status == MIST_OK)
             status =
                 mist_search_solve_case(at->space, at->config, of, at->cutoff_s, out, err);
     }
@@ -412,16 +422,22 @@ static enum mist_status search_part(const struct mist_space *space, unsigned gro
     return MIST_OK;
 }
 
-/* The next smaller part of the space, which looks at a smaller one itself; the smallest
- * has one shape and equal layers for all stages. */
+/* The group that the next smaller part of the space lacks; MIST_N_SPACE_GROUPS: none. The
+ * smallest has one shape and equal layers for all stages. */
+static unsigned find_freest(const struct mist_space *space)
+{
+    return mist_space_may_differ(space) ? MIST_SPACE_MESH
+           : !mist_space_is_even(space) ? MIST_SPACE_IMBALANCE
+                                        : MIST_N_SPACE_GROUPS;
+}
+
+/* The next smaller part of the space, which looks at a smaller one itself. */
 static enum mist_status search_parts(const struct mist_space *space,
                                      const struct mist_search_config *config,
                                      struct gather *to, double *best_s,
                                      struct mist_err *err)
 {
-    unsigned group = mist_space_may_differ(space) ? MIST_SPACE_MESH
-                     : !mist_space_is_even(space) ? MIST_SPACE_IMBALANCE
-                                                  : MIST_N_SPACE_GROUPS;
+    unsigned group = find_freest(space);
 
     if (group == MIST_N_SPACE_GROUPS)
         return MIST_OK;
@@ -561,8 +577,8 @@ enum mist_status mist_search_run(const struct mist_space *space,
     return status;
 }
 
-/* The closest plan of a space, exactly if it needs less than that of to, which it becomes
- * then. */
+/* As mist_search_find_closest(), exactly if it needs less than that of to, which it becomes
+ * then. A part of the space first, which bounds the rest. */
 static enum mist_status find_closer(const struct mist_space *space,
                                     const struct mist_search_config *config,
                                     struct gather *to, struct mist_err *err)
@@ -573,10 +589,20 @@ static enum mist_status find_closer(const struct mist_space *space,
                                      .price_context = config->price_context,
                                      .pool = config->pool,
                                      .is_over = config->is_over};
+    unsigned group = find_freest(space);
+    enum mist_status status = MIST_OK;
+    struct mist_space part = {0};
     int32_t n = 0;
-    struct batch *batches = make_batches(space, &own, &n);
-    enum mist_status status = batches ? MIST_OK : mist_err_memory(err, NULL);
 
+    if (group < MIST_N_SPACE_GROUPS)
+        status = mist_space_part(&part, space, space->groups & ~(1u << group),
+                                 &space->bounds, err);
+    if (status == MIST_OK && group < MIST_N_SPACE_GROUPS)
+        status = find_closer(&part, config, to, err);
+    mist_space_fini(&part);
+    struct batch *batches = make_batches(space, &own, &n);
+    if (status == MIST_OK && !batches)
+        status = mist_err_memory(err, NULL);
     /* the smallest micro-batches first, which need the least */
     for (int32_t i = n; i-- > 0 && status == MIST_OK && !is_over(config);) {
         own.limit_bytes = to->closest_bytes - 1;
@@ -593,20 +619,9 @@ enum mist_status mist_search_find_closest(const struct mist_space *space,
                                           int64_t *bytes, int64_t *host_bytes,
                                           struct mist_err *err)
 {
-    /* parts of the space first, which bound the rest */
-    static const unsigned without[] = {1u << MIST_SPACE_MESH | 1u << MIST_SPACE_IMBALANCE,
-                                       1u << MIST_SPACE_MESH, 0};
     struct gather found = {.closest_bytes = INT64_MAX, .closest_host_bytes = INT64_MAX};
-    enum mist_status status = MIST_OK;
+    enum mist_status status = find_closer(space, config, &found, err);
 
-    for (size_t i = 0; i < sizeof without / sizeof *without && status == MIST_OK; i++) {
-        struct mist_space part;
-        status = mist_space_part(&part, space, space->groups & ~without[i],
-                                 &space->bounds, err);
-        if (status == MIST_OK)
-            status = find_closer(&part, config, &found, err);
-        mist_space_fini(&part);
-    }
     *bytes = found.closest_bytes;
     *host_bytes = found.closest_host_bytes;
     return status;

@@ -48,11 +48,17 @@ bool mist_search_is_priced(const struct mist_search_columns *from, size_t i)
            from->host_bytes[i] >= 0 && from->host_bytes[i] < 0x1p62;
 }
 
+bool mist_search_is_held(const struct mist_search_filling *at,
+                         const struct mist_search_columns *from, size_t i)
+{
+    return ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
+}
+
 bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i)
 {
     return ceil(from->peak_bytes[i]) <= (double)at->work->limit_bytes &&
-           ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
+           mist_search_is_held(at, from, i);
 }
 
 bool mist_search_is_fast(const struct mist_search_work *work, double t_s, double d_s)
@@ -111,7 +117,7 @@ static void merge_least(const struct mist_search_filling *at,
         int64_t host_bytes = (int64_t)ceil(from->host_bytes[i]);
         if (host_bytes < *least_host)
             *least_host = host_bytes;
-        if (bytes < *least && host_bytes <= at->config->host_limit_bytes)
+        if (bytes < *least && mist_search_is_held(at, from, i))
             *least = bytes;
     }
 }

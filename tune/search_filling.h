@@ -42,8 +42,11 @@ MIST_MUST_CHECK enum mist_status
 mist_search_merge_columns(struct mist_search_filling *at,
                           const struct mist_search_columns *from, size_t first);
 
-/* Whether a priced row can be run, and whether it fits into the limits. */
+/* Whether a priced row can be run, whether the host holds what it takes of it, and whether
+ * it fits into both limits. */
 bool mist_search_is_priced(const struct mist_search_columns *from, size_t i);
+bool mist_search_is_held(const struct mist_search_filling *at,
+                         const struct mist_search_columns *from, size_t i);
 bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i);
 

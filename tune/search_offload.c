@@ -52,9 +52,9 @@ struct offloading {
     double (*saved_bytes)[MIST_N_OFFLOADS];
     /* likewise: none of its ratios that the host holds takes less device memory */
     double *floor_bytes;
-    /* the same by what else a row is (find_class()), with a layer less and with as many;
-     * -1: there is none */
-    double *floors, *next_floors;
+    /* the same by what else a row is (find_class()), with a layer less; -1: there is none */
+    double *floors;
+    size_t n_floors;
 };
 
 static enum mist_status add_box(struct boxes *to, const struct box *box,
@@ -124,8 +124,7 @@ static bool judge(struct offloading *at, struct box *box, size_t i)
     const struct mist_search_filling *filling = at->filling;
     const struct mist_search_columns *block = &filling->block;
     bool is_priced = mist_search_is_priced(block, i);
-    bool is_held = is_priced && ceil(block->host_bytes[i]) <=
-                                    (double)filling->config->host_limit_bytes;
+    bool is_held = is_priced && mist_search_is_held(filling, block, i);
     double bytes = is_priced ? ceil(block->peak_bytes[i]) : 0;
     double limit_bytes =
         (double)find_limit(filling->work, (int32_t)filling->base.n_layers[box->i_base]);
@@ -338,6 +337,12 @@ static enum mist_status explore(struct offloading *at)
     return status;
 }
 
+static void clear_floors(struct offloading *at)
+{
+    for (size_t i = 0; i < at->n_floors; i++)
+        at->floors[i] = -1;
+}
+
 /* What is known of rows, for those with a layer more; was_explored: also of those that were
  * not left out. */
 static void note_floors(struct offloading *at, size_t first, size_t end,
@@ -345,7 +350,7 @@ static void note_floors(struct offloading *at, size_t first, size_t end,
 {
     for (size_t i = first; i < end; i++) {
         struct mist_search_knobs knobs = mist_search_get_row(&at->filling->base, i);
-        double *to = &at->next_floors[find_class(&knobs, knobs.n_checkpointed)];
+        double *to = &at->floors[find_class(&knobs, knobs.n_checkpointed)];
         double floor_bytes =
             isinf(at->floor_bytes[i]) && !was_explored ? 0 : at->floor_bytes[i];
         *to = *to < 0 ? floor_bytes : fmin(*to, floor_bytes);
@@ -358,7 +363,6 @@ static void note_floors(struct offloading *at, size_t first, size_t end,
 static enum mist_status offload_layers(struct offloading *at, const size_t first[2],
                                        const size_t end[2], bool is_last)
 {
-    size_t n_floors = (size_t)(at->next_floors - at->floors);
     enum mist_status status = MIST_OK;
 
     for (int k = 2; k-- > 0 && status == MIST_OK;)
@@ -366,27 +370,23 @@ static enum mist_status offload_layers(struct offloading *at, const size_t first
     bool explores = at->boxes.n >= N_FEW || is_last;
     if (status == MIST_OK && explores)
         status = explore(at);
-    for (size_t i = 0; i < n_floors; i++)
-        at->next_floors[i] = -1;
+    clear_floors(at);
     for (int k = 0; k < 2; k++)
         note_floors(at, first[k], end[k], explores);
-    memcpy(at->floors, at->next_floors, n_floors * sizeof *at->floors);
     return status;
 }
 
 static enum mist_status alloc_offloading(struct offloading *at)
 {
     size_t n = at->filling->base.n;
-    size_t n_floors = ((size_t)at->filling->work->layers_max + 1) * 8;
 
+    at->n_floors = ((size_t)at->filling->work->layers_max + 1) * 8;
     at->saved_bytes = calloc(n + 1, sizeof *at->saved_bytes);
-    at->floor_bytes = malloc((n + 2 * n_floors) * sizeof *at->floor_bytes);
+    at->floor_bytes = malloc((n + at->n_floors) * sizeof *at->floor_bytes);
     if (!at->saved_bytes || !at->floor_bytes)
         return mist_err_memory(at->filling->err, NULL);
     at->floors = at->floor_bytes + n;
-    at->next_floors = at->floors + n_floors;
-    for (size_t i = 0; i < n_floors; i++)
-        at->floors[i] = -1;
+    clear_floors(at);
     return MIST_OK;
 }
 

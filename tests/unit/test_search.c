@@ -2,9 +2,9 @@
  * The search against plain enumeration. Prices are drawn at random on a grid of 1/1024 s,
  * so that every sum is exact and the formula of the iteration time can be compared digit
  * by digit with the recursion that the search uses; offloading only ever costs time and
- * saves memory, and a layer more takes memory, as the search may assume. The enumeration below shares nothing with the
- * space or the search: it tries every G, every number of stages, every shape, every split
- * and every knob.
+ * saves memory, and a layer more takes memory, as the search may assume. The enumeration
+ * below shares nothing with the space or the search: it tries every G, every number of
+ * stages, every shape, every split and every knob.
  */
 #include "tests/unit/test.h"
 
