@@ -367,7 +367,10 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         how.solver = MIST_SOLVER_EXACT;
         how.progress = NULL;
         how.glpk_time_limit_s /= 8; /* there may be many */
-        how.cutoff_s = isinf(at->best_s) ? 0 : find_cutoff_of(at, question.sort);
+    }
+    if (isfinite(at->best_s) && how.slack_frac > 0) { /* replays say what is too slow */
+        how.slack_frac = INFINITY;
+        how.cutoff_s = find_cutoff_of(at, question.sort);
     }
     how.n_chunks = question.sort == IN_CHUNKS ? N_CHUNKS : 1;
     enum mist_status status = MIST_OK;

@@ -17,7 +17,9 @@
  *   - limits of searches are numbers of six binary digits: the search with the least that
  *     is not below the real one comes first, and plans that do not hold are dropped;
  *   - what is not asked or replayed is slower than the best plan if the closed form takes
- *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to.
+ *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to. The
+ *     first search has no such plan yet: it leaves out what is slower than its best by the
+ *     closed form, which may take that far too short; those behind it do not.
  * It costs little, as part of a space has bounds from the whole (struct
  * mist_search_floors) and slower plans are cut off. The most promising question comes
  * first; when what they priced is more than some (FREE_CONFIGURATIONS), or what is replayed

@@ -22,6 +22,8 @@
 
 enum {
     SEED = 4711,
+    TOO_SHORT =
+        4805, /* a problem whose best plan the closed form takes a third too short */
     N_PROBLEMS = 2,
     N_SPACES = 1 << MIST_N_SPACE_GROUPS,
     N_LIMITS = 16,
@@ -399,47 +401,53 @@ static void try_stage(struct brute *at, const struct mist_space_case *of, int32_
         }
 }
 
+/* Whether a search misses the best of all plans of a tiny problem; *n_plans rises by these. */
+static bool misses_best(uint64_t seed, int *n_plans)
+{
+    struct problem problem;
+    struct mist_space space;
+    int64_t arena;
+
+    init(&problem, seed);
+    problem.model.n_layers = 2;
+    problem.n_ranks = 2;
+    problem.allows_host_updates = false;
+    problem.is_thorough = true;
+    problem.ratio_step = MIST_RATIO_ONE;
+    unsigned groups = MIST_SPACE_ALL;
+    int64_t limit = draw_limit(&problem);
+    must(mist_space_init(&space, &problem.model, &problem.job, 2, 4, groups, &err), &err);
+    struct brute brute = {.config = make_config(&problem, &space, limit),
+                          .best_s = INFINITY};
+    brute.config.price = find_prices(&problem);
+    for (int32_t i = 0; i < space.n_cases; i++)
+        try_stage(&brute, &space.cases[i], 0, 2, 2);
+    double time_s = ask(&problem, groups, limit, &arena);
+    bool misses = time_s > 1.005 * brute.best_s;
+    if (misses)
+        print_message("problem %llu: %.9g s, and %s takes %.9g s\n",
+                      (unsigned long long)seed, time_s, brute.label, brute.best_s);
+    *n_plans += brute.n_plans;
+    mist_space_fini(&space);
+    fini(&problem);
+    return misses;
+}
+
 /* A thorough search finds the fastest plan of all, with any schedule, but for half a percent.
  * Ratios are 0 or 1. */
 TEST(test_all_plans)
 {
-    uint64_t first = test_seed(SEED);
-    int n_plans = 0, n_problems_done = 0, n_worse = 0;
+    uint64_t first = test_seed(SEED), n = 3 * n_problems();
+    int n_plans = 0, n_done = 0, n_worse = 0;
 
-    for (uint64_t seed = first; seed < first + 3 * n_problems(); seed++) {
-        struct problem problem;
-        struct mist_space space;
-        int64_t arena;
+    for (uint64_t i = 0; i <= n; i++) {
         if (test_is_left_out())
             continue;
-        init(&problem, seed);
-        problem.model.n_layers = 2;
-        problem.n_ranks = 2;
-        problem.allows_host_updates = false;
-        problem.is_thorough = true;
-        problem.ratio_step = MIST_RATIO_ONE;
-        unsigned groups = MIST_SPACE_ALL;
-        int64_t limit = draw_limit(&problem);
-        must(mist_space_init(&space, &problem.model, &problem.job, 2, 4, groups, &err),
-             &err);
-        struct brute brute = {.config = make_config(&problem, &space, limit),
-                              .best_s = INFINITY};
-        brute.config.price = find_prices(&problem);
-        for (int32_t i = 0; i < space.n_cases; i++)
-            try_stage(&brute, &space.cases[i], 0, 2, 2);
-        double time_s = ask(&problem, groups, limit, &arena);
-        if (time_s > 1.005 * brute.best_s) {
-            print_message("problem %llu: %.9g s, and %s takes %.9g s\n",
-                          (unsigned long long)seed, time_s, brute.label, brute.best_s);
-            n_worse++;
-        }
-        n_plans += brute.n_plans;
-        n_problems_done++;
-        mist_space_fini(&space);
-        fini(&problem);
+        n_worse += misses_best(i < n ? first + i : TOO_SHORT, &n_plans);
+        n_done++;
     }
     print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,
-                  n_problems_done);
+                  n_done);
     assert_int_equal(n_worse, 0);
 }
 
