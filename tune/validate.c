@@ -22,6 +22,10 @@ enum { FREE_CONFIGURATIONS = 1 << 20, FREE_PASSES = 1 << 17, MOST_SEARCHES = 64 
 /* Of a stage, where the gaps are to be small: the most that plans are tried with. */
 enum { N_CHUNKS = 4 };
 
+/* Binary digits of the limits of memory that questions are asked with. In chunks steps are
+ * longer, as schedules that leave small gaps need more than the search says, which knows 1F1B. */
+enum { LIMIT_DIGITS = 6, CHUNKS_DIGITS = 4 };
+
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
 
@@ -187,14 +191,14 @@ static enum mist_status pool_candidate(void *context,
 
 /* ---------------------------------------------------------------------------- questions */
 
-/* A limit of six binary digits: the largest below the limit, or the least that is not. */
-static int64_t round_limit(int64_t limit_bytes, bool is_below)
+/* A limit of so many binary digits: the largest below the limit, or the least that is not. */
+static int64_t round_limit(int64_t limit_bytes, int n_digits, bool is_below)
 {
     int64_t unit = 1;
 
     if (limit_bytes == INT64_MAX)
         return limit_bytes;
-    while (limit_bytes / unit >= 64)
+    while (limit_bytes / unit >= (int64_t)1 << n_digits)
         unit *= 2;
     return (limit_bytes + (is_below ? -1 : unit - 1)) / unit * unit;
 }
@@ -263,7 +267,10 @@ static enum mist_status ask_for_less(struct validation *at, const struct questio
     struct question less = of;
     less.is_asked = false;
     if (peak_bytes > 0) {
-        less.limit_bytes = round_limit(peak_bytes, true);
+        less.limit_bytes =
+            of.sort == IN_CHUNKS
+                ? round_limit(peak_bytes - peak_bytes / 32, CHUNKS_DIGITS, true)
+                : round_limit(peak_bytes, LIMIT_DIGITS, true);
         status = add_question(at, &less, err);
     }
     less.limit_bytes = of.limit_bytes;
@@ -607,7 +614,7 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 {
     const struct question first = {
         .uses = at->config->space->groups | ((1u << (N_USES - RATIOS)) - 1) << RATIOS,
-        .limit_bytes = round_limit(at->config->limit_bytes, false),
+        .limit_bytes = round_limit(at->config->limit_bytes, LIMIT_DIGITS, false),
     };
     enum mist_status status = add_question(at, &first, err);
     struct question *next = at->questions;

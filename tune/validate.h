@@ -55,8 +55,9 @@
  * among those whose planned memory is within the limits. Candidates come from 1F1B's formula,
  * which charges a gap that others fill. So of each search the best by any schedule's passes
  * are looked at, too, and the first question is also asked in chunks (search.h), less
- * freedom and memory from there on as above, for plans that are faster so than the best with
- * any schedule so far; an eighth of FREE_CONFIGURATIONS are for that, or as many as the first
+ * freedom and memory from there on as above, but that limits of memory fall by a 32nd at least,
+ * to numbers of four binary digits, for plans that are faster so than the best with any schedule
+ * so far; an eighth of FREE_CONFIGURATIONS are for that, or as many as the first
  * search priced, if these are more. Then the plans are sorted; of equal ones the simpler comes
  * first (alike.h). Half of those that are wanted are the best, the others the best of their
  * kind: other numbers of micro-batches, other meshes.
