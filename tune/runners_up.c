@@ -165,6 +165,15 @@ const char *mist_runners_up_excess(const struct mist_validate_config *config,
     return text;
 }
 
+/* What the closed form, which knows 1F1B alone, says of a plan that has its schedule. */
+static double find_closed_s(const struct mist_validated *of)
+{
+    double in_1f1b_s = of->pipelines[MIST_PIPELINE_1F1B].time_s; /* 0: not replayed */
+
+    return in_1f1b_s > 0 ? of->closed_s * of->plan->predicted.iteration_s / in_1f1b_s
+                         : of->closed_s;
+}
+
 void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *traces,
                           const struct mist_validate_config *config,
                           const struct mist_validate_result *result,
@@ -172,13 +181,13 @@ void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *t
 {
     const struct mist_plan *best = result->plans[0].plan;
     double best_s = best->predicted.iteration_s;
+    double best_closed_s = find_closed_s(&result->plans[0]);
     const struct mist_validated *dropped = NULL;
     size_t i_plan[MIST_N_RUNNERS_UP], n = choose(result, i_plan);
     char text[TEXT_BYTES], excess[MIST_EXCESS_BYTES];
 
     for (size_t i = 0; i < result->n_dropped; i++)
-        if (result->dropped[i].closed_s <
-            (dropped ? dropped : &result->plans[0])->closed_s)
+        if (result->dropped[i].closed_s < (dropped ? dropped->closed_s : best_closed_s))
             dropped = &result->dropped[i];
     if (n == 0 && !dropped)
         return;
@@ -191,7 +200,7 @@ void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *t
     if (dropped) {
         snprintf(text, sizeof text, "%s; time by the closed form",
                  mist_runners_up_excess(config, dropped, excess));
-        emit_row(emit, 0, dropped, dropped->closed_s, result->plans[0].closed_s, text);
+        emit_row(emit, 0, dropped, dropped->closed_s, best_closed_s, text);
     }
     mist_emit_list_end(emit);
 }

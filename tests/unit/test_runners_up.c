@@ -14,6 +14,13 @@ struct fixture {
     struct mist_trace_set traces;
 };
 
+/* The best plan takes so many times longer in 1F1B. */
+static void set_1f1b(struct fixture *at, double longer)
+{
+    at->validated[0].pipelines[MIST_PIPELINE_1F1B].time_s =
+        longer * at->plans[0].predicted.iteration_s;
+}
+
 /* An iteration of so many ms: the rest is matrix products. */
 static void set_plan(struct fixture *at, int i, double iteration_ms, double bubble_ms,
                      double copies_ms, double recomputation_ms)
@@ -118,6 +125,7 @@ TEST(test_what_does_not_fit)
     static const char *const constrained[] = {
         "-40.0 %",
         "it is over the memory that a constraint allows; time by the closed form\n"};
+    static const char *const by_schedule = "-25.0 %";
 
     start(&at);
     at.dropped = at.validated[1];
@@ -131,6 +139,8 @@ TEST(test_what_does_not_fit)
     expect_texts(&at, in_host, sizeof in_host / sizeof *in_host);
     at.dropped.host_bytes = 5000;
     expect_texts(&at, constrained, sizeof constrained / sizeof *constrained);
+    set_1f1b(&at, 1.25);
+    expect_texts(&at, &by_schedule, 1);
 }
 
 /* Plans 2 and 3 are of one kind, 4 of another one: it comes before the second of a kind. */
