@@ -22,8 +22,7 @@
 
 enum {
     SEED = 4711,
-    TOO_SHORT =
-        4805, /* a problem whose best plan the closed form takes a third too short */
+    TOO_SHORT = 4805, /* a problem where the closed form takes a plan a third too short */
     N_PROBLEMS = 2,
     N_SPACES = 1 << MIST_N_SPACE_GROUPS,
     N_LIMITS = 16,
