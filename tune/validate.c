@@ -15,9 +15,19 @@
 /* Of a search, one candidate for so many plans that are wanted. */
 enum { CANDIDATES = 4 };
 
-/* Searches with less freedom may price three times what the first does, in so many searches;
- * or so many configurations, as long as what is replayed has no more passes of a layer. */
-enum { FREE_CONFIGURATIONS = 1 << 20, FREE_PASSES = 1 << 17, MOST_SEARCHES = 64 };
+/* What a search leaves out that has no plan yet: slower than its best by the closed form. */
+#define FIRST_SLACK_FRAC 0.1
+
+/* Searches with less freedom may price so many times what the first does, in so many searches;
+ * or so many configurations with those of the first, as long as what is replayed has no more
+ * passes of a layer. */
+enum {
+    TIMES_FIRST = 4,
+    TIMES_FIRST_NOT_IN_1F1B = 2,
+    MOST_SEARCHES = 64,
+    FREE_CONFIGURATIONS = 1 << 20,
+    FREE_PASSES = 1 << 17
+};
 
 /* Of a stage, where the gaps are to be small: the most that plans are tried with. */
 enum { N_CHUNKS = 4 };
@@ -82,6 +92,7 @@ struct validation {
     /* How much longer than the replay the closed form took a plan to be at most, of the
      * replay. */
     double error_frac;
+    double covered_s; /* what the first question was answered for: by the closed form */
 };
 
 /* What the closed form may take too long, as far as it has erred. */
@@ -90,10 +101,11 @@ static double find_error_frac(const struct validation *at)
     return LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 }
 
-/* Whether so many configurations, of which so many are free, cost little so far. */
+/* Whether so many configurations behind the first search, of which so many are free, cost
+ * little so far, and another search would, too: as many as the first at most. */
 static bool costs_little(const struct validation *at, int64_t n_spent, int64_t n_free)
 {
-    return n_spent < n_free && at->n_passes < FREE_PASSES;
+    return at->result.search.n_priced + n_spent < n_free && at->n_passes < FREE_PASSES;
 }
 
 /* What the closed form takes longer is no better than the best plan: as far as it may err,
@@ -352,6 +364,16 @@ static enum mist_status make_part(const struct mist_space *space, unsigned uses,
     return status;
 }
 
+/* A search has found all that is no slower by the closed form. */
+static double find_covered(const struct mist_search_config *how,
+                           const struct mist_search_result *result)
+{
+    if (how->slack_frac == 0 || result->n_candidates == 0)
+        return INFINITY;
+    return how->cutoff_s > 0 ? how->cutoff_s
+                             : (1 + how->slack_frac) * result->candidates[0].time_s;
+}
+
 /* Searches, and takes what is best into the pool. */
 static enum mist_status ask(struct validation *at, size_t i_question,
                             struct mist_err *err)
@@ -361,15 +383,18 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     struct mist_search_config how = *at->search;
     struct mist_search_result result;
     struct mist_space part = {0};
+    bool is_first = at->result.n_searches == 0;
 
     how.limit_bytes = question.limit_bytes;
     how.floors = &at->floors;
     how.n_best = (at->config->n_best + CANDIDATES - 1) / CANDIDATES;
     how.price = price;
     how.price_context = at;
+    if (is_first)
+        how.slack_frac = fmin(how.slack_frac, FIRST_SLACK_FRAC);
     how.slack_frac += how.slack_frac > 0 ? at->config->slower_frac : 0;
     at->sort = question.sort;
-    if (i_question > 0) {
+    if (!is_first) {
         how.rows = NULL;
         how.solver = MIST_SOLVER_EXACT;
         how.progress = NULL;
@@ -392,13 +417,15 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     at->result.n_searches++;
     at->result.n_priced += result.n_priced;
     at->n_asked[question.sort]++;
-    at->n_spent[question.sort] += i_question > 0 ? result.n_priced : 0;
+    at->n_spent[question.sort] += is_first ? 0 : result.n_priced;
     if (result.n_candidates > 0)
         at->questions[i_question].least_s = result.candidates[0].time_s;
+    if (i_question == 0)
+        at->covered_s = find_covered(&how, &result);
     bool takes_all = i_question == 0 || question.sort == THAT_MAY_FIT;
     status =
         take(at, question, takes_all ? at->config->n_best : how.n_best, &result, err);
-    if (i_question == 0)
+    if (is_first)
         at->result.search = result;
     else
         mist_search_result_fini(&result);
@@ -592,10 +619,11 @@ static bool is_worth_asking(const struct validation *at, const struct question *
     int64_t n_spent = at->n_spent[of->sort];
     int64_t n_free =
         of->sort == IN_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
+    int64_t times = of->sort == IN_1F1B ? TIMES_FIRST : TIMES_FIRST_NOT_IN_1F1B;
     return of->least_s <= find_cutoff_of(at, of->sort) &&
            (costs_little(at, n_spent, n_free) ||
             (at->n_asked[of->sort] < MOST_SEARCHES &&
-             n_spent < (of->sort == IN_1F1B ? 3 : 1) * at->result.search.n_priced));
+             n_spent < times * at->result.search.n_priced));
 }
 
 /* The question that promises the fastest answer; NULL: there is none. */
@@ -627,6 +655,7 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
             status = look(at, err);
         at->questions[i].is_asked =
             at->questions[i].sort != THAT_MAY_FIT || at->n_pool == n_pool;
+        at->questions[0].is_asked = isinf(at->best_s) || find_cutoff(at) <= at->covered_s;
         next = is_over(at) ? NULL : find_question(at);
     }
     return status;

@@ -18,14 +18,15 @@
  *     is not below the real one comes first, and plans that do not hold are dropped;
  *   - what is not asked or replayed is slower than the best plan if the closed form takes
  *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to. The
- *     first search has no such plan yet: it leaves out what is slower than its best by the
- *     closed form, which may take that far too short; those behind it do not.
+ *     first search has no such plan yet: it leaves out what is a tenth slower than its best by
+ *     the closed form, which may take that far too short; those behind it do not, and the first
+ *     question is asked again where a tenth was too little.
  * It costs little, as part of a space has bounds from the whole (struct
  * mist_search_floors) and slower plans are cut off. The most promising question comes
- * first; when what they priced is more than some (FREE_CONFIGURATIONS), or what is replayed
+ * first; when what all priced is more than some (FREE_CONFIGURATIONS), or what is replayed
  * has more than some passes of layers (FREE_PASSES), plans are only looked for as far as the
  * closed form was seen to err, and no more is asked after MOST_SEARCHES, or when what they
- * priced is three times the first search's: in large spaces, or with long replays, a better
+ * priced is TIMES_FIRST that of the first: in large spaces, or with long replays, a better
  * plan of a smaller question may be missed by what the closed form errs.
  *
  * Passes. The formula over stages lets a stage hide its optimizer step while it waits for its
@@ -39,7 +40,7 @@
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
  * under the real limit each question is also asked for all that may fit, again and again
- * until nothing new comes or as much was priced as by the first search. In the end the
+ * until nothing new comes or twice as much was priced as by the first search. In the end the
  * fastest n_best plans are left a knob at a time (neighbours.h), and those that are among
  * them then, since what is fastest by replay is near what is fast by the closed form. Of
  * two questions the one with more freedom may then find less of what is found beyond the
@@ -57,7 +58,7 @@
  * are looked at, too, and the first question is also asked in chunks (search.h), less
  * freedom and memory from there on as above, but that limits of memory fall by a 32nd at least,
  * to numbers of four binary digits, for plans that are faster so than the best with any schedule
- * so far; an eighth of FREE_CONFIGURATIONS are for that, or as many as the first
+ * so far; an eighth of FREE_CONFIGURATIONS are for that, or twice as many as the first
  * search priced, if these are more. Then the plans are sorted; of equal ones the simpler comes
  * first (alike.h). Half of those that are wanted are the best, the others the best of their
  * kind: other numbers of micro-batches, other meshes.

@@ -759,6 +759,71 @@ TEST(test_lean)
     fini(&bench);
 }
 
+/* A closed form that takes one number of micro-batches too long. */
+struct slow_price {
+    struct mist_stage_price *price;
+    int32_t n_micro_batches;
+    double times;
+};
+
+static enum mist_status price_slow(void *context, const struct mist_search_kind *kind,
+                                   const struct mist_search_block *block,
+                                   struct mist_err *e)
+{
+    const struct slow_price *at = context;
+    enum mist_status status = mist_stage_price_block(at->price, kind, block, e);
+
+    for (size_t i = 0; i < block->n; i++)
+        if (kind->n_micro_batches == at->n_micro_batches) {
+            block->t_s[i] *= at->times;
+            block->d_s[i] *= at->times;
+        }
+    return status;
+}
+
+/* What the closed form takes up to a quarter longer than the best plan is looked at, also
+ * where it is more than a tenth behind the closed form's best and needs the most memory, so
+ * that no smaller question finds it. */
+TEST(test_far_behind)
+{
+    struct bench bench;
+    struct mist_validate_result result;
+    struct slow_price slow;
+    double least_s = INFINITY, slow_s = 0;
+    int64_t slow_bytes = 0, most_bytes = 0;
+
+    init(&bench, 1, 1);
+    bench.space.groups = 1u << MIST_SPACE_3D;
+    bench.search.slack_frac = MIST_VALIDATE_SLACK_FRAC;
+    slow = (struct slow_price){.price = bench.price, .n_micro_batches = 1};
+    validate(&bench, &result);
+    for (size_t i = 0; i < result.n_plans; i++) {
+        const struct mist_validated *of = &result.plans[i];
+        if (of->plan->n_micro_batches == 1) {
+            slow_s = of->closed_s;
+            slow_bytes = of->planned_bytes;
+            continue;
+        }
+        least_s = fmin(least_s, of->closed_s);
+        most_bytes = of->planned_bytes > most_bytes ? of->planned_bytes : most_bytes;
+    }
+    assert_true(slow_s > 0 && isfinite(least_s) && slow_bytes > most_bytes);
+    mist_validate_result_fini(&result);
+
+    bench.search.price = price_slow;
+    bench.search.price_context = &slow;
+    for (int i = 0; i < 2; i++) {
+        bool was_looked = false;
+        slow.times = (i == 0 ? 1.15 : 1.4) * least_s / slow_s;
+        validate(&bench, &result);
+        for (size_t k = 0; k < result.n_plans; k++)
+            was_looked |= result.plans[k].plan->n_micro_batches == 1;
+        assert_int_equal(was_looked, i == 0);
+        mist_validate_result_fini(&result);
+    }
+    fini(&bench);
+}
+
 /* The schedule of a plan is the fastest of those that hold, asked again here. */
 TEST(test_pipelines)
 {
