@@ -27,8 +27,8 @@ void mist_runners_up_fini(struct mist_runners_up *runners_up);
 
 /*
  * Adds a list of them, and of the fastest plan that does not hold, if it is faster by the
- * closed form than the best one with its schedule. Without explanations only how much slower
- * they are.
+ * closed form than the best one with its schedule: its time is that of the best by replay, as
+ * much shorter. Without explanations only how much slower they are.
  */
 void mist_runners_up_emit(struct mist_emit *emit, const struct mist_trace_set *traces,
                           const struct mist_validate_config *config,

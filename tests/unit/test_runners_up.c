@@ -119,13 +119,15 @@ TEST(test_what_does_not_fit)
 {
     static struct fixture at;
     static const char *const texts[] = {
-        "-40.0 %", "1.00 KiB over the memory; time by the closed form\n"};
-    static const char *const in_host[] = {
-        "-40.0 %", "2.00 KiB over the host memory of a node; time by the closed form\n"};
+        "60.0 ms  -40.0 %",
+        "1.00 KiB over the memory; time by the closed form, beside the best plan's\n"};
+    static const char *const in_host[] = {"-40.0 %",
+                                          "2.00 KiB over the host memory of a node; time "
+                                          "by the closed form, beside the best plan's\n"};
     static const char *const constrained[] = {
-        "-40.0 %",
-        "it is over the memory that a constraint allows; time by the closed form\n"};
-    static const char *const by_schedule = "-25.0 %";
+        "-40.0 %", "it is over the memory that a constraint allows; time by the closed "
+                   "form, beside the best plan's\n"};
+    static const char *const by_schedule = "75.0 ms  -25.0 %";
 
     start(&at);
     at.dropped = at.validated[1];
