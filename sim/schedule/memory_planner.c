@@ -380,12 +380,8 @@ struct planner {
     struct arena arenas[MIST_N_ARENAS];
     int32_t (*last_use)[MIST_N_STREAMS]; /* [n_buffers] last task of each stream that
                                             names it */
-    int32_t *born, *dying; /* [n_buffers] buffer ids by first and by last task */
-    /* the latest task of another stream that the tasks of one so far wait for */
-    int32_t waited[MIST_N_STREAMS][MIST_N_STREAMS];
-    struct mist_dep *deps;
-    size_t deps_capacity;
-    int32_t n_deps;
+    int32_t *born, *dying;   /* [n_buffers] buffer ids by first and by last task */
+    struct mist_waits waits; /* of the tasks so far */
 };
 
 /* clang-format off */
@@ -422,17 +418,9 @@ static void remember_latest(int32_t last[MIST_N_STREAMS],
 static bool add_waits(struct planner *at, int32_t task,
                       const int32_t last[MIST_N_STREAMS])
 {
-    const struct mist_schedule *schedule = at->schedule;
-    int32_t *waited = at->waited[schedule->tasks[task].stream];
-
-    for (int i = 0; i < MIST_N_STREAMS; i++) {
-        if (last[i] <= waited[i])
-            continue;
-        waited[i] = last[i];
-        if (!MIST_RESERVE(at->deps, at->deps_capacity, at->n_deps + 1))
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        if (last[i] >= 0 && !mist_waits_add(&at->waits, at->schedule, task, last[i]))
             return false;
-        at->deps[at->n_deps++] = (struct mist_dep){task, last[i]};
-    }
     return true;
 }
 
@@ -462,7 +450,8 @@ static int32_t wait_at(const struct planner *at, int32_t id,
     const struct mist_buffer *buffer = &at->schedule->buffers[id];
     const struct arena *arena = &at->arenas[buffer->arena];
     const struct segment *end = arena->segments + arena->n_segments;
-    const int32_t *waited = at->waited[at->schedule->tasks[buffer->first_task].stream];
+    const int32_t *waited =
+        at->waits.latest[at->schedule->tasks[buffer->first_task].stream];
     int64_t end_bytes = offset + aligned_size(buffer);
     int32_t wait = -1;
 
@@ -608,15 +597,15 @@ static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int
 }
 
 /* The dependencies that a task has apart from reuse. */
-static void note_deps(struct planner *at, int32_t task)
+static bool add_deps(struct planner *at, int32_t task)
 {
     const struct mist_task *of = &at->schedule->tasks[task];
 
-    for (int32_t k = 0; k < of->n_deps; k++) {
-        int32_t on = at->schedule->deps[of->dep_first + k];
-        int32_t *waited = &at->waited[of->stream][at->schedule->tasks[on].stream];
-        *waited = on > *waited ? on : *waited;
-    }
+    for (int32_t k = 0; k < of->n_deps; k++)
+        if (!mist_waits_add(&at->waits, at->schedule, task,
+                            at->schedule->deps[of->dep_first + k]))
+            return false;
+    return true;
 }
 
 /* Walks the tasks: a new buffer waits for the last users of those that had its bytes. */
@@ -625,16 +614,19 @@ static bool order_reuse(struct planner *at)
     const struct mist_schedule *schedule = at->schedule;
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
+    note_uses(at);
+    if (!sort_by_task(schedule, false, at->born) ||
+        !sort_by_task(schedule, true, at->dying))
+        return false;
     for (int i = 0; i < MIST_N_ARENAS; i++) {
         struct segment all = {0, schedule->arena_bytes[i], -1, -1, NOBODY};
         if (!replace_segments(&at->arenas[i], 0, 0, &all, 1))
             return false;
     }
-    for (int i = 0; i < MIST_N_STREAMS; i++)
-        for (int k = 0; k < MIST_N_STREAMS; k++)
-            at->waited[i][k] = i == k ? INT32_MAX : -1;
+    mist_waits_init(&at->waits);
     for (int32_t task = 0; task < schedule->n_tasks; task++) {
-        note_deps(at, task);
+        if (!add_deps(at, task))
+            return false;
         for (; next_born < n && schedule->buffers[at->born[next_born]].first_task == task;
              next_born++) {
             spread(at, next_born);
@@ -647,41 +639,6 @@ static bool order_reuse(struct planner *at)
             release(at, at->dying[next_dying]);
     }
     return true;
-}
-
-/* The existing dependencies, to which waits for reuse are added. */
-static bool copy_deps(struct planner *at)
-{
-    const struct mist_schedule *schedule = at->schedule;
-
-    at->deps = mist_grow(NULL, &at->deps_capacity, (size_t)schedule->n_deps + 1,
-                         sizeof *at->deps);
-    if (!at->deps)
-        return false;
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        for (int32_t k = 0; k < schedule->tasks[i].n_deps; k++)
-            at->deps[at->n_deps++] =
-                (struct mist_dep){i, schedule->deps[schedule->tasks[i].dep_first + k]};
-    return true;
-}
-
-/* Of several dependencies of a task on one stream only the latest matters. */
-static int32_t keep_latest(const struct mist_schedule *schedule, struct mist_dep *deps,
-                           int32_t n_deps, int32_t (*latest)[MIST_N_STREAMS])
-{
-    int32_t n = 0;
-
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        memcpy(latest[i], nobody, sizeof nobody);
-    for (int32_t i = 0; i < n_deps; i++) {
-        int32_t *last = &latest[deps[i].task][schedule->tasks[deps[i].on].stream];
-        *last = deps[i].on > *last ? deps[i].on : *last;
-    }
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        for (int k = 0; k < MIST_N_STREAMS; k++)
-            if (latest[i][k] >= 0)
-                deps[n++] = (struct mist_dep){i, latest[i][k]};
-    return n;
 }
 
 /* ----------------------------------------------------------------------------- public */
@@ -704,32 +661,25 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, bool waits,
                                   struct mist_err *err)
 {
     enum mist_status status = check_sizes(schedule, err);
-    size_t n = (size_t)schedule->n_buffers + 1, n_tasks = (size_t)schedule->n_tasks + 1;
+    size_t n = (size_t)schedule->n_buffers + 1;
     struct planner at = {.schedule = schedule};
-    int32_t(*latest)[MIST_N_STREAMS] = malloc(n_tasks * sizeof *latest);
 
-    if (status != MIST_OK)
-        goto out;
-    status = mist_err_memory(err, NULL);
+    if (status == MIST_OK && !place_all(schedule))
+        status = mist_err_memory(err, NULL);
+    if (status != MIST_OK || !waits)
+        return status;
     at.last_use = malloc(n * sizeof *at.last_use);
     at.born = malloc(n * sizeof *at.born);
     at.dying = malloc(n * sizeof *at.dying);
-    if (!latest || !at.last_use || !at.born || !at.dying || !copy_deps(&at))
-        goto out;
-    note_uses(&at);
-    if (!place_all(schedule) || !sort_by_task(schedule, false, at.born) ||
-        !sort_by_task(schedule, true, at.dying) || (waits && !order_reuse(&at)))
-        goto out;
-    at.n_deps = keep_latest(schedule, at.deps, at.n_deps, latest);
-    status = mist_schedule_set_deps(schedule, at.deps, at.n_deps, err);
-out:
+    status = at.last_use && at.born && at.dying && order_reuse(&at)
+                 ? mist_schedule_set_deps(schedule, at.waits.deps, at.waits.n, err)
+                 : mist_err_memory(err, NULL);
     for (int i = 0; i < MIST_N_ARENAS; i++)
         free(at.arenas[i].segments);
     free(at.last_use);
     free(at.born);
     free(at.dying);
-    free(at.deps);
-    free(latest);
+    mist_waits_fini(&at.waits);
     return status;
 }
 

@@ -165,6 +165,40 @@ double mist_schedule_building_bytes(const struct mist_schedule *schedule)
     return grown - kept + mist_memory_plan_bytes(schedule);
 }
 
+void mist_waits_init(struct mist_waits *waits)
+{
+    *waits = (struct mist_waits){0};
+    for (int i = 0; i < MIST_N_STREAMS; i++)
+        for (int k = 0; k < MIST_N_STREAMS; k++)
+            waits->latest[i][k] = i == k ? INT32_MAX : -1;
+}
+
+void mist_waits_fini(struct mist_waits *waits)
+{
+    free(waits->deps);
+    waits->deps = NULL;
+}
+
+bool mist_waits_add(struct mist_waits *waits, const struct mist_schedule *schedule,
+                    int32_t task, int32_t on)
+{
+    int32_t *latest =
+        &waits->latest[schedule->tasks[task].stream][schedule->tasks[on].stream];
+
+    if (on <= *latest)
+        return true;
+    *latest = on;
+    for (int32_t i = waits->n; i-- > 0 && waits->deps[i].task == task;)
+        if (schedule->tasks[waits->deps[i].on].stream == schedule->tasks[on].stream) {
+            waits->deps[i].on = on;
+            return true;
+        }
+    if (!MIST_RESERVE(waits->deps, waits->capacity, waits->n + 1))
+        return false;
+    waits->deps[waits->n++] = (struct mist_dep){task, on};
+    return true;
+}
+
 /* Counts, then places: task i's dependencies keep the order in which they were added. */
 enum mist_status mist_schedule_set_deps(struct mist_schedule *schedule,
                                         const struct mist_dep *deps, int32_t n_deps,

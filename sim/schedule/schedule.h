@@ -244,6 +244,25 @@ struct mist_dep {
     int32_t task, on;
 };
 
+/* The dependencies that tasks need, each but what their streams have waited for before. */
+struct mist_waits {
+    struct mist_dep *deps; /* [n] owned */
+    size_t capacity;
+    int32_t n;
+    /* the latest task of the second stream for which the first has waited; -1: none,
+     * INT32_MAX: its own */
+    int32_t latest[MIST_N_STREAMS][MIST_N_STREAMS];
+};
+
+void mist_waits_init(struct mist_waits *waits);
+void mist_waits_fini(struct mist_waits *waits);
+
+/* The task starts after on, an earlier one, unless its stream has waited for that already.
+ * False: out of memory. */
+MIST_MUST_CHECK bool mist_waits_add(struct mist_waits *waits,
+                                    const struct mist_schedule *schedule, int32_t task,
+                                    int32_t on);
+
 /* Replaces all dependencies. deps: [n_deps] in any order. MIST_OK or MIST_ERR_MEMORY. */
 MIST_MUST_CHECK enum mist_status mist_schedule_set_deps(struct mist_schedule *schedule,
                                                         const struct mist_dep *deps,

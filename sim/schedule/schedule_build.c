@@ -268,7 +268,7 @@ static void free_tables(struct mist_schedule_builder *at)
         free(tables[i]);
     free(at->passes);
     free(at->slabs);
-    free(at->deps);
+    mist_waits_fini(&at->waits);
     free(at->writers);
     free(at->transfers);
     mist_pipeline_order_fini(&at->order);
@@ -329,7 +329,7 @@ static enum mist_status build(struct mist_schedule_builder *at, int32_t threads)
     status = number_costs(at);
     if (status != MIST_OK)
         return status;
-    status = mist_schedule_set_deps(at->out, at->deps, at->n_deps, at->err);
+    status = mist_schedule_set_deps(at->out, at->waits.deps, at->waits.n, at->err);
     return status == MIST_OK
                ? mist_memory_plan(at->out, at->plan->job.framework == MIST_FRAMEWORK_OURS,
                                   at->err)
@@ -398,7 +398,7 @@ enum mist_status mist_schedule_build(const struct mist_plan *plan, int32_t rank,
         .swapping_pass = -1,
         .stepped = {.i_module = -1},
     };
-    memset(at.waited, -1, sizeof at.waited);
+    mist_waits_init(&at.waits);
     enum mist_status status = check_memory(&at);
     if (status == MIST_OK)
         status = build(&at, threads);

@@ -96,17 +96,8 @@ void mist_schedule_write(struct mist_schedule_builder *at, int32_t task,
 
 void mist_schedule_depend(struct mist_schedule_builder *at, int32_t task, int32_t on)
 {
-    if (task < 0 || on < 0 || at->out->tasks[task].stream == at->out->tasks[on].stream)
-        return;
-    int32_t *waited = &at->waited[at->out->tasks[task].stream][at->out->tasks[on].stream];
-    if (on <= *waited)
-        return;
-    *waited = on;
-    if (!MIST_RESERVE(at->deps, at->deps_capacity, at->n_deps + 1)) {
+    if (task >= 0 && on >= 0 && !mist_waits_add(&at->waits, at->out, task, on))
         at->is_out_of_memory = true;
-        return;
-    }
-    at->deps[at->n_deps++] = (struct mist_dep){task, on};
 }
 
 int32_t mist_schedule_add_copy(struct mist_schedule_builder *at, enum mist_task_kind kind,

@@ -71,15 +71,12 @@ struct mist_schedule_builder {
     struct mist_pipeline_order order;
     struct mist_err *err;
     bool is_out_of_memory;
-    size_t tasks_capacity, buffers_capacity, deps_capacity, transfers_capacity;
-    struct mist_dep *deps;
-    int32_t n_deps;
+    size_t tasks_capacity, buffers_capacity, transfers_capacity;
+    struct mist_waits waits;
     int32_t (*writers)[MIST_N_STREAMS]; /* [n_buffers] last task of each stream that wrote
                                            it; -1 */
     size_t writers_capacity;
-    int32_t waited[MIST_N_STREAMS][MIST_N_STREAMS]; /* latest task of the second for which
-                                                       the first has waited; -1 */
-    struct mist_schedule_transfer *transfers;       /* in the order of dispatch */
+    struct mist_schedule_transfer *transfers; /* in the order of dispatch */
     int32_t n_transfers, next_transfer;
     struct mist_schedule_pass *passes; /* of the iteration, in order */
     int32_t n_passes;
