@@ -18,8 +18,8 @@ enum { CANDIDATES = 4 };
 /* What a search leaves out that has no plan yet: slower than its best by the closed form. */
 #define FIRST_SLACK_FRAC 0.1
 
-/* Searches with less freedom may price so many times what the first does, in so many searches;
- * or so many configurations with those of the first, as long as what is replayed has no more
+/* Searches with less freedom may price so many times what the first question does, in so many
+ * searches; or so many configurations with its own, as long as what is replayed has no more
  * passes of a layer. */
 enum {
     TIMES_FIRST = 4,
@@ -84,7 +84,8 @@ struct validation {
     struct mist_search_floors floors;
     struct mist_arenas arenas; /* of the stages of the plans so far */
     enum sort sort;            /* of the question that is asked */
-    int64_t n_spent[N_SORTS];  /* configurations, without the first search */
+    int64_t n_first;           /* configurations, of the first question */
+    int64_t n_spent[N_SORTS];  /* and of the others */
     int32_t n_asked[N_SORTS];
     int64_t n_passes;   /* of layers, in what was looked at */
     double best_s;      /* 1f1b of the fastest plan so far; INFINITY: none */
@@ -101,11 +102,11 @@ static double find_error_frac(const struct validation *at)
     return LEAST_ERROR_FRAC + 1.5 * at->error_frac;
 }
 
-/* Whether so many configurations behind the first search, of which so many are free, cost
- * little so far, and another search would, too: as many as the first at most. */
+/* Whether so many configurations behind the first question, of which so many are free, cost
+ * little so far, and another one would, too: as many as the first at most. */
 static bool costs_little(const struct validation *at, int64_t n_spent, int64_t n_free)
 {
-    return at->result.search.n_priced + n_spent < n_free && at->n_passes < FREE_PASSES;
+    return at->n_first + n_spent < n_free && at->n_passes < FREE_PASSES;
 }
 
 /* What the closed form takes longer is no better than the best plan: as far as it may err,
@@ -417,7 +418,7 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     at->result.n_searches++;
     at->result.n_priced += result.n_priced;
     at->n_asked[question.sort]++;
-    at->n_spent[question.sort] += is_first ? 0 : result.n_priced;
+    *(i_question == 0 ? &at->n_first : &at->n_spent[question.sort]) += result.n_priced;
     if (result.n_candidates > 0)
         at->questions[i_question].least_s = result.candidates[0].time_s;
     if (i_question == 0)
@@ -622,8 +623,7 @@ static bool is_worth_asking(const struct validation *at, const struct question *
     int64_t times = of->sort == IN_1F1B ? TIMES_FIRST : TIMES_FIRST_NOT_IN_1F1B;
     return of->least_s <= find_cutoff_of(at, of->sort) &&
            (costs_little(at, n_spent, n_free) ||
-            (at->n_asked[of->sort] < MOST_SEARCHES &&
-             n_spent < times * at->result.search.n_priced));
+            (at->n_asked[of->sort] < MOST_SEARCHES && n_spent < times * at->n_first));
 }
 
 /* The question that promises the fastest answer; NULL: there is none. */
