@@ -26,8 +26,8 @@
  * first; when what all priced is more than some (FREE_CONFIGURATIONS), or what is replayed
  * has more than some passes of layers (FREE_PASSES), plans are only looked for as far as the
  * closed form was seen to err, and no more is asked after MOST_SEARCHES, or when what they
- * priced is TIMES_FIRST that of the first: in large spaces, or with long replays, a better
- * plan of a smaller question may be missed by what the closed form errs.
+ * priced is TIMES_FIRST that of the first question: in large spaces, or with long replays, a
+ * better plan of a smaller question may be missed by what the closed form errs.
  *
  * Passes. The formula over stages lets a stage hide its optimizer step while it waits for its
  * first input, and sums behind its last backward. Stages that take these apart can't, and
@@ -40,7 +40,7 @@
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
  * under the real limit each question is also asked for all that may fit, again and again
- * until nothing new comes or twice as much was priced as by the first search. In the end the
+ * until nothing new comes or twice as much was priced as by the first question. In the end the
  * fastest n_best plans are left a knob at a time (neighbours.h), and those that are among
  * them then, since what is fastest by replay is near what is fast by the closed form. Of
  * two questions the one with more freedom may then find less of what is found beyond the
@@ -59,7 +59,7 @@
  * freedom and memory from there on as above, but that limits of memory fall by a 32nd at least,
  * to numbers of four binary digits, for plans that are faster so than the best with any schedule
  * so far; an eighth of FREE_CONFIGURATIONS are for that, or twice as many as the first
- * search priced, if these are more. Then the plans are sorted; of equal ones the simpler comes
+ * question priced, if these are more. Then the plans are sorted; of equal ones the simpler comes
  * first (alike.h). Half of those that are wanted are the best, the others the best of their
  * kind: other numbers of micro-batches, other meshes.
  *
