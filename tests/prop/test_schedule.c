@@ -48,13 +48,15 @@ static struct mist_schedule *build(const struct mist_plan *plan, int32_t rank)
 
 /* ------------------------------------------------------------------------ the order */
 
-/* Dependencies point backwards and cross streams; fills before. */
+/* Dependencies point backwards and cross streams, and none is on what the stream has waited
+ * for already; fills before. */
 static void close_order(const struct mist_schedule *schedule,
                         int32_t (*before)[MIST_N_STREAMS])
 {
-    int32_t newest[MIST_N_STREAMS], n_deps = 0;
+    int32_t newest[MIST_N_STREAMS], waited[MIST_N_STREAMS][MIST_N_STREAMS], n_deps = 0;
 
     memset(newest, -1, sizeof newest);
+    memset(waited, -1, sizeof waited);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];
         assert_int_equal(task->dep_first, n_deps);
@@ -66,6 +68,9 @@ static void close_order(const struct mist_schedule *schedule,
             if (k >= 0) {
                 assert_in_range(on, 0, i - 1);
                 assert_int_not_equal(schedule->tasks[on].stream, task->stream);
+                int32_t *latest = &waited[task->stream][schedule->tasks[on].stream];
+                assert_true(on > *latest);
+                *latest = on;
             }
             for (int s = 0; s < MIST_N_STREAMS && on >= 0; s++)
                 if (before[on][s] > before[i][s])
