@@ -418,11 +418,14 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     at->result.n_searches++;
     at->result.n_priced += result.n_priced;
     at->n_asked[question.sort]++;
-    *(i_question == 0 ? &at->n_first : &at->n_spent[question.sort]) += result.n_priced;
     if (result.n_candidates > 0)
         at->questions[i_question].least_s = result.candidates[0].time_s;
-    if (i_question == 0)
+    if (i_question == 0) {
+        at->n_first += result.n_priced;
         at->covered_s = find_covered(&how, &result);
+    } else {
+        at->n_spent[question.sort] += result.n_priced;
+    }
     bool takes_all = i_question == 0 || question.sort == THAT_MAY_FIT;
     status =
         take(at, question, takes_all ? at->config->n_best : how.n_best, &result, err);

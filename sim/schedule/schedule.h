@@ -244,7 +244,7 @@ struct mist_dep {
     int32_t task, on;
 };
 
-/* The dependencies that tasks need, each but what their streams have waited for before. */
+/* The dependencies that tasks need, without those that their streams have waited for before. */
 struct mist_waits {
     struct mist_dep *deps; /* [n] owned */
     size_t capacity;
