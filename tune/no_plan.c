@@ -140,26 +140,18 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
 }
 
 enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
-                                      const struct mist_search_config *search,
                                       const struct mist_validate_result *result,
                                       struct mist_err *err)
 {
     const struct mist_space *space = config->space;
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
-    struct mist_search_config how = *search;
-    int64_t closest = INT64_MAX, closest_host = INT64_MAX;
-    enum mist_status status = MIST_OK;
+    int64_t closest = result->closest.bytes, closest_host = result->closest.host_bytes;
     struct text help = {.n = 0};
 
     if (space->n_cases == 0)
         return mist_no_plan_check_space(space, err);
     if (result->was_stopped)
         return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
-    how.limit_bytes = config->limit_bytes;
-    if (result->n_dropped == 0 && result->search.n_candidates == 0)
-        status = mist_search_find_closest(space, &how, &closest, &closest_host, err);
-    if (status != MIST_OK)
-        return status;
     for (size_t i = 0; i < result->n_dropped; i++)
         if (i == 0 || result->dropped[i].planned_bytes < closest)
             closest = result->dropped[i].planned_bytes;

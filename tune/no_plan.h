@@ -4,11 +4,9 @@
 
 #include "tune/validate.h"
 
-/* Sets and returns MIST_ERR_NO_PLAN: result has no plan. Searches for how much memory one
- * needs; other errors: of that. */
+/* Sets and returns MIST_ERR_NO_PLAN: result has no plan. */
 MIST_MUST_CHECK enum mist_status
 mist_no_plan_explain(const struct mist_validate_config *config,
-                     const struct mist_search_config *search,
                      const struct mist_validate_result *result, struct mist_err *err);
 
 /* Side constraints: if there are plans without them, sets the message to say which of them

@@ -261,8 +261,22 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
 struct gather {
     struct mist_search_result result;
     size_t candidates_capacity;
-    int64_t closest_bytes, closest_host_bytes;
+    struct mist_search_closest closest;
 };
+
+static void gather_closest(struct gather *to, const struct mist_space_case *of,
+                           const struct mist_search_solved *from)
+{
+    if (!from->is_done)
+        return;
+    if (from->closest_bytes < to->closest.bytes) {
+        to->closest.bytes = from->closest_bytes;
+        to->closest.n_stages = of->n_stages;
+        to->closest.n_micro_batches = of->n_micro_batches;
+    }
+    if (from->closest_host_bytes < to->closest.host_bytes)
+        to->closest.host_bytes = from->closest_host_bytes;
+}
 
 static enum mist_status gather_case(struct gather *to, int32_t i_case,
                                     const struct mist_search_solved *from, size_t n_best,
@@ -274,10 +288,6 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
     if (!from->is_done)
         return MIST_OK;
     result->n_cases_done++;
-    if (from->closest_bytes < to->closest_bytes)
-        to->closest_bytes = from->closest_bytes;
-    if (from->closest_host_bytes < to->closest_host_bytes)
-        to->closest_host_bytes = from->closest_host_bytes;
     result->glpk.n_cases += from->glpk.n_cases;
     result->glpk.n_optimal += from->glpk.n_optimal;
     result->glpk.n_differ += from->glpk.n_differ;
@@ -361,6 +371,8 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
         status = mist_thread_pool_for(pool, at->n_cases, 1, solve_cases, at, err);
     for (size_t i = 0; i < at->n_works && status == MIST_OK; i++)
         status = gather_work(to, &at->works[i], at->config->rows, err);
+    for (int32_t i = 0; i < at->n_cases && status == MIST_OK && at->finds_closest; i++)
+        gather_closest(to, &at->cases[i], &at->solved[i]);
     for (int32_t i = 0; i < at->n_cases && status == MIST_OK; i++)
         status = gather_case(to, (int32_t)(at->cases - at->space->cases) + i,
                              &at->solved[i], at->config->n_best, err);
@@ -605,7 +617,7 @@ static enum mist_status find_closer(const struct mist_space *space,
         status = mist_err_memory(err, NULL);
     /* the smallest micro-batches first, which need the least */
     for (int32_t i = n; i-- > 0 && status == MIST_OK && !is_over(config);) {
-        own.limit_bytes = to->closest_bytes - 1;
+        own.limit_bytes = to->closest.bytes - 1;
         batches[i].finds_closest = true;
         batches[i].enough_bytes = config->limit_bytes;
         status = run_batch(&batches[i], to, err);
@@ -616,14 +628,13 @@ static enum mist_status find_closer(const struct mist_space *space,
 
 enum mist_status mist_search_find_closest(const struct mist_space *space,
                                           const struct mist_search_config *config,
-                                          int64_t *bytes, int64_t *host_bytes,
+                                          struct mist_search_closest *out,
                                           struct mist_err *err)
 {
-    struct gather found = {.closest_bytes = INT64_MAX, .closest_host_bytes = INT64_MAX};
+    struct gather found = {.closest = {.bytes = INT64_MAX, .host_bytes = INT64_MAX}};
     enum mist_status status = find_closer(space, config, &found, err);
 
-    *bytes = found.closest_bytes;
-    *host_bytes = found.closest_host_bytes;
+    *out = found.closest;
     return status;
 }
 

@@ -230,15 +230,21 @@ MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
                                                  struct mist_err *err);
 void mist_search_result_fini(struct mist_search_result *result);
 
-/*
- * Where no plan keeps to the limits of config, side constraints aside: least over all plans
- * that the host holds of the largest stage's peak; INT64_MAX: there is none. And of the
- * largest host arena over all plans; INT64_MAX: no plan. Errors as mist_search_run().
- */
+/* What plans need at least. */
+struct mist_search_closest {
+    int64_t bytes; /* the largest stage's peak, of plans that the host holds; INT64_MAX:
+                           there are none */
+    int64_t
+        host_bytes; /* the largest host arena, of all plans; INT64_MAX: there are none */
+    int32_t n_stages, n_micro_batches; /* of a plan of so many bytes */
+};
+
+/* Where no plan keeps to the limits of config, side constraints aside. Errors as
+ * mist_search_run(). */
 MIST_MUST_CHECK enum mist_status
 mist_search_find_closest(const struct mist_space *space,
-                         const struct mist_search_config *config, int64_t *bytes,
-                         int64_t *host_bytes, struct mist_err *err);
+                         const struct mist_search_config *config,
+                         struct mist_search_closest *out, struct mist_err *err);
 
 /* Fills in what the price function of config says of a choice. */
 MIST_MUST_CHECK enum mist_status

@@ -33,8 +33,10 @@ enum {
 enum { N_CHUNKS = 4 };
 
 /* Binary digits of the limits of memory that questions are asked with. In chunks steps are
- * longer, as schedules that leave small gaps need more than the search says, which knows 1F1B. */
-enum { LIMIT_DIGITS = 6, CHUNKS_DIGITS = 4 };
+ * longer, as schedules that leave small gaps need more than the search says, which knows 1F1B.
+ * As long as no plan holds they are short, as far as arenas may be above the closed form. */
+enum { LIMIT_DIGITS = 6, CHUNKS_DIGITS = 4, SHORT_DIGITS = 10 };
+#define ABOVE_FRAC 0.125
 
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
@@ -70,6 +72,9 @@ struct question {
     double least_s; /* no answer is faster by the closed form */
     double hope_s; /* the best answer to the question that this is a part of, by passes */
     bool is_asked;
+    double answer_s;    /* the best answer to this one, by passes */
+    unsigned needs;     /* what candidates that were looked at can't do without */
+    int64_t peak_bytes; /* of the best of them; 0: there were none */
 };
 
 struct validation {
@@ -259,37 +264,66 @@ static unsigned find_uses(const struct mist_search_candidate *of)
     return uses;
 }
 
-/* Questions with a bit less freedom whose answer may be another one than the n >= 1 of the
- * candidates that are looked at: without a group of knobs or a ratio that some of them needs,
- * and with less memory than the largest of the best needs. */
-static enum mist_status ask_for_less(struct validation *at, const struct question of,
-                                     const struct mist_search_candidate *candidates,
-                                     const size_t *order, size_t n, struct mist_err *err)
+/* What the n candidates that are looked at need; of memory the best of them. */
+static void note_needs(struct question *of,
+                       const struct mist_search_candidate *candidates,
+                       const size_t *order, size_t n)
 {
-    enum mist_status status = MIST_OK;
-    int64_t peak_bytes = 0;
-    unsigned uses = 0;
-
+    of->needs = 0;
+    of->peak_bytes = 0;
     for (size_t i = 0; i < n; i++) {
         const struct mist_search_candidate *candidate = &candidates[order[i]];
-        uses |= find_uses(candidate);
+        of->needs |= find_uses(candidate);
         for (int32_t s = 0; s < candidate->n_stages && i < (n + 1) / 2; s++)
-            if (candidate->stages[s].peak_bytes > peak_bytes)
-                peak_bytes = candidate->stages[s].peak_bytes;
+            if (candidate->stages[s].peak_bytes > of->peak_bytes)
+                of->peak_bytes = candidate->stages[s].peak_bytes;
     }
+}
+
+/* Whether all that was looked at has too large an arena. */
+static bool lacks_memory(const struct validation *at)
+{
+    const struct mist_validate_result *result = &at->result;
+
+    for (size_t i = 0; i < result->n_dropped; i++)
+        if (result->dropped[i].planned_bytes <= at->config->limit_bytes)
+            return false;
+    return result->n_plans == 0;
+}
+
+/* A limit below what the best candidates of a question need. Where that is above the real
+ * limit, which the first question is not asked with, it is this. */
+static int64_t lower_limit(const struct validation *at, const struct question *of)
+{
+    int64_t real = at->config->limit_bytes, peak = of->peak_bytes;
+
+    if (of->sort == IN_CHUNKS)
+        return round_limit(peak - peak / 32, CHUNKS_DIGITS, true);
+    if (peak > real)
+        return real;
+    bool is_short = lacks_memory(at) && (double)peak > (1 - ABOVE_FRAC) * (double)real;
+    return round_limit(peak, is_short ? SHORT_DIGITS : LIMIT_DIGITS, true);
+}
+
+/* Questions with a bit less freedom whose answer may be another one than what was looked at
+ * for this one: without a group of knobs or a ratio that some of that needs, and with less
+ * memory than the best of it needs. */
+static enum mist_status ask_for_less(struct validation *at, const struct question of,
+                                     struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
     struct question less = of;
+
     less.is_asked = false;
-    if (peak_bytes > 0) {
-        less.limit_bytes =
-            of.sort == IN_CHUNKS
-                ? round_limit(peak_bytes - peak_bytes / 32, CHUNKS_DIGITS, true)
-                : round_limit(peak_bytes, LIMIT_DIGITS, true);
+    less.hope_s = of.answer_s;
+    if (of.peak_bytes > 0) {
+        less.limit_bytes = lower_limit(at, &of);
         status = add_question(at, &less, err);
     }
     less.limit_bytes = of.limit_bytes;
     for (int u = N_USES; u-- > 0 && status == MIST_OK;) {
         less.uses = of.uses & ~(1u << u);
-        if (uses >> u & 1u)
+        if (of.needs >> u & 1u)
             status = add_question(at, &less, err);
     }
     return status;
@@ -305,6 +339,7 @@ static enum mist_status ask_for_more(struct validation *at, const struct questio
     bool is_real = of.limit_bytes == at->questions[0].limit_bytes;
 
     more.is_asked = false;
+    more.hope_s = of.answer_s;
     more.sort = THAT_MAY_FIT;
     if (at->config->is_thorough && of.limit_bytes < INT64_MAX && is_real)
         status = add_question(at, &more, err);
@@ -316,30 +351,26 @@ static enum mist_status ask_for_more(struct validation *at, const struct questio
     return status;
 }
 
-/* Takes the best few candidates of a search into the pool, and asks for less. */
-static enum mist_status take(struct validation *at, struct question question, size_t n,
+/* Takes the best few candidates of a search into the pool. */
+static enum mist_status take(struct validation *at, struct question *question, size_t n,
                              const struct mist_search_result *of, struct mist_err *err)
 {
-    bool is_chunked = question.sort == IN_CHUNKS;
+    bool is_chunked = question->sort == IN_CHUNKS;
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
     size_t n_priced = CANDIDATES * n, n_scheduled = is_chunked ? n : (n + 3) / 4;
 
     n = is_chunked ? 0 : n;
+    question->answer_s = question->hope_s;
     enum mist_status status =
         order
             ? mist_validate_choose(at->config, of, at->search->pool, at->best_s, n_priced,
-                                   &n, &n_scheduled, order, &question.hope_s, err)
+                                   &n, &n_scheduled, order, &question->answer_s, err)
             : mist_err_memory(err, NULL);
     for (size_t i = 0; i < n + n_scheduled && status == MIST_OK; i++)
         status =
             pool_chunked(at, &of->candidates[order[i]], is_chunked ? N_CHUNKS : 1, err);
-    if (of->n_candidates > 0)
-        question.least_s = of->candidates[0].time_s;
-    if (status == MIST_OK && question.sort == IN_1F1B)
-        status = ask_for_more(at, question, err);
-    n = is_chunked ? n_scheduled : n;
-    if (n > 0 && status == MIST_OK && question.sort != THAT_MAY_FIT)
-        status = ask_for_less(at, question, of->candidates, order, n, err);
+    if (status == MIST_OK)
+        note_needs(question, of->candidates, order, is_chunked ? n_scheduled : n);
     free(order);
     return status;
 }
@@ -375,12 +406,12 @@ static double find_covered(const struct mist_search_config *how,
                              : (1 + how->slack_frac) * result->candidates[0].time_s;
 }
 
-/* Searches, and takes what is best into the pool. */
+/* Searches, takes what is best into the pool, and notes in the question what it learnt. */
 static enum mist_status ask(struct validation *at, size_t i_question,
                             struct mist_err *err)
 {
     const struct mist_space *space = at->config->space;
-    const struct question question = at->questions[i_question];
+    struct question question = at->questions[i_question];
     struct mist_search_config how = *at->search;
     struct mist_search_result result;
     struct mist_space part = {0};
@@ -419,7 +450,7 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     at->result.n_priced += result.n_priced;
     at->n_asked[question.sort]++;
     if (result.n_candidates > 0)
-        at->questions[i_question].least_s = result.candidates[0].time_s;
+        question.least_s = result.candidates[0].time_s;
     if (i_question == 0) {
         at->n_first += result.n_priced;
         at->covered_s = find_covered(&how, &result);
@@ -428,7 +459,8 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     }
     bool takes_all = i_question == 0 || question.sort == THAT_MAY_FIT;
     status =
-        take(at, question, takes_all ? at->config->n_best : how.n_best, &result, err);
+        take(at, &question, takes_all ? at->config->n_best : how.n_best, &result, err);
+    at->questions[i_question] = question;
     if (is_first)
         at->result.search = result;
     else
@@ -641,6 +673,71 @@ static struct question *find_question(const struct validation *at)
     return best;
 }
 
+/* Asks a question, looks at what is new, and adds the questions that follow from it. */
+static enum mist_status answer(struct validation *at, size_t i, struct mist_err *err)
+{
+    size_t n_pool = at->n_pool;
+
+    at->questions[i].is_asked = true;
+    enum mist_status status = ask(at, i, err);
+    if (status == MIST_OK)
+        status = look(at, err);
+    const struct question of = at->questions[i];
+    if (status == MIST_OK && of.sort == IN_1F1B)
+        status = ask_for_more(at, of, err);
+    if (status == MIST_OK && of.sort != THAT_MAY_FIT)
+        status = ask_for_less(at, of, err);
+    at->questions[i].is_asked = of.sort != THAT_MAY_FIT || at->n_pool == n_pool;
+    at->questions[0].is_asked = isinf(at->best_s) || find_cutoff(at) <= at->covered_s;
+    return status;
+}
+
+static enum mist_status answer_all(struct validation *at, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    struct question *next;
+
+    while (status == MIST_OK && !is_over(at) && (next = find_question(at)))
+        status = answer(at, (size_t)(next - at->questions), err);
+    return status;
+}
+
+/* Where the closed form holds no plan to be within the limits: looks at the one that needs
+ * the least. Its arena says how much memory is lacking, or none is. */
+static enum mist_status look_at_closest(struct validation *at, struct mist_err *err)
+{
+    struct mist_search_closest *closest = &at->result.closest;
+    const struct mist_space *space = at->config->space;
+    struct mist_search_config how = *at->search;
+    struct mist_bounds bounds = space->bounds;
+    struct mist_search_result found;
+    struct mist_space part = {0};
+
+    how.limit_bytes = at->config->limit_bytes;
+    how.rows = NULL;
+    how.solver = MIST_SOLVER_EXACT;
+    enum mist_status status = mist_search_find_closest(space, &how, closest, err);
+    if (status != MIST_OK || closest->bytes == INT64_MAX)
+        return status;
+    bounds.of[MIST_KNOB_PP] =
+        (struct mist_knob_range){closest->n_stages, closest->n_stages};
+    bounds.of[MIST_KNOB_MICRO_BATCHES] =
+        (struct mist_knob_range){closest->n_micro_batches, closest->n_micro_batches};
+    how.limit_bytes = closest->bytes;
+    how.n_best = 1;
+    how.slack_frac = 0;
+    status = mist_space_part(&part, space, space->groups, &bounds, err);
+    if (status == MIST_OK)
+        status = mist_search_run(&part, &how, &found, err);
+    mist_space_fini(&part);
+    if (status != MIST_OK)
+        return status;
+    if (found.n_candidates > 0)
+        status = pool_candidate(at, &found.candidates[0], err);
+    mist_search_result_fini(&found);
+    return status == MIST_OK ? look(at, err) : status;
+}
+
 static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 {
     const struct question first = {
@@ -648,18 +745,16 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
         .limit_bytes = round_limit(at->config->limit_bytes, LIMIT_DIGITS, false),
     };
     enum mist_status status = add_question(at, &first, err);
-    struct question *next = at->questions;
 
-    while (status == MIST_OK && next) {
-        size_t i = (size_t)(next - at->questions), n_pool = at->n_pool;
-        next->is_asked = true;
-        status = ask(at, i, err);
+    if (status == MIST_OK)
+        status = answer(at, 0, err);
+    if (status == MIST_OK)
+        status = answer_all(at, err);
+    if (status == MIST_OK && !is_over(at) && at->config->space->n_cases > 0 &&
+        at->result.n_plans == 0 && at->result.search.n_candidates == 0) {
+        status = look_at_closest(at, err);
         if (status == MIST_OK)
-            status = look(at, err);
-        at->questions[i].is_asked =
-            at->questions[i].sort != THAT_MAY_FIT || at->n_pool == n_pool;
-        at->questions[0].is_asked = isinf(at->best_s) || find_cutoff(at) <= at->covered_s;
-        next = is_over(at) ? NULL : find_question(at);
+            status = answer_all(at, err);
     }
     return status;
 }
@@ -713,7 +808,7 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
         status = explore(&at, err);
     at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)
-        status = mist_no_plan_explain(config, search, &at.result, err);
+        status = mist_no_plan_explain(config, &at.result, err);
     if (status == MIST_OK)
         mist_validate_keep(&at.result, config->n_best, config->slower_frac);
     free(at.pool);

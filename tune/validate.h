@@ -15,7 +15,9 @@
  * candidates would be those of a larger one is not asked. For that to hold
  *   - every question contributes equally many candidates, as many as it would alone;
  *   - limits of searches are numbers of six binary digits: the search with the least that
- *     is not below the real one comes first, and plans that do not hold are dropped;
+ *     is not below the real one comes first, and plans that do not hold are dropped; where
+ *     its best need more than the real one, that comes next; as long as none of them holds,
+ *     limits have ten digits;
  *   - what is not asked or replayed is slower than the best plan if the closed form takes
  *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to. The
  *     first search has no such plan yet: it leaves out what is a tenth slower than its best by
@@ -47,7 +49,8 @@
  * others.
  *
  * As the searches go down in memory, they also reach plans that hold where the closed
- * form was optimistic.
+ * form was optimistic. Where it holds nothing to be within the limits, the plan that needs
+ * the least by it is planned, too: it holds, or its arena is what is lacking.
  *
  * Pipeline schedules. With the group schedule each plan of more than one stage is priced
  * as zb_h1, zb_h2, zb_1p, zb_2p and, where it can be, zb_v and interleaved with 2, 3 and
@@ -133,6 +136,8 @@ struct mist_validate_result {
     struct mist_search_result search; /* the first */
     int32_t n_searches;
     int64_t n_priced; /* by all of them */
+    /* where by the closed form no plan is within the limits; else all 0 */
+    struct mist_search_closest closest;
     bool was_stopped; /* by config->is_over */
 };
 
@@ -149,8 +154,8 @@ MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *
  * holds is enough).
  *
  * result is to be freed with mist_validate_result_fini after MIST_OK. MIST_ERR_NO_PLAN:
- * nothing holds; the message says what was closest and what it misses. Other errors: of
- * the search and the replay.
+ * nothing holds; the message says what was closest and what it misses, and with so much
+ * memory there is a plan. Other errors: of the search and the replay.
  */
 MIST_MUST_CHECK enum mist_status
 mist_validate_run(const struct mist_validate_config *config,

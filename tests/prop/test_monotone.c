@@ -3,13 +3,15 @@
  * that mist-tune would choose, over all pairs of nested spaces and over rising limits of
  * memory. Every space differs from the next smaller ones by one group of knobs, so pairs
  * of neighbours stand for all. And of tiny problems it is the best of all plans. What is
- * chosen of them has ratios in eighths only where these gain more than 1 %.
+ * chosen of them has ratios in eighths only where these gain more than 1 %. Where nothing
+ * fits, the memory that is said to be needed is enough.
  *
  * MIST_PROBLEMS=300 for more; a problem is named by its seed. Under MIST_BRIEF one in so
  * many, and the first few groups of knobs alone.
  */
 #include "tests/unit/test.h"
 
+#include "core/parse.h"
 #include "core/random.h"
 #include "tests/prop/made_up_machines.h"
 #include "tests/unit/tiny_models.h"
@@ -23,6 +25,8 @@
 enum {
     SEED = 4711,
     TOO_SHORT = 4805, /* a problem where the closed form takes a plan a third too short */
+    AT_LIMIT = 4894,  /* the one plan that fits needs nearly all of the memory */
+    NEAR_LIMIT = 4792, /* the fastest does; others are a fifth slower */
     N_PROBLEMS = 2,
     N_SPACES = 1 << MIST_N_SPACE_GROUPS,
     N_LIMITS = 16,
@@ -326,6 +330,57 @@ TEST(test_eighths)
     assert_int_equal(n_vain, 0);
 }
 
+/* ----------------------------------------------------------------------------- closest */
+
+/* What the message of a search without a plan says is needed, rounded up by what is not
+ * printed of it; 0: it says something else. */
+static int64_t read_needed(void)
+{
+    const char *at = strstr(err.message, "the closest needs ");
+    char number[32], unit[8], text[48];
+    int64_t bytes;
+
+    if (!at || sscanf(at, "the closest needs %31s %7[A-Za-z]", number, unit) != 2)
+        return 0;
+    snprintf(text, sizeof text, "%s%s", number, unit);
+    struct mist_err other;
+    must(mist_parse_bytes(text, &bytes, &other), &other);
+    return bytes + bytes / 200 + 1;
+}
+
+/* Memory that no plan fits, but the closest needs little more, and then there is one. */
+TEST(test_closest)
+{
+    uint64_t first = test_seed(SEED);
+    int n_short = 0, n_asked = 0;
+
+    for (uint64_t seed = first; seed < first + 4 * n_problems(); seed++) {
+        struct problem at;
+        int64_t needed = 0, arena;
+        if (test_is_left_out())
+            continue;
+        init(&at, seed);
+        ask(&at, MIST_SPACE_ALL, INT64_MAX, &needed);
+        for (int i = 1; i <= 64 && needed > 0; i *= 4) {
+            if (isfinite(ask(&at, MIST_SPACE_ALL, needed / i, &arena)))
+                continue;
+            int64_t enough = read_needed();
+            assert_true(enough > needed / i);
+            n_asked++;
+            if (isfinite(ask(&at, MIST_SPACE_ALL, enough, &arena)))
+                continue;
+            print_message("problem %llu: %lld bytes are not enough: %s\n",
+                          (unsigned long long)seed, (long long)enough, err.message);
+            n_short++;
+        }
+        fini(&at);
+    }
+    print_message("%d of %d answers without a plan ask for too little\n", n_short,
+                  n_asked);
+    assert_true(n_asked > 0);
+    assert_int_equal(n_short, 0);
+}
+
 /* ------------------------------------------------------------------------- all plans */
 
 /* Every plan of a space, replayed. */
@@ -401,7 +456,7 @@ static void try_stage(struct brute *at, const struct mist_space_case *of, int32_
 }
 
 /* Whether a search misses the best of all plans of a tiny problem; *n_plans rises by these. */
-static bool misses_best(uint64_t seed, int *n_plans)
+static bool misses_best(uint64_t seed, bool is_thorough, int *n_plans)
 {
     struct problem problem;
     struct mist_space space;
@@ -411,7 +466,7 @@ static bool misses_best(uint64_t seed, int *n_plans)
     problem.model.n_layers = 2;
     problem.n_ranks = 2;
     problem.allows_host_updates = false;
-    problem.is_thorough = true;
+    problem.is_thorough = is_thorough;
     problem.ratio_step = MIST_RATIO_ONE;
     unsigned groups = MIST_SPACE_ALL;
     int64_t limit = draw_limit(&problem);
@@ -433,7 +488,7 @@ static bool misses_best(uint64_t seed, int *n_plans)
 }
 
 /* A thorough search finds the fastest plan of all, with any schedule, but for half a percent.
- * Ratios are 0 or 1. */
+ * Ratios are 0 or 1. Where that plan needs nearly all memory any search does. */
 TEST(test_all_plans)
 {
     uint64_t first = test_seed(SEED), n = 3 * n_problems();
@@ -442,7 +497,13 @@ TEST(test_all_plans)
     for (uint64_t i = 0; i <= n; i++) {
         if (test_is_left_out())
             continue;
-        n_worse += misses_best(i < n ? first + i : TOO_SHORT, &n_plans);
+        n_worse += misses_best(i < n ? first + i : TOO_SHORT, true, &n_plans);
+        n_done++;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (test_is_left_out())
+            continue;
+        n_worse += misses_best(i ? AT_LIMIT : NEAR_LIMIT, false, &n_plans);
         n_done++;
     }
     print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,

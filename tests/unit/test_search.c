@@ -489,14 +489,14 @@ static void compare_closest(const struct brute *brute, const struct mist_space *
         .price = price,
         .price_context = &seed,
     };
-    int64_t bytes, host_bytes;
+    struct mist_search_closest closest;
     struct mist_err err;
 
     must(mist_thread_pool_new(1, &config.pool, &err), &err);
-    must(mist_search_find_closest(space, &config, &bytes, &host_bytes, &err), &err);
+    must(mist_search_find_closest(space, &config, &closest, &err), &err);
     mist_thread_pool_free(config.pool);
-    assert_true(bytes == brute->closest_bytes);
-    assert_true(host_bytes == brute->closest_host_bytes);
+    assert_true(closest.bytes == brute->closest_bytes);
+    assert_true(closest.host_bytes == brute->closest_host_bytes);
 }
 
 /* Search and enumeration of one question; true: there is a plan. */
