@@ -6,6 +6,7 @@
 #include "tune/arenas.h"
 #include "tune/neighbours.h"
 #include "tune/no_plan.h"
+#include "tune/questions.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,12 +33,6 @@ enum {
 /* Of a stage, where the gaps are to be small: the most that plans are tried with. */
 enum { N_CHUNKS = 4 };
 
-/* Binary digits of the limits of memory that questions are asked with. In chunks steps are
- * longer, as schedules that leave small gaps need more than the search says, which knows 1F1B.
- * As long as no plan holds they are short, as far as arenas may be above the closed form. */
-enum { LIMIT_DIGITS = 6, CHUNKS_DIGITS = 4, SHORT_DIGITS = 10 };
-#define ABOVE_FRAC 0.125
-
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
 
@@ -52,46 +47,20 @@ struct pooled {
     bool was_looked, is_explored; /* itself; its neighbours are in the pool */
 };
 
-/* What a question may use: groups of knobs, as the space has them, and behind these the
- * four ratios, and ratios in eighths. */
-enum { RATIOS = MIST_N_SPACE_GROUPS, EIGHTHS = RATIOS + MIST_N_OFFLOADS, N_USES };
-
-/* What is asked for. */
-enum sort {
-    IN_1F1B,
-    THAT_MAY_FIT, /* and misses nothing; asked until nothing new comes */
-    IN_CHUNKS,    /* what is fast with small gaps */
-    N_SORTS
-};
-
-/* A search with no more freedom than the first. */
-struct question {
-    enum sort sort;
-    unsigned uses;
-    int64_t limit_bytes;
-    double least_s; /* no answer is faster by the closed form */
-    double hope_s; /* the best answer to the question that this is a part of, by passes */
-    bool is_asked;
-    double answer_s;    /* the best answer to this one, by passes */
-    unsigned needs;     /* what candidates that were looked at can't do without */
-    int64_t peak_bytes; /* of the best of them; 0: there were none */
-};
-
 struct validation {
     const struct mist_validate_config *config;
     const struct mist_search_config *search;
     struct mist_validate_result result;
-    struct question *questions; /* asked and still to ask, in this order */
-    size_t n_questions, questions_capacity;
+    struct mist_questions questions;
     struct pooled *pool; /* the first n_looked were looked at */
     size_t n_pool, n_looked, pool_capacity;
     struct mist_arena arena;
     struct mist_search_floors floors;
-    struct mist_arenas arenas; /* of the stages of the plans so far */
-    enum sort sort;            /* of the question that is asked */
-    int64_t n_first;           /* configurations, of the first question */
-    int64_t n_spent[N_SORTS];  /* and of the others */
-    int32_t n_asked[N_SORTS];
+    struct mist_arenas arenas;              /* of the stages of the plans so far */
+    enum mist_question_sort sort;           /* of the question that is asked */
+    int64_t n_first;                        /* configurations, of the first question */
+    int64_t n_spent[MIST_N_QUESTION_SORTS]; /* and of the others */
+    int32_t n_asked[MIST_N_QUESTION_SORTS];
     int64_t n_passes;   /* of layers, in what was looked at */
     double best_s;      /* 1f1b of the fastest plan so far; INFINITY: none */
     double scheduled_s; /* with any schedule */
@@ -120,17 +89,18 @@ static double find_cutoff(const struct validation *at)
 {
     double error_frac = find_error_frac(at);
 
-    if (costs_little(at, at->n_spent[IN_1F1B] + at->n_spent[THAT_MAY_FIT],
+    if (costs_little(at,
+                     at->n_spent[MIST_QUESTION_1F1B] + at->n_spent[MIST_QUESTION_MAY_FIT],
                      FREE_CONFIGURATIONS))
         error_frac = fmax(error_frac, MIST_VALIDATE_SLACK_FRAC);
     return (1 + error_frac + at->config->slower_frac) * at->best_s;
 }
 
 /* The same of answers to a question: hardly any plan leaves smaller gaps than in chunks. */
-static double find_cutoff_of(const struct validation *at, enum sort sort)
+static double find_cutoff_of(const struct validation *at, enum mist_question_sort sort)
 {
-    return sort == IN_CHUNKS ? (1 + find_error_frac(at)) * at->scheduled_s
-                             : find_cutoff(at);
+    return sort == MIST_QUESTION_CHUNKS ? (1 + find_error_frac(at)) * at->scheduled_s
+                                        : find_cutoff(at);
 }
 
 /* The price of the search, memory corrected by what was planned. */
@@ -143,7 +113,7 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
 
     if (status == MIST_OK && at->config->is_thorough)
         mist_arenas_correct(&at->arenas, at->config->limit_bytes,
-                            at->sort == THAT_MAY_FIT, kind, block);
+                            at->sort == MIST_QUESTION_MAY_FIT, kind, block);
     return status;
 }
 
@@ -207,155 +177,12 @@ static enum mist_status pool_candidate(void *context,
     return pool_chunked(context, candidate, 1, err);
 }
 
-/* ---------------------------------------------------------------------------- questions */
-
-/* A limit of so many binary digits: the largest below the limit, or the least that is not. */
-static int64_t round_limit(int64_t limit_bytes, int n_digits, bool is_below)
-{
-    int64_t unit = 1;
-
-    if (limit_bytes == INT64_MAX)
-        return limit_bytes;
-    while (limit_bytes / unit >= (int64_t)1 << n_digits)
-        unit *= 2;
-    return (limit_bytes + (is_below ? -1 : unit - 1)) / unit * unit;
-}
-
-static enum mist_status add_question(struct validation *at, const struct question *of,
-                                     struct mist_err *err)
-{
-    for (size_t i = 0; i < at->n_questions; i++)
-        if (at->questions[i].uses == of->uses &&
-            at->questions[i].limit_bytes == of->limit_bytes &&
-            at->questions[i].sort == of->sort)
-            return MIST_OK;
-    struct question *grown = mist_grow(at->questions, &at->questions_capacity,
-                                       at->n_questions + 1, sizeof *grown);
-    if (!grown)
-        return mist_err_memory(err, NULL);
-    at->questions = grown;
-    grown[at->n_questions++] = *of;
-    return MIST_OK;
-}
-
-/* What a candidate can't do without. */
-static unsigned find_uses(const struct mist_search_candidate *of)
-{
-    const struct mist_search_choice *first = &of->stages[0];
-    unsigned uses = 0;
-
-    for (int32_t i = 0; i < of->n_stages; i++) {
-        const struct mist_search_choice *at = &of->stages[i];
-        bool is_sequence = at->shape.is_sequence_parallel;
-        bool is_other = at->shape.dp != first->shape.dp ||
-                        at->shape.tp != first->shape.tp ||
-                        is_sequence != first->shape.is_sequence_parallel;
-        for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            if (at->offload[k] > 0)
-                uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k) |
-                        (unsigned)(at->offload[k] & 1) << EIGHTHS;
-        uses |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
-                (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
-                (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
-                (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
-                (unsigned)is_other << MIST_SPACE_MESH |
-                (unsigned)is_sequence << MIST_SPACE_SEQUENCE;
-    }
-    return uses;
-}
-
-/* What the n candidates that are looked at need; of memory the best of them. */
-static void note_needs(struct question *of,
-                       const struct mist_search_candidate *candidates,
-                       const size_t *order, size_t n)
-{
-    of->needs = 0;
-    of->peak_bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct mist_search_candidate *candidate = &candidates[order[i]];
-        of->needs |= find_uses(candidate);
-        for (int32_t s = 0; s < candidate->n_stages && i < (n + 1) / 2; s++)
-            if (candidate->stages[s].peak_bytes > of->peak_bytes)
-                of->peak_bytes = candidate->stages[s].peak_bytes;
-    }
-}
-
-/* Whether all that was looked at has too large an arena. */
-static bool lacks_memory(const struct validation *at)
-{
-    const struct mist_validate_result *result = &at->result;
-
-    for (size_t i = 0; i < result->n_dropped; i++)
-        if (result->dropped[i].planned_bytes <= at->config->limit_bytes)
-            return false;
-    return result->n_plans == 0;
-}
-
-/* A limit below what the best candidates of a question need. Where that is above the real
- * limit, which the first question is not asked with, it is this. */
-static int64_t lower_limit(const struct validation *at, const struct question *of)
-{
-    int64_t real = at->config->limit_bytes, peak = of->peak_bytes;
-
-    if (of->sort == IN_CHUNKS)
-        return round_limit(peak - peak / 32, CHUNKS_DIGITS, true);
-    if (peak > real)
-        return real;
-    bool is_short = lacks_memory(at) && (double)peak > (1 - ABOVE_FRAC) * (double)real;
-    return round_limit(peak, is_short ? SHORT_DIGITS : LIMIT_DIGITS, true);
-}
-
-/* Questions with a bit less freedom whose answer may be another one than what was looked at
- * for this one: without a group of knobs or a ratio that some of that needs, and with less
- * memory than the best of it needs. */
-static enum mist_status ask_for_less(struct validation *at, const struct question of,
-                                     struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-    struct question less = of;
-
-    less.is_asked = false;
-    less.hope_s = of.answer_s;
-    if (of.peak_bytes > 0) {
-        less.limit_bytes = lower_limit(at, &of);
-        status = add_question(at, &less, err);
-    }
-    less.limit_bytes = of.limit_bytes;
-    for (int u = N_USES; u-- > 0 && status == MIST_OK;) {
-        less.uses = of.uses & ~(1u << u);
-        if (of.needs >> u & 1u)
-            status = add_question(at, &less, err);
-    }
-    return status;
-}
-
-/* Under the real limit the same question, of what may fit although the closed form says it
- * does not; and the first one, of what schedules with smaller gaps may make the best. */
-static enum mist_status ask_for_more(struct validation *at, const struct question of,
-                                     struct mist_err *err)
-{
-    struct question more = of;
-    enum mist_status status = MIST_OK;
-    bool is_real = of.limit_bytes == at->questions[0].limit_bytes;
-
-    more.is_asked = false;
-    more.hope_s = of.answer_s;
-    more.sort = THAT_MAY_FIT;
-    if (at->config->is_thorough && of.limit_bytes < INT64_MAX && is_real)
-        status = add_question(at, &more, err);
-    more.sort = IN_CHUNKS;
-    more.least_s = 0;
-    if (status == MIST_OK && is_real && of.uses == at->questions[0].uses &&
-        of.uses >> MIST_SPACE_SCHEDULE & 1u)
-        status = add_question(at, &more, err);
-    return status;
-}
-
 /* Takes the best few candidates of a search into the pool. */
-static enum mist_status take(struct validation *at, struct question *question, size_t n,
-                             const struct mist_search_result *of, struct mist_err *err)
+static enum mist_status take(struct validation *at, struct mist_question *question,
+                             size_t n, const struct mist_search_result *of,
+                             struct mist_err *err)
 {
-    bool is_chunked = question->sort == IN_CHUNKS;
+    bool is_chunked = question->sort == MIST_QUESTION_CHUNKS;
     size_t *order = malloc((of->n_candidates + 1) * sizeof *order);
     size_t n_priced = CANDIDATES * n, n_scheduled = is_chunked ? n : (n + 3) / 4;
 
@@ -370,29 +197,8 @@ static enum mist_status take(struct validation *at, struct question *question, s
         status =
             pool_chunked(at, &of->candidates[order[i]], is_chunked ? N_CHUNKS : 1, err);
     if (status == MIST_OK)
-        note_needs(question, of->candidates, order, is_chunked ? n_scheduled : n);
+        mist_question_note(question, of->candidates, order, is_chunked ? n_scheduled : n);
     free(order);
-    return status;
-}
-
-/* The part of the space that a question is about. */
-static enum mist_status make_part(const struct mist_space *space, unsigned uses,
-                                  struct mist_space *out, struct mist_err *err)
-{
-    struct mist_bounds bounds = space->bounds;
-
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        if (!(uses >> (RATIOS + k) & 1u))
-            bounds.of[MIST_KNOB_OFFLOAD + k].max = bounds.of[MIST_KNOB_OFFLOAD + k].min;
-    enum mist_status status =
-        mist_space_part(out, space, uses & ((1u << RATIOS) - 1), &bounds, err);
-    if (!(uses >> EIGHTHS & 1u))
-        out->ratio_step = 2;
-    for (int k = 0; k < MIST_N_OFFLOADS; k++) { /* no others are allowed */
-        struct mist_knob_range range = mist_space_ratios(out, k);
-        if (range.min > range.max)
-            out->ratio_step = space->ratio_step;
-    }
     return status;
 }
 
@@ -411,7 +217,7 @@ static enum mist_status ask(struct validation *at, size_t i_question,
                             struct mist_err *err)
 {
     const struct mist_space *space = at->config->space;
-    struct question question = at->questions[i_question];
+    struct mist_question question = at->questions.all[i_question];
     struct mist_search_config how = *at->search;
     struct mist_search_result result;
     struct mist_space part = {0};
@@ -436,11 +242,11 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         how.slack_frac = INFINITY;
         how.cutoff_s = find_cutoff_of(at, question.sort);
     }
-    how.n_chunks = question.sort == IN_CHUNKS ? N_CHUNKS : 1;
+    how.n_chunks = question.sort == MIST_QUESTION_CHUNKS ? N_CHUNKS : 1;
     enum mist_status status = MIST_OK;
-    bool is_whole = question.uses == at->questions[0].uses;
+    bool is_whole = mist_question_is_whole(&at->questions, &question);
     if (!is_whole)
-        status = make_part(space, question.uses, &part, err);
+        status = mist_question_part(space, &question, &part, err);
     if (status == MIST_OK)
         status = mist_search_run(is_whole ? space : &part, &how, &result, err);
     mist_space_fini(&part);
@@ -457,10 +263,10 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     } else {
         at->n_spent[question.sort] += result.n_priced;
     }
-    bool takes_all = i_question == 0 || question.sort == THAT_MAY_FIT;
+    bool takes_all = i_question == 0 || question.sort == MIST_QUESTION_MAY_FIT;
     status =
         take(at, &question, takes_all ? at->config->n_best : how.n_best, &result, err);
-    at->questions[i_question] = question;
+    at->questions.all[i_question] = question;
     if (is_first)
         at->result.search = result;
     else
@@ -646,30 +452,32 @@ static enum mist_status look(struct validation *at, struct mist_err *err)
 
 /* Whether a question is still worth asking. As long as no plan holds, less memory alone
  * helps. */
-static bool is_worth_asking(const struct validation *at, const struct question *of)
+static bool is_worth_asking(const struct validation *at, const struct mist_question *of)
 {
     if (of->is_asked)
         return false;
     if (at->result.n_plans == 0)
-        return of->uses == at->questions[0].uses && of->sort != IN_CHUNKS;
+        return mist_question_is_whole(&at->questions, of) &&
+               of->sort != MIST_QUESTION_CHUNKS;
     int64_t n_spent = at->n_spent[of->sort];
     int64_t n_free =
-        of->sort == IN_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
-    int64_t times = of->sort == IN_1F1B ? TIMES_FIRST : TIMES_FIRST_NOT_IN_1F1B;
+        of->sort == MIST_QUESTION_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
+    int64_t times =
+        of->sort == MIST_QUESTION_1F1B ? TIMES_FIRST : TIMES_FIRST_NOT_IN_1F1B;
     return of->least_s <= find_cutoff_of(at, of->sort) &&
            (costs_little(at, n_spent, n_free) ||
             (at->n_asked[of->sort] < MOST_SEARCHES && n_spent < times * at->n_first));
 }
 
 /* The question that promises the fastest answer; NULL: there is none. */
-static struct question *find_question(const struct validation *at)
+static struct mist_question *find_question(const struct validation *at)
 {
-    struct question *best = NULL;
+    struct mist_question *best = NULL;
 
-    for (size_t i = 0; i < at->n_questions; i++)
-        if (is_worth_asking(at, &at->questions[i]) &&
-            (!best || at->questions[i].hope_s < best->hope_s))
-            best = &at->questions[i];
+    for (size_t i = 0; i < at->questions.n; i++)
+        if (is_worth_asking(at, &at->questions.all[i]) &&
+            (!best || at->questions.all[i].hope_s < best->hope_s))
+            best = &at->questions.all[i];
     return best;
 }
 
@@ -678,27 +486,25 @@ static enum mist_status answer(struct validation *at, size_t i, struct mist_err 
 {
     size_t n_pool = at->n_pool;
 
-    at->questions[i].is_asked = true;
+    at->questions.all[i].is_asked = true;
     enum mist_status status = ask(at, i, err);
     if (status == MIST_OK)
         status = look(at, err);
-    const struct question of = at->questions[i];
-    if (status == MIST_OK && of.sort == IN_1F1B)
-        status = ask_for_more(at, of, err);
-    if (status == MIST_OK && of.sort != THAT_MAY_FIT)
-        status = ask_for_less(at, of, err);
-    at->questions[i].is_asked = of.sort != THAT_MAY_FIT || at->n_pool == n_pool;
-    at->questions[0].is_asked = isinf(at->best_s) || find_cutoff(at) <= at->covered_s;
+    if (status == MIST_OK)
+        status = mist_questions_follow(&at->questions, i, at->config, &at->result, err);
+    at->questions.all[i].is_asked =
+        at->questions.all[i].sort != MIST_QUESTION_MAY_FIT || at->n_pool == n_pool;
+    at->questions.all[0].is_asked = isinf(at->best_s) || find_cutoff(at) <= at->covered_s;
     return status;
 }
 
 static enum mist_status answer_all(struct validation *at, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
-    struct question *next;
+    struct mist_question *next;
 
     while (status == MIST_OK && !is_over(at) && (next = find_question(at)))
-        status = answer(at, (size_t)(next - at->questions), err);
+        status = answer(at, (size_t)(next - at->questions.all), err);
     return status;
 }
 
@@ -740,11 +546,7 @@ static enum mist_status look_at_closest(struct validation *at, struct mist_err *
 
 static enum mist_status ask_all(struct validation *at, struct mist_err *err)
 {
-    const struct question first = {
-        .uses = at->config->space->groups | ((1u << (N_USES - RATIOS)) - 1) << RATIOS,
-        .limit_bytes = round_limit(at->config->limit_bytes, LIMIT_DIGITS, false),
-    };
-    enum mist_status status = add_question(at, &first, err);
+    enum mist_status status = mist_questions_init(&at->questions, at->config, err);
 
     if (status == MIST_OK)
         status = answer(at, 0, err);
@@ -812,7 +614,7 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
     if (status == MIST_OK)
         mist_validate_keep(&at.result, config->n_best, config->slower_frac);
     free(at.pool);
-    free(at.questions);
+    free(at.questions.all);
     mist_arena_fini(&at.arena);
     mist_search_floors_fini(&at.floors);
     mist_arenas_fini(&at.arenas);

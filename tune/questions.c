@@ -1,0 +1,208 @@
+/* Questions and what follows from them. See questions.h. */
+#include "tune/questions.h"
+
+#include "core/memory.h"
+
+/* Bits of what a question may use: groups of knobs, as the space has them, and behind these
+ * the four ratios, and ratios in eighths. */
+enum { RATIOS = MIST_N_SPACE_GROUPS, EIGHTHS = RATIOS + MIST_N_OFFLOADS, N_USES };
+
+/* Binary digits of the limits of memory that questions are asked with. In chunks steps are
+ * longer, as schedules that leave small gaps need more than the search says, which knows 1F1B.
+ * As long as no plan holds they are short, as far as arenas may be above the closed form. */
+enum { LIMIT_DIGITS = 6, CHUNKS_DIGITS = 4, SHORT_DIGITS = 10 };
+#define ABOVE_FRAC 0.125
+
+/* A limit of so many binary digits: the largest below the limit, or the least that is not. */
+static int64_t round_limit(int64_t limit_bytes, int n_digits, bool is_below)
+{
+    int64_t unit = 1;
+
+    if (limit_bytes == INT64_MAX)
+        return limit_bytes;
+    while (limit_bytes / unit >= (int64_t)1 << n_digits)
+        unit *= 2;
+    return (limit_bytes + (is_below ? -1 : unit - 1)) / unit * unit;
+}
+
+static enum mist_status add(struct mist_questions *to, const struct mist_question *of,
+                            struct mist_err *err)
+{
+    for (size_t i = 0; i < to->n; i++)
+        if (to->all[i].uses == of->uses && to->all[i].limit_bytes == of->limit_bytes &&
+            to->all[i].sort == of->sort)
+            return MIST_OK;
+    if (!MIST_RESERVE(to->all, to->capacity, to->n + 1))
+        return mist_err_memory(err, NULL);
+    to->all[to->n++] = *of;
+    return MIST_OK;
+}
+
+enum mist_status mist_questions_init(struct mist_questions *questions,
+                                     const struct mist_validate_config *config,
+                                     struct mist_err *err)
+{
+    const struct mist_question whole = {
+        .uses = config->space->groups | ((1u << (N_USES - RATIOS)) - 1) << RATIOS,
+        .limit_bytes = round_limit(config->limit_bytes, LIMIT_DIGITS, false),
+    };
+
+    *questions = (struct mist_questions){0};
+    return add(questions, &whole, err);
+}
+
+bool mist_question_is_whole(const struct mist_questions *questions,
+                            const struct mist_question *of)
+{
+    return of->uses == questions->all[0].uses;
+}
+
+enum mist_status mist_question_part(const struct mist_space *space,
+                                    const struct mist_question *of,
+                                    struct mist_space *out, struct mist_err *err)
+{
+    struct mist_bounds bounds = space->bounds;
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        if (!(of->uses >> (RATIOS + k) & 1u))
+            bounds.of[MIST_KNOB_OFFLOAD + k].max = bounds.of[MIST_KNOB_OFFLOAD + k].min;
+    enum mist_status status =
+        mist_space_part(out, space, of->uses & ((1u << RATIOS) - 1), &bounds, err);
+    if (!(of->uses >> EIGHTHS & 1u))
+        out->ratio_step = 2;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++) { /* no others are allowed */
+        struct mist_knob_range range = mist_space_ratios(out, k);
+        if (range.min > range.max)
+            out->ratio_step = space->ratio_step;
+    }
+    return status;
+}
+
+/* What a candidate can't do without. */
+static unsigned find_uses(const struct mist_search_candidate *of)
+{
+    const struct mist_search_choice *first = &of->stages[0];
+    unsigned uses = 0;
+
+    for (int32_t i = 0; i < of->n_stages; i++) {
+        const struct mist_search_choice *at = &of->stages[i];
+        bool is_sequence = at->shape.is_sequence_parallel;
+        bool is_other = at->shape.dp != first->shape.dp ||
+                        at->shape.tp != first->shape.tp ||
+                        is_sequence != first->shape.is_sequence_parallel;
+        for (int k = 0; k < MIST_N_OFFLOADS; k++)
+            if (at->offload[k] > 0)
+                uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k) |
+                        (unsigned)(at->offload[k] & 1) << EIGHTHS;
+        uses |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
+                (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
+                (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
+                (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
+                (unsigned)is_other << MIST_SPACE_MESH |
+                (unsigned)is_sequence << MIST_SPACE_SEQUENCE;
+    }
+    return uses;
+}
+
+void mist_question_note(struct mist_question *of,
+                        const struct mist_search_candidate *candidates,
+                        const size_t *order, size_t n)
+{
+    of->needs = 0;
+    of->peak_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct mist_search_candidate *candidate = &candidates[order[i]];
+        of->needs |= find_uses(candidate);
+        for (int32_t s = 0; s < candidate->n_stages && i < (n + 1) / 2; s++)
+            if (candidate->stages[s].peak_bytes > of->peak_bytes)
+                of->peak_bytes = candidate->stages[s].peak_bytes;
+    }
+}
+
+/* Whether all that was looked at has too large an arena. */
+static bool lacks_memory(const struct mist_validate_result *so_far, int64_t limit_bytes)
+{
+    for (size_t i = 0; i < so_far->n_dropped; i++)
+        if (so_far->dropped[i].planned_bytes <= limit_bytes)
+            return false;
+    return so_far->n_plans == 0;
+}
+
+/* A limit below what the best candidates of a question need. Where that is above the real
+ * limit, which the first question is not asked with, it is this. */
+static int64_t lower_limit(const struct mist_question *of, int64_t real_bytes,
+                           const struct mist_validate_result *so_far)
+{
+    int64_t peak = of->peak_bytes;
+
+    if (of->sort == MIST_QUESTION_CHUNKS)
+        return round_limit(peak - peak / 32, CHUNKS_DIGITS, true);
+    if (peak > real_bytes)
+        return real_bytes;
+    bool is_near = (double)peak > (1 - ABOVE_FRAC) * (double)real_bytes;
+    return round_limit(
+        peak, is_near && lacks_memory(so_far, real_bytes) ? SHORT_DIGITS : LIMIT_DIGITS,
+        true);
+}
+
+/* Those with less freedom. */
+static enum mist_status follow_less(struct mist_questions *to,
+                                    const struct mist_question of, int64_t real_bytes,
+                                    const struct mist_validate_result *so_far,
+                                    struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    struct mist_question less = of;
+
+    less.is_asked = false;
+    less.hope_s = of.answer_s;
+    if (of.peak_bytes > 0) {
+        less.limit_bytes = lower_limit(&of, real_bytes, so_far);
+        status = add(to, &less, err);
+    }
+    less.limit_bytes = of.limit_bytes;
+    for (int u = N_USES; u-- > 0 && status == MIST_OK;) {
+        less.uses = of.uses & ~(1u << u);
+        if (of.needs >> u & 1u)
+            status = add(to, &less, err);
+    }
+    return status;
+}
+
+/* Those with more: under the real limit. */
+static enum mist_status follow_more(struct mist_questions *to,
+                                    const struct mist_question of, bool is_thorough,
+                                    struct mist_err *err)
+{
+    struct mist_question more = of;
+    enum mist_status status = MIST_OK;
+
+    if (of.limit_bytes != to->all[0].limit_bytes)
+        return MIST_OK;
+    more.is_asked = false;
+    more.hope_s = of.answer_s;
+    more.sort = MIST_QUESTION_MAY_FIT;
+    if (is_thorough && of.limit_bytes < INT64_MAX)
+        status = add(to, &more, err);
+    more.sort = MIST_QUESTION_CHUNKS;
+    more.least_s = 0;
+    if (status == MIST_OK && mist_question_is_whole(to, &of) &&
+        of.uses >> MIST_SPACE_SCHEDULE & 1u)
+        status = add(to, &more, err);
+    return status;
+}
+
+enum mist_status mist_questions_follow(struct mist_questions *questions, size_t i,
+                                       const struct mist_validate_config *config,
+                                       const struct mist_validate_result *so_far,
+                                       struct mist_err *err)
+{
+    const struct mist_question of = questions->all[i];
+    enum mist_status status = MIST_OK;
+
+    if (of.sort == MIST_QUESTION_1F1B)
+        status = follow_more(questions, of, config->is_thorough, err);
+    if (status == MIST_OK && of.sort != MIST_QUESTION_MAY_FIT)
+        status = follow_less(questions, of, config->limit_bytes, so_far, err);
+    return status;
+}
