@@ -128,8 +128,8 @@ static bool lacks_memory(const struct mist_validate_result *so_far, int64_t limi
     return so_far->n_plans == 0;
 }
 
-/* A limit below what the best candidates of a question need. Where that is above the real
- * limit, which the first question is not asked with, it is this. */
+/* A limit below what the best candidates of a question need; in a short step where they are
+ * near the real limit and nothing holds. */
 static int64_t lower_limit(const struct mist_question *of, int64_t real_bytes,
                            const struct mist_validate_result *so_far)
 {
@@ -137,9 +137,8 @@ static int64_t lower_limit(const struct mist_question *of, int64_t real_bytes,
 
     if (of->sort == MIST_QUESTION_CHUNKS)
         return round_limit(peak - peak / 32, CHUNKS_DIGITS, true);
-    if (peak > real_bytes)
-        return real_bytes;
-    bool is_near = (double)peak > (1 - ABOVE_FRAC) * (double)real_bytes;
+    bool is_near =
+        peak <= real_bytes && (double)peak > (1 - ABOVE_FRAC) * (double)real_bytes;
     return round_limit(
         peak, is_near && lacks_memory(so_far, real_bytes) ? SHORT_DIGITS : LIMIT_DIGITS,
         true);
@@ -156,10 +155,12 @@ static enum mist_status follow_less(struct mist_questions *to,
 
     less.is_asked = false;
     less.hope_s = of.answer_s;
-    if (of.peak_bytes > 0) {
-        less.limit_bytes = lower_limit(&of, real_bytes, so_far);
+    less.limit_bytes = real_bytes;
+    if (of.peak_bytes > real_bytes && of.sort == MIST_QUESTION_1F1B)
         status = add(to, &less, err);
-    }
+    less.limit_bytes = lower_limit(&of, real_bytes, so_far);
+    if (of.peak_bytes > 0 && status == MIST_OK)
+        status = add(to, &less, err);
     less.limit_bytes = of.limit_bytes;
     for (int u = N_USES; u-- > 0 && status == MIST_OK;) {
         less.uses = of.uses & ~(1u << u);

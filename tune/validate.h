@@ -16,8 +16,8 @@
  *   - every question contributes equally many candidates, as many as it would alone;
  *   - limits of searches are numbers of six binary digits: the search with the least that
  *     is not below the real one comes first, and plans that do not hold are dropped; where
- *     its best need more than the real one, that comes next; as long as none of them holds,
- *     limits have ten digits;
+ *     its best need more than the real one, that is asked with, too, and as long as none
+ *     holds limits of ten digits below it;
  *   - what is not asked or replayed is slower than the best plan if the closed form takes
  *     no more than MIST_VALIDATE_SLACK_FRAC too long, or half more than it was seen to. The
  *     first search has no such plan yet: it leaves out what is a tenth slower than its best by

@@ -64,25 +64,35 @@ static void follow(struct bench *at, const int64_t *peaks_bytes, size_t n)
     must(mist_questions_follow(&at->questions, 0, &at->config, &at->so_far, &err), &err);
 }
 
-/* The limit of the question that follows with less memory; 0: there is none. */
-static int64_t find_lower(const struct bench *at)
+/* The lowest limit of the whole questions that follow; *has: whether one has that limit. */
+static int64_t find_lower(const struct bench *at, int64_t limit_bytes, bool *has)
 {
+    int64_t lowest = INT64_MAX;
+
+    *has = false;
     for (size_t i = 1; i < at->questions.n; i++)
         if (at->questions.all[i].sort == MIST_QUESTION_1F1B &&
-            mist_question_is_whole(&at->questions, &at->questions.all[i]))
-            return at->questions.all[i].limit_bytes;
-    return 0;
+            mist_question_is_whole(&at->questions, &at->questions.all[i])) {
+            *has = *has || at->questions.all[i].limit_bytes == limit_bytes;
+            lowest = at->questions.all[i].limit_bytes < lowest
+                         ? at->questions.all[i].limit_bytes
+                         : lowest;
+        }
+    return lowest;
 }
 
+/* The lowest limit that follows. Where more is needed than there is, the real one does, too. */
 static int64_t ask_lower(int64_t limit_bytes, int64_t peak_bytes,
                          const struct mist_validate_result *so_far)
 {
     struct bench at;
+    bool has_real;
 
     init(&at, MIST_SPACE_ALL, limit_bytes);
     at.so_far = *so_far;
     follow(&at, &peak_bytes, 1);
-    int64_t lower = find_lower(&at);
+    int64_t lower = find_lower(&at, limit_bytes, &has_real);
+    assert_true(has_real == (peak_bytes > limit_bytes));
     fini(&at);
     return lower;
 }
@@ -104,12 +114,12 @@ TEST(test_limits)
     init(&at, MIST_SPACE_ALL, 62 << 14);
     assert_int_equal(at.questions.all[0].limit_bytes, 62 << 14);
     fini(&at);
-    assert_int_equal(ask_lower(1000003, 1000004, &holds), 1000003);
+    assert_int_equal(ask_lower(1000003, 1000004, &holds), 61 << 14);
     assert_int_equal(ask_lower(1000003, 1000003, &holds), 61 << 14);
     assert_int_equal(ask_lower(1000003, 61 << 14, &holds), 60 << 14);
     assert_int_equal(ask_lower(1000003, 500001, &holds), 61 << 13);
     /* as long as none holds ten digits, down to an eighth less: 976 << 10 is 999424 */
-    assert_int_equal(ask_lower(1000003, 1000004, &lacks), 1000003);
+    assert_int_equal(ask_lower(1000003, 1000004, &lacks), 61 << 14);
     assert_int_equal(ask_lower(1000003, 1000003, &lacks), 976 << 10);
     assert_int_equal(ask_lower(1000003, 976 << 10, &lacks), 975 << 10);
     assert_int_equal(ask_lower(1000003, 875002, &lacks), 53 << 14);
@@ -122,12 +132,13 @@ TEST(test_best_half)
     const int64_t peaks[] = {900000, 800000, 990000, 100000};
     struct mist_validated plan = {.holds = true};
     struct bench at;
+    bool has_real;
 
     init(&at, MIST_SPACE_ALL, 1000003);
     at.so_far = (struct mist_validate_result){.plans = &plan, .n_plans = 1};
     follow(&at, peaks, 4);
     assert_int_equal(at.questions.all[0].peak_bytes, 900000);
-    assert_int_equal(find_lower(&at), 54 << 14);
+    assert_int_equal(find_lower(&at, 1000003, &has_real), 54 << 14);
     fini(&at);
 }
 
