@@ -182,11 +182,11 @@ static enum mist_status follow_more(struct mist_questions *to,
         return MIST_OK;
     more.is_asked = false;
     more.hope_s = of.answer_s;
+    more.least_s = 0;
     more.sort = MIST_QUESTION_MAY_FIT;
     if (is_thorough && of.limit_bytes < INT64_MAX)
         status = add(to, &more, err);
     more.sort = MIST_QUESTION_CHUNKS;
-    more.least_s = 0;
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
         of.uses >> MIST_SPACE_SCHEDULE & 1u)
         status = add(to, &more, err);

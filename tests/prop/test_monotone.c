@@ -24,9 +24,14 @@
 
 enum {
     SEED = 4711,
-    TOO_SHORT = 4805, /* a problem where the closed form takes a plan a third too short */
-    AT_LIMIT = 4894,  /* the one plan that fits needs nearly all of the memory */
-    NEAR_LIMIT = 4792, /* the fastest does; others are a fifth slower */
+    /* problems where the closed form takes a plan a third too short, or takes the memory of
+       the best too large; where one plan alone fits, which needs nearly all of the memory;
+       and where the fastest does and others are a fifth slower */
+    TOO_SHORT = 4805,
+    TOO_LARGE = 9182,
+    AT_LIMIT = 4894,
+    NEAR_LIMIT = 4792,
+    N_SPECIAL = 4,
     N_PROBLEMS = 2,
     N_SPACES = 1 << MIST_N_SPACE_GROUPS,
     N_LIMITS = 16,
@@ -491,19 +496,20 @@ static bool misses_best(uint64_t seed, bool is_thorough, int *n_plans)
  * Ratios are 0 or 1. Where that plan needs nearly all memory any search does. */
 TEST(test_all_plans)
 {
+    static const struct {
+        uint64_t seed;
+        bool is_thorough;
+    } special[N_SPECIAL] = {
+        {TOO_SHORT, true}, {TOO_LARGE, true}, {AT_LIMIT, false}, {NEAR_LIMIT, false}};
     uint64_t first = test_seed(SEED), n = 3 * n_problems();
     int n_plans = 0, n_done = 0, n_worse = 0;
 
-    for (uint64_t i = 0; i <= n; i++) {
+    for (uint64_t i = 0; i < n + N_SPECIAL; i++) {
         if (test_is_left_out())
             continue;
-        n_worse += misses_best(i < n ? first + i : TOO_SHORT, true, &n_plans);
-        n_done++;
-    }
-    for (int i = 0; i < 2; i++) {
-        if (test_is_left_out())
-            continue;
-        n_worse += misses_best(i ? AT_LIMIT : NEAR_LIMIT, false, &n_plans);
+        n_worse += i < n ? misses_best(first + i, true, &n_plans)
+                         : misses_best(special[i - n].seed, special[i - n].is_thorough,
+                                       &n_plans);
         n_done++;
     }
     print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,
