@@ -230,12 +230,10 @@ MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
                                                  struct mist_err *err);
 void mist_search_result_fini(struct mist_search_result *result);
 
-/* What plans need at least. */
+/* What plans need at least; INT64_MAX: there are none. */
 struct mist_search_closest {
-    int64_t bytes; /* the largest stage's peak, of plans that the host holds; INT64_MAX:
-                           there are none */
-    int64_t
-        host_bytes; /* the largest host arena, of all plans; INT64_MAX: there are none */
+    int64_t bytes;      /* of plans that the host holds: the largest stage's peak */
+    int64_t host_bytes; /* of all plans: the largest host arena */
     int32_t n_stages, n_micro_batches; /* of a plan of so many bytes */
 };
 
