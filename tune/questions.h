@@ -18,8 +18,7 @@ enum mist_question_sort {
 /* A search with no more freedom than the first. */
 struct mist_question {
     enum mist_question_sort sort;
-    unsigned
-        uses; /* what it may use: groups of knobs, the four ratios, eighths of them */
+    unsigned uses; /* it may: groups of knobs, the four ratios, eighths of them */
     int64_t limit_bytes;
     double least_s; /* no answer is faster by the closed form */
     double hope_s; /* the best answer to the question that this follows from, by passes */

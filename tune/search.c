@@ -267,8 +267,6 @@ struct gather {
 static void gather_closest(struct gather *to, const struct mist_space_case *of,
                            const struct mist_search_solved *from)
 {
-    if (!from->is_done)
-        return;
     if (from->closest_bytes < to->closest.bytes) {
         to->closest.bytes = from->closest_bytes;
         to->closest.n_stages = of->n_stages;
@@ -278,15 +276,18 @@ static void gather_closest(struct gather *to, const struct mist_space_case *of,
         to->closest.host_bytes = from->closest_host_bytes;
 }
 
-static enum mist_status gather_case(struct gather *to, int32_t i_case,
-                                    const struct mist_search_solved *from, size_t n_best,
+static enum mist_status gather_case(struct gather *to, const struct batch *at, int32_t i,
                                     struct mist_err *err)
 {
+    const struct mist_search_solved *from = &at->solved[i];
     struct mist_search_result *result = &to->result;
+    int32_t i_case = (int32_t)(at->cases - at->space->cases) + i;
     size_t n = from->n_candidates;
 
     if (!from->is_done)
         return MIST_OK;
+    if (at->finds_closest)
+        gather_closest(to, &at->cases[i], from);
     result->n_cases_done++;
     result->glpk.n_cases += from->glpk.n_cases;
     result->glpk.n_optimal += from->glpk.n_optimal;
@@ -302,14 +303,14 @@ static enum mist_status gather_case(struct gather *to, int32_t i_case,
                                  result->n_candidates + n))
         return mist_err_memory(err, NULL);
     memcpy(stages, from->stages, bytes);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < n; k++) {
         struct mist_search_candidate *candidate =
             &result->candidates[result->n_candidates++];
-        *candidate = from->candidates[i];
+        *candidate = from->candidates[k];
         candidate->i_case = i_case;
-        candidate->stages = stages + i * (size_t)candidate->n_stages;
+        candidate->stages = stages + k * (size_t)candidate->n_stages;
     }
-    result->has_more = result->has_more || n == n_best;
+    result->has_more = result->has_more || n == at->config->n_best;
     return MIST_OK;
 }
 
@@ -371,11 +372,8 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
         status = mist_thread_pool_for(pool, at->n_cases, 1, solve_cases, at, err);
     for (size_t i = 0; i < at->n_works && status == MIST_OK; i++)
         status = gather_work(to, &at->works[i], at->config->rows, err);
-    for (int32_t i = 0; i < at->n_cases && status == MIST_OK && at->finds_closest; i++)
-        gather_closest(to, &at->cases[i], &at->solved[i]);
     for (int32_t i = 0; i < at->n_cases && status == MIST_OK; i++)
-        status = gather_case(to, (int32_t)(at->cases - at->space->cases) + i,
-                             &at->solved[i], at->config->n_best, err);
+        status = gather_case(to, at, i, err);
     free_batch(at);
     return status;
 }
