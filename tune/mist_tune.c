@@ -36,7 +36,7 @@ struct tuning {
     enum mist_emit_kind kind;
     FILE *stream; /* of results; NULL: nowhere */
     struct mist_tune_session session;
-    struct mist_search_rows rows; /* for --log and --pareto */
+    struct mist_search_rows rows; /* for --log */
     struct mist_verify_config verify;
     struct mist_verify_result verified;
     struct mist_runners_up runners_up;
@@ -207,15 +207,14 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
 static enum mist_status tune(struct tuning *at, struct mist_err *err)
 {
     const struct mist_tune_options *options = &at->options;
-    const char *table = options->log ? options->log : options->pareto;
     struct mist_validate_result result;
     struct mist_progress progress;
-    struct mist_search_config search =
-        mist_tune_session_config(&at->session, &progress, table ? &at->rows : NULL);
+    struct mist_search_config search = mist_tune_session_config(
+        &at->session, &progress, options->log ? &at->rows : NULL);
     double time_start_s = mist_clock_now_s();
     size_t n_alike = 0;
     enum mist_status status =
-        table ? mist_search_rows_open(&at->rows, table, err) : MIST_OK;
+        options->log ? mist_search_rows_open(&at->rows, options->log, err) : MIST_OK;
 
     if (status != MIST_OK)
         return status;

@@ -144,11 +144,7 @@ enum mist_search_fate {
  * on a frontier. */
 struct mist_search_row {
     struct mist_search_kind kind;
-    int32_t n_layers, n_checkpointed, n_lean, zero;
-    int8_t offload[MIST_N_OFFLOADS];
-    bool updates_on_host;
-    double t_s, d_s;
-    int64_t peak_bytes, host_bytes;
+    struct mist_search_choice choice; /* prices 0: not finite */
     enum mist_search_fate fate;
     int32_t better_checkpointed, better_zero; /* DOMINATED: by this one of the frontier */
 };
@@ -249,6 +245,17 @@ MIST_MUST_CHECK enum mist_status
 mist_search_price_choice(const struct mist_search_config *config,
                          const struct mist_search_kind *kind,
                          struct mist_search_choice *choice, struct mist_err *err);
+
+/*
+ * All that a stage of kind with n_layers can choose from under the limits of config, however
+ * slow: its frontier by rising t, at most max_points of it. *out (owned by the caller) and *n
+ * are set on MIST_OK. Errors as mist_search_run().
+ */
+MIST_MUST_CHECK enum mist_status
+mist_search_frontier(const struct mist_space *space,
+                     const struct mist_search_config *config,
+                     const struct mist_search_kind *kind, int32_t n_layers,
+                     struct mist_search_choice **out, size_t *n, struct mist_err *err);
 
 /* The closed form above for stages [n_stages] of n_chunks, last digit included. */
 double mist_search_time_s(int32_t n_micro_batches, int32_t n_chunks, int32_t n_stages,

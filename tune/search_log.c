@@ -3,47 +3,48 @@
 
 #include "core/csv.h"
 #include "core/parse.h" /* mist_format_bytes */
-#include "sim/schedule/pipeline_order.h"
+#include "tune/validate.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* Whether the row is of the kind and length of a stage of the plan. */
-static bool is_of_stage(const struct mist_search_row *row, const struct mist_plan *plan,
-                        int32_t i_stage)
+/* A stage of the best plan. */
+struct chosen {
+    struct mist_search_kind kind;
+    struct mist_search_choice choice; /* with its prices */
+    bool has_row;
+};
+
+static bool is_kind(const struct mist_search_kind *a, const struct mist_search_kind *b)
 {
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-
-    return row->kind.n_micro_batches == plan->n_micro_batches &&
-           row->kind.role == mist_search_stage_role(plan->n_stages, i_stage) &&
-           row->kind.in_flight == mist_pipeline_in_flight_1f1b(plan->n_stages, i_stage,
-                                                               plan->n_micro_batches) &&
-           row->kind.shape.dp == stage->dp && row->kind.shape.tp == stage->tp &&
-           row->kind.shape.is_sequence_parallel == stage->is_sequence_parallel &&
-           row->kind.micro_batch == stage->micro_batch &&
-           row->n_layers == stage->n_layers;
+    return a->n_micro_batches == b->n_micro_batches && a->role == b->role &&
+           a->in_flight == b->in_flight && a->micro_batch == b->micro_batch;
 }
 
-static bool runs(const struct mist_search_row *row, const struct mist_plan *plan,
-                 int32_t i_stage)
+/* Two stages of one kind, which are all alike. */
+static bool is_alike(const struct mist_search_choice *a,
+                     const struct mist_search_choice *b)
 {
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    bool is_same = is_of_stage(row, plan, i_stage) &&
-                   row->n_checkpointed == stage->n_checkpointed &&
-                   row->n_lean == stage->n_lean && row->zero == mist_zero_of(stage) &&
-                   row->updates_on_host == stage->updates_on_host;
-
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        is_same = is_same && row->offload[k] / (double)MIST_RATIO_ONE ==
-                                 mist_offloads_of(stage).frac[k];
-    return is_same;
+    return a->n_layers == b->n_layers && a->n_checkpointed == b->n_checkpointed &&
+           a->n_lean == b->n_lean && a->zero == b->zero && a->shape.dp == b->shape.dp &&
+           a->shape.tp == b->shape.tp &&
+           a->shape.is_sequence_parallel == b->shape.is_sequence_parallel &&
+           a->updates_on_host == b->updates_on_host &&
+           memcmp(a->offload, b->offload, sizeof a->offload) == 0;
 }
 
-static bool is_chosen(const struct mist_search_row *row, const struct mist_plan *best)
+static enum mist_status find_chosen(const struct mist_search_config *search,
+                                    const struct mist_plan *best, int32_t i_stage,
+                                    struct chosen *out, struct mist_err *err)
 {
-    for (int32_t i = 0; best && i < best->n_stages; i++)
-        if (runs(row, best, i))
-            return true;
-    return false;
+    struct mist_search_choice choice = mist_validate_choice(&best->stages[i_stage]);
+
+    *out = (struct chosen){
+        .kind = mist_search_stage_kind(best->n_micro_batches, best->n_stages, i_stage,
+                                       choice.micro_batch, choice.shape),
+        .choice = choice};
+    return mist_search_price_choice(search, &out->kind, &out->choice, err);
 }
 
 static const char *explain(const struct mist_search_row *row, int64_t limit_bytes,
@@ -53,10 +54,11 @@ static const char *explain(const struct mist_search_row *row, int64_t limit_byte
 
     switch (row->fate) {
     case MIST_FATE_OVER_LIMIT:
-        if (row->peak_bytes <= limit_bytes)
+        if (row->choice.peak_bytes <= limit_bytes)
             return "over the host memory";
-        snprintf(text, size, "%s over the memory limit",
-                 mist_format_bytes(bytes, sizeof bytes, row->peak_bytes - limit_bytes));
+        snprintf(
+            text, size, "%s over the memory limit",
+            mist_format_bytes(bytes, sizeof bytes, row->choice.peak_bytes - limit_bytes));
         return text;
     case MIST_FATE_TOO_SLOW:
         return "too slow for the best plan";
@@ -74,53 +76,52 @@ static const char *explain(const struct mist_search_row *row, int64_t limit_byte
     return "not in the best plan";
 }
 
-/* A table on its way to the disk. */
-struct table {
+/* The log on its way to the disk. */
+struct log {
     struct mist_csv_writer writer;
-    const struct mist_plan *best;
+    struct chosen chosen[MIST_MAX_STAGES]; /* [n_stages] */
+    int32_t n_stages;
     int64_t limit_bytes;
-    int32_t i_stage;
 };
 
-/* Writes the rows that add() wants; closes the table's file. */
-static enum mist_status save(struct table *to, struct mist_search_rows *rows,
-                             void (*add)(void *to, const struct mist_search_row *row),
-                             int32_t n_stages, struct mist_err *err)
+/* Whether the best plan runs it; notes that it has a row. */
+static bool is_chosen(struct log *to, const struct mist_search_row *row)
 {
-    enum mist_status status = MIST_OK;
+    bool is_any = false;
 
-    for (to->i_stage = 0; to->i_stage < n_stages && status == MIST_OK; to->i_stage++)
-        status = mist_search_rows_each(rows, add, to, err);
-    if (status == MIST_OK)
-        return mist_csv_writer_commit(&to->writer, err);
-    mist_csv_writer_abort(&to->writer);
-    return status;
+    for (int32_t i = 0; i < to->n_stages; i++)
+        if (is_kind(&row->kind, &to->chosen[i].kind) &&
+            is_alike(&row->choice, &to->chosen[i].choice))
+            is_any = to->chosen[i].has_row = true;
+    return is_any;
 }
 
 static void add_row(void *context, const struct mist_search_row *row)
 {
-    struct table *to = context;
+    struct log *to = context;
+    const struct mist_search_choice *choice = &row->choice;
     struct mist_csv_writer *writer = &to->writer;
     char text[128];
-    bool chosen = is_chosen(row, to->best);
+    bool chosen = is_chosen(to, row);
+
     mist_csv_add_text(writer, mist_search_role_name(row->kind.role));
     mist_csv_add_int64(writer, row->kind.in_flight);
     mist_csv_add_int64(writer, row->kind.n_micro_batches);
-    mist_csv_add_int64(writer, row->kind.micro_batch);
-    mist_csv_add_int64(writer, row->kind.shape.dp);
-    mist_csv_add_int64(writer, row->kind.shape.tp);
-    mist_csv_add_int64(writer, row->kind.shape.is_sequence_parallel);
-    mist_csv_add_int64(writer, row->n_layers);
-    mist_csv_add_int64(writer, row->n_checkpointed);
-    mist_csv_add_int64(writer, row->n_lean);
-    mist_csv_add_int64(writer, row->zero);
+    mist_csv_add_int64(writer, choice->micro_batch);
+    mist_csv_add_int64(writer, choice->shape.dp);
+    mist_csv_add_int64(writer, choice->shape.tp);
+    mist_csv_add_int64(writer, choice->shape.is_sequence_parallel);
+    mist_csv_add_int64(writer, choice->n_layers);
+    mist_csv_add_int64(writer, choice->n_checkpointed);
+    mist_csv_add_int64(writer, choice->n_lean);
+    mist_csv_add_int64(writer, choice->zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        mist_csv_add_double(writer, row->offload[k] / (double)MIST_RATIO_ONE);
-    mist_csv_add_text(writer, row->updates_on_host ? "host" : "device");
-    mist_csv_add_double(writer, row->t_s);
-    mist_csv_add_double(writer, row->d_s);
-    mist_csv_add_int64(writer, row->peak_bytes);
-    mist_csv_add_int64(writer, row->host_bytes);
+        mist_csv_add_double(writer, choice->offload[k] / (double)MIST_RATIO_ONE);
+    mist_csv_add_text(writer, choice->updates_on_host ? "host" : "device");
+    mist_csv_add_double(writer, choice->t_s);
+    mist_csv_add_double(writer, choice->d_s);
+    mist_csv_add_int64(writer, choice->peak_bytes);
+    mist_csv_add_int64(writer, choice->host_bytes);
     mist_csv_add_int64(writer, row->fate == MIST_FATE_FRONTIER);
     mist_csv_add_int64(writer, chosen);
     mist_csv_add_text(writer,
@@ -128,7 +129,19 @@ static void add_row(void *context, const struct mist_search_row *row)
     mist_csv_end_row(writer);
 }
 
-enum mist_status mist_search_log_save(struct mist_search_rows *rows, int64_t limit_bytes,
+/* Rows of what the best plan runs and the search had not. */
+static void add_missing(struct log *to)
+{
+    for (int32_t i = 0; i < to->n_stages; i++) {
+        struct mist_search_row row = {to->chosen[i].kind, to->chosen[i].choice,
+                                      MIST_FATE_TOO_SLOW, 0, 0};
+        if (!to->chosen[i].has_row)
+            add_row(to, &row);
+    }
+}
+
+enum mist_status mist_search_log_save(struct mist_search_rows *rows,
+                                      const struct mist_search_config *search,
                                       const struct mist_plan *best, const char *path,
                                       bool force, struct mist_err *err)
 {
@@ -155,37 +168,83 @@ enum mist_status mist_search_log_save(struct mist_search_rows *rows, int64_t lim
                                         "on_frontier",
                                         "chosen",
                                         "why"};
-    struct table to = {.best = best, .limit_bytes = limit_bytes};
+    struct log to = {.n_stages = best->n_stages, .limit_bytes = search->limit_bytes};
     enum mist_status status = mist_csv_writer_open(&to.writer, path, force, names,
                                                    sizeof names / sizeof *names, err);
 
-    return status == MIST_OK ? save(&to, rows, add_row, 1, err) : status;
+    if (status != MIST_OK)
+        return status;
+    for (int32_t i = 0; i < best->n_stages && status == MIST_OK; i++)
+        status = find_chosen(search, best, i, &to.chosen[i], err);
+    if (status == MIST_OK)
+        status = mist_search_rows_each(rows, add_row, &to, err);
+    if (status != MIST_OK) {
+        mist_csv_writer_abort(&to.writer);
+        return status;
+    }
+    add_missing(&to);
+    return mist_csv_writer_commit(&to.writer, err);
 }
 
-static void add_point(void *context, const struct mist_search_row *row)
+/* --------------------------------------------------------------------------- frontiers */
+
+static void add_point(struct mist_csv_writer *writer, int32_t i_stage,
+                      const struct mist_search_choice *point, bool is_chosen)
 {
-    struct table *to = context;
-    bool chosen = runs(row, to->best, to->i_stage);
-
-    if (!is_of_stage(row, to->best, to->i_stage) ||
-        (row->fate != MIST_FATE_FRONTIER && !chosen))
-        return;
-    mist_csv_add_int64(&to->writer, to->i_stage);
-    mist_csv_add_double(&to->writer, row->t_s);
-    mist_csv_add_double(&to->writer, row->d_s);
-    mist_csv_add_int64(&to->writer, chosen);
-    mist_csv_end_row(&to->writer);
+    mist_csv_add_int64(writer, i_stage);
+    mist_csv_add_double(writer, point->t_s);
+    mist_csv_add_double(writer, point->d_s);
+    mist_csv_add_int64(writer, is_chosen);
+    mist_csv_end_row(writer);
 }
 
-enum mist_status mist_search_log_save_pareto(struct mist_search_rows *rows,
+/* By rising t: what the stage can choose from, and what is chosen if that is not among it. */
+static enum mist_status add_frontier(const struct mist_space *space,
+                                     const struct mist_search_config *search,
+                                     const struct mist_plan *best, int32_t i_stage,
+                                     struct mist_csv_writer *writer, struct mist_err *err)
+{
+    struct mist_search_choice *points = NULL;
+    struct chosen chosen;
+    size_t n = 0;
+    enum mist_status status = find_chosen(search, best, i_stage, &chosen, err);
+
+    if (status == MIST_OK)
+        status = mist_search_frontier(space, search, &chosen.kind, chosen.choice.n_layers,
+                                      &points, &n, err);
+    for (size_t i = 0; i < n; i++)
+        chosen.has_row |= is_alike(&points[i], &chosen.choice);
+    for (size_t i = 0; i < n; i++) {
+        if (!chosen.has_row && points[i].t_s > chosen.choice.t_s) {
+            add_point(writer, i_stage, &chosen.choice, true);
+            chosen.has_row = true;
+        }
+        add_point(writer, i_stage, &points[i], is_alike(&points[i], &chosen.choice));
+    }
+    if (status == MIST_OK && !chosen.has_row)
+        add_point(writer, i_stage, &chosen.choice, true);
+    free(points);
+    return status;
+}
+
+enum mist_status mist_search_log_save_pareto(const struct mist_space *space,
+                                             const struct mist_search_config *search,
                                              const struct mist_plan *best,
                                              const char *path, bool force,
                                              struct mist_err *err)
 {
     static const char *const names[] = {"stage", "t_s", "d_s", "chosen"};
-    struct table to = {.best = best};
-    enum mist_status status =
-        mist_csv_writer_open(&to.writer, path, force, names, 4, err);
+    struct mist_search_config how = *search;
+    struct mist_csv_writer writer;
+    enum mist_status status = mist_csv_writer_open(&writer, path, force, names, 4, err);
 
-    return status == MIST_OK ? save(&to, rows, add_point, best->n_stages, err) : status;
+    if (status != MIST_OK)
+        return status;
+    how.rows = NULL;
+    for (int32_t i = 0; i < best->n_stages && status == MIST_OK; i++)
+        status = add_frontier(space, &how, best, i, &writer, err);
+    if (status == MIST_OK)
+        return mist_csv_writer_commit(&writer, err);
+    mist_csv_writer_abort(&writer);
+    return status;
 }

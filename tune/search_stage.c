@@ -125,7 +125,7 @@ static void judge_row(const struct mist_search_filling *at, size_t i,
                       const struct mist_search_columns *kept, struct mist_search_row *row)
 {
     struct mist_pareto_point point = mist_search_make_point(&at->base, i);
-    const struct mist_pareto_frontier *frontier = &at->frontiers[row->n_layers];
+    const struct mist_pareto_frontier *frontier = &at->frontiers[row->choice.n_layers];
 
     row->fate = MIST_FATE_DOMINATED;
     if (!mist_search_fits(at, &at->base, i))
@@ -136,8 +136,9 @@ static void judge_row(const struct mist_search_filling *at, size_t i,
         const struct mist_pareto_point *other = &frontier->points[k];
         struct mist_search_knobs knobs = mist_search_unpack_knobs(other->payload);
         if (other->payload == point.payload) {
-            row->fate = is_kept(kept, row->n_layers, point.payload) ? MIST_FATE_FRONTIER
-                                                                    : MIST_FATE_THINNED;
+            row->fate = is_kept(kept, row->choice.n_layers, point.payload)
+                            ? MIST_FATE_FRONTIER
+                            : MIST_FATE_THINNED;
         } else if (other->t_s <= point.t_s && other->d_s <= point.d_s) {
             row->better_checkpointed = knobs.n_checkpointed;
             row->better_zero = knobs.zero;
@@ -146,27 +147,40 @@ static void judge_row(const struct mist_search_filling *at, size_t i,
     }
 }
 
-static struct mist_search_row make_row(const struct mist_search_filling *at,
-                                       const struct mist_search_columns *of, size_t i)
+/* Row i of what was priced. */
+static struct mist_search_choice make_choice(const struct mist_search_filling *at,
+                                             const struct mist_search_columns *of,
+                                             size_t i)
 {
     struct mist_search_knobs knobs = mist_search_get_row(of, i);
-    bool has_price = mist_search_is_priced(of, i);
-    struct mist_search_row row = {
-        .kind = at->work->kind,
+    struct mist_search_choice choice = {
+        .shape = at->work->kind.shape,
         .n_layers = (int32_t)of->n_layers[i],
         .n_checkpointed = knobs.n_checkpointed,
         .n_lean = knobs.n_lean,
         .zero = knobs.zero,
-        .t_s = has_price ? of->t_s[i] : 0,
-        .d_s = has_price ? of->d_s[i] : 0,
-        .peak_bytes = has_price ? (int64_t)ceil(of->peak_bytes[i]) : 0,
-        .host_bytes = has_price ? (int64_t)ceil(of->host_bytes[i]) : 0,
-        .fate = has_price ? MIST_FATE_FRONTIER : MIST_FATE_NO_PRICE,
+        .micro_batch = at->work->kind.micro_batch,
+        .updates_on_host = knobs.updates_on_host,
     };
 
-    memcpy(row.offload, knobs.offload, sizeof row.offload);
-    row.updates_on_host = knobs.updates_on_host;
-    return row;
+    memcpy(choice.offload, knobs.offload, sizeof choice.offload);
+    if (mist_search_is_priced(of, i)) {
+        choice.t_s = of->t_s[i];
+        choice.d_s = of->d_s[i];
+        choice.peak_bytes = (int64_t)ceil(of->peak_bytes[i]);
+        choice.host_bytes = (int64_t)ceil(of->host_bytes[i]);
+    }
+    return choice;
+}
+
+static struct mist_search_row make_row(const struct mist_search_filling *at,
+                                       const struct mist_search_columns *of, size_t i)
+{
+    return (struct mist_search_row){
+        .kind = at->work->kind,
+        .choice = make_choice(at, of, i),
+        .fate = mist_search_is_priced(of, i) ? MIST_FATE_FRONTIER : MIST_FATE_NO_PRICE,
+    };
 }
 
 /* Rows of the log: all of the base, and what is kept of the rest. */
@@ -232,28 +246,13 @@ static enum mist_status add_options(struct mist_search_filling *at,
     if (!work->choices || !work->options)
         return mist_err_memory(at->err, NULL);
     for (size_t i = 0; i < kept->n; i++) {
-        struct mist_search_knobs knobs = mist_search_get_row(kept, i);
-        struct mist_pareto_point point = mist_search_make_point(kept, i);
-        struct mist_search_choice *choice = &work->choices[work->n_options];
-        *choice = (struct mist_search_choice){
-            .shape = work->kind.shape,
-            .n_layers = (int32_t)kept->n_layers[i],
-            .n_checkpointed = knobs.n_checkpointed,
-            .n_lean = knobs.n_lean,
-            .zero = knobs.zero,
-            .micro_batch = work->kind.micro_batch,
-            .t_s = kept->t_s[i],
-            .d_s = kept->d_s[i],
-            .peak_bytes = point.memory_bytes,
-            .host_bytes = (int64_t)ceil(kept->host_bytes[i]),
-        };
-        memcpy(choice->offload, knobs.offload, sizeof choice->offload);
-        choice->updates_on_host = knobs.updates_on_host;
+        struct mist_search_choice choice = make_choice(at, kept, i);
+        work->choices[work->n_options] = choice;
         work->options[work->n_options++] = (struct mist_stage_option){
-            .n_layers = choice->n_layers,
-            .n_devices = mist_space_n_devices(&choice->shape),
-            .t_s = point.t_s,
-            .d_s = point.d_s,
+            .n_layers = choice.n_layers,
+            .n_devices = mist_space_n_devices(&choice.shape),
+            .t_s = choice.t_s,
+            .d_s = choice.d_s,
         };
     }
     return MIST_OK;
@@ -347,6 +346,28 @@ enum mist_status mist_search_price_choice(const struct mist_search_config *confi
     choice->peak_bytes = (int64_t)ceil(row.peak_bytes[0]);
     choice->host_bytes = (int64_t)ceil(row.host_bytes[0]);
     mist_search_free_columns(&row);
+    return status;
+}
+
+enum mist_status mist_search_frontier(const struct mist_space *space,
+                                      const struct mist_search_config *config,
+                                      const struct mist_search_kind *kind,
+                                      int32_t n_layers, struct mist_search_choice **out,
+                                      size_t *n, struct mist_err *err)
+{
+    struct mist_search_work work = {.kind = *kind,
+                                    .limit_bytes = config->limit_bytes,
+                                    .layers_min = n_layers,
+                                    .layers_max = n_layers,
+                                    .most_t_s = INFINITY};
+    enum mist_status status = mist_search_fill_work(space, config, &work, err);
+
+    if (status == MIST_OK) {
+        *out = work.choices;
+        *n = work.n_options;
+        work.choices = NULL;
+    }
+    mist_search_fini_work(&work);
     return status;
 }
 

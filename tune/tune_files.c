@@ -39,9 +39,11 @@ enum mist_status mist_tune_files_save(const struct mist_tune_session *at,
 {
     const struct mist_tune_options *options = at->options;
     const struct mist_plan *best = result->plans[0].plan;
+    struct mist_search_config search = mist_tune_session_config(at, NULL, NULL);
     bool force = options->common.force;
     enum mist_status status = MIST_OK;
 
+    search.limit_bytes = at->config.limit_bytes;
     if (options->common.output)
         status = mist_plan_save(best, options->common.output, force, err);
     if (status == MIST_OK && options->export)
@@ -51,10 +53,10 @@ enum mist_status mist_tune_files_save(const struct mist_tune_session *at,
         status = mist_plans_folder_save(options->plans, force, result->plans,
                                         result->n_plans, err);
     if (status == MIST_OK && options->log)
-        status = mist_search_log_save(rows, at->config.limit_bytes, best, options->log,
-                                      force, err);
+        status = mist_search_log_save(rows, &search, best, options->log, force, err);
     if (status == MIST_OK && options->pareto)
-        status = mist_search_log_save_pareto(rows, best, options->pareto, force, err);
+        status = mist_search_log_save_pareto(&at->space, &search, best, options->pareto,
+                                             force, err);
     return status == MIST_OK ? mist_search_rows_close(rows, err) : status;
 }
 

@@ -202,6 +202,9 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out);
 
+/* A stage of a plan as the search knows it, without prices. */
+struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *stage);
+
 /* Gives a plan the next pipeline schedule, or the next number of chunks, that it can have and
  * the bounds allow. False: there is none, and what the plan has then is none of these. */
 bool mist_validate_next_pipeline(const struct mist_space *space, struct mist_plan *plan);

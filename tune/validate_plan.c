@@ -5,6 +5,7 @@
 #include "core/parse.h" /* mist_format_bytes */
 #include "sim/replay/replay.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,24 @@ static void make_stage(const struct mist_space *space,
     };
     mist_stage_price_mesh(space, mist_space_n_devices(&choice->shape), &out->n_nodes,
                           &out->n_devices);
+}
+
+struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *stage)
+{
+    struct mist_search_choice choice = {
+        .shape = {stage->dp, stage->tp, stage->is_sequence_parallel},
+        .n_layers = stage->n_layers,
+        .n_checkpointed = stage->n_checkpointed,
+        .n_lean = stage->n_lean,
+        .zero = mist_zero_of(stage),
+        .micro_batch = stage->micro_batch,
+        .updates_on_host = stage->updates_on_host,
+    };
+
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        choice.offload[k] =
+            (int8_t)lround(mist_offloads_of(stage).frac[k] * MIST_RATIO_ONE);
+    return choice;
 }
 
 /* The chunks that a schedule is tried with: some fixed number, or 2 to 4 unless more are
@@ -217,13 +236,8 @@ static bool keeps_to_constraints(const struct mist_constraints *constraints,
     if (!constraints || constraints->n == 0)
         return true;
     for (int32_t i = 0; i < plan->n_stages; i++) {
-        const struct mist_stage_plan *stage = &plan->stages[i];
-        stages[i] = (struct mist_search_choice){
-            .shape = {stage->dp, stage->tp, stage->is_sequence_parallel},
-            .n_layers = stage->n_layers,
-            .micro_batch = stage->micro_batch,
-            .peak_bytes = plan->predicted.peak_bytes[i],
-        };
+        stages[i] = mist_validate_choice(&plan->stages[i]);
+        stages[i].peak_bytes = plan->predicted.peak_bytes[i];
     }
     return mist_constraints_hold(constraints, plan->n_micro_batches, plan->n_stages,
                                  stages);

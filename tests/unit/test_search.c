@@ -611,20 +611,20 @@ TEST(test_ratios)
 struct stage_brute {
     const struct mist_search_kind *kind;
     const struct mist_search_config *config;
-    struct mist_search_row *rows; /* t and d of what fits, by number of layers */
+    struct mist_search_choice *choices; /* t and d of what fits, by number of layers */
     size_t n;
 };
 
 static void try_stage_knobs(struct stage_brute *at, const struct knobs *knobs)
 {
-    struct mist_search_row row = {.n_layers = knobs->n_layers};
+    struct mist_search_choice choice = {.n_layers = knobs->n_layers};
     double bytes, host;
 
-    price_one(*(const uint64_t *)at->config->price_context, at->kind, knobs, &row.t_s,
-              &row.d_s, &bytes, &host);
+    price_one(*(const uint64_t *)at->config->price_context, at->kind, knobs, &choice.t_s,
+              &choice.d_s, &bytes, &host);
     if (bytes <= (double)at->config->limit_bytes &&
         host <= (double)at->config->host_limit_bytes)
-        at->rows[at->n++] = row;
+        at->choices[at->n++] = choice;
 }
 
 enum { DEEP = 12, DEEP_RATIOS = 3 * 3 * 3 * 3, DEEP_ROWS = DEEP * (DEEP + 1) * 8 };
@@ -646,23 +646,23 @@ static void enumerate_stage(struct stage_brute *at)
 }
 
 /* Whether no other way to run as many layers is as good, but for itself. */
-static bool is_best(const struct stage_brute *at, const struct mist_search_row *row)
+static bool is_best(const struct stage_brute *at, const struct mist_search_choice *of)
 {
     for (size_t i = 0; i < at->n; i++) {
-        const struct mist_search_row *other = &at->rows[i];
-        if (other->n_layers == row->n_layers && other->t_s <= row->t_s &&
-            other->d_s <= row->d_s && (other->t_s < row->t_s || other->d_s < row->d_s))
+        const struct mist_search_choice *other = &at->choices[i];
+        if (other->n_layers == of->n_layers && other->t_s <= of->t_s &&
+            other->d_s <= of->d_s && (other->t_s < of->t_s || other->d_s < of->d_s))
             return false;
     }
     return true;
 }
 
 static bool has_option(const struct mist_search_work *work,
-                       const struct mist_search_row *row)
+                       const struct mist_search_choice *of)
 {
     for (size_t i = 0; i < work->n_options; i++)
-        if (work->choices[i].n_layers == row->n_layers &&
-            work->choices[i].t_s == row->t_s && work->choices[i].d_s == row->d_s)
+        if (work->choices[i].n_layers == of->n_layers &&
+            work->choices[i].t_s == of->t_s && work->choices[i].d_s == of->d_s)
             return true;
     return false;
 }
@@ -696,20 +696,18 @@ static int compare_frontiers(uint64_t seed, int32_t in_flight, int64_t limit_byt
     space.ratio_step = MIST_RATIO_ONE / 2;
     assert_int_equal(work.kind.in_flight, in_flight);
     must(mist_search_fill_work(&space, &config, &work, &err), &err);
-    brute.rows = calloc((size_t)DEEP_ROWS * DEEP_RATIOS, sizeof *brute.rows);
-    assert_non_null(brute.rows);
+    brute.choices = calloc((size_t)DEEP_ROWS * DEEP_RATIOS, sizeof *brute.choices);
+    assert_non_null(brute.choices);
     enumerate_stage(&brute);
     for (size_t i = 0; i < work.n_options; i++) {
-        struct mist_search_row row = {.n_layers = work.choices[i].n_layers,
-                                      .t_s = work.choices[i].t_s,
-                                      .d_s = work.choices[i].d_s};
-        assert_true(is_best(&brute, &row));
-        n_fitting += i == 0 || work.choices[i - 1].n_layers != row.n_layers;
+        const struct mist_search_choice *choice = &work.choices[i];
+        assert_true(is_best(&brute, choice));
+        n_fitting += i == 0 || choice[-1].n_layers != choice->n_layers;
     }
     for (size_t i = 0; i < brute.n; i++)
-        assert_true(has_option(&work, &brute.rows[i]) ||
-                    !is_best(&brute, &brute.rows[i]));
-    free(brute.rows);
+        assert_true(has_option(&work, &brute.choices[i]) ||
+                    !is_best(&brute, &brute.choices[i]));
+    free(brute.choices);
     mist_search_fini_work(&work);
     mist_space_fini(&space);
     return n_fitting;
@@ -1010,7 +1008,8 @@ TEST(test_threads)
         struct mist_search_row *again = take_rows(&n_again);
         assert_int_equal(n_rows, n_again);
         for (int64_t i = 0; i < n_rows; i++)
-            assert_true(rows[i].t_s == again[i].t_s && rows[i].fate == again[i].fate);
+            assert_true(rows[i].choice.t_s == again[i].choice.t_s &&
+                        rows[i].fate == again[i].fate);
         free(again);
         mist_search_result_fini(&many);
     }
@@ -1034,20 +1033,22 @@ TEST(test_rows)
     for (int64_t i = 0; i < n_rows; i++) {
         const struct mist_search_row *row = &rows[i];
         bool is_dominated = false;
-        n_fitting += row->peak_bytes <= 700;
+        n_fitting += row->choice.peak_bytes <= 700;
         n_frontier += row->fate == MIST_FATE_FRONTIER;
-        assert_int_equal(row->fate == MIST_FATE_OVER_LIMIT, row->peak_bytes > 700);
-        if (row->peak_bytes > 700)
+        assert_int_equal(row->fate == MIST_FATE_OVER_LIMIT, row->choice.peak_bytes > 700);
+        if (row->choice.peak_bytes > 700)
             continue;
         for (int64_t k = 0; k < n_rows; k++) {
             const struct mist_search_row *other = &rows[k];
             if (memcmp(&other->kind, &row->kind, sizeof row->kind) != 0 ||
-                other->n_layers != row->n_layers || other->peak_bytes > 700 || k == i)
+                other->choice.n_layers != row->choice.n_layers ||
+                other->choice.peak_bytes > 700 || k == i)
                 continue;
-            bool is_equal = other->t_s == row->t_s && other->d_s == row->d_s;
-            is_dominated =
-                is_dominated || (other->t_s <= row->t_s && other->d_s <= row->d_s &&
-                                 (!is_equal || k < i));
+            bool is_equal = other->choice.t_s == row->choice.t_s &&
+                            other->choice.d_s == row->choice.d_s;
+            is_dominated = is_dominated ||
+                           (other->choice.t_s <= row->choice.t_s &&
+                            other->choice.d_s <= row->choice.d_s && (!is_equal || k < i));
         }
         assert_int_equal(row->fate,
                          is_dominated ? MIST_FATE_DOMINATED : MIST_FATE_FRONTIER);

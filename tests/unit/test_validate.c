@@ -973,7 +973,27 @@ TEST(test_samples)
     fini(&bench);
 }
 
-/* The log holds every configuration once, and those of the best plan are marked. */
+/* How many different stages a plan has: of one kind and with the same knobs. */
+static int32_t count_different(const struct mist_plan *plan)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        bool is_new = true;
+        for (int32_t k = 0; k < i; k++)
+            if (memcmp(&plan->stages[k], &plan->stages[i], sizeof plan->stages[i]) == 0 &&
+                mist_search_stage_role(plan->n_stages, k) ==
+                    mist_search_stage_role(plan->n_stages, i) &&
+                fmin(plan->n_stages - k, plan->n_micro_batches) ==
+                    fmin(plan->n_stages - i, plan->n_micro_batches))
+                is_new = false;
+        n += is_new;
+    }
+    return n;
+}
+
+/* The log holds every configuration once, and those of a plan are marked, the last found
+ * ones' as well. */
 TEST(test_log)
 {
     static const struct mist_csv_column columns[] = {
@@ -1000,16 +1020,12 @@ TEST(test_log)
         {"on_frontier", MIST_CSV_REQUIRED},
         {"chosen", MIST_CSV_REQUIRED},
         {"why", MIST_CSV_REQUIRED}};
-    static const struct mist_csv_column pareto[] = {{"stage", MIST_CSV_REQUIRED},
-                                                    {"t_s", MIST_CSV_REQUIRED},
-                                                    {"d_s", MIST_CSV_REQUIRED},
-                                                    {"chosen", MIST_CSV_REQUIRED}};
     struct bench bench;
     struct mist_validate_result result;
     struct scratch scratch;
     struct mist_search_rows rows;
     struct mist_csv *csv;
-    int32_t n_chosen = 0;
+    size_t n_added = 0;
 
     init(&bench, 4, 1);
     scratch_init(&scratch);
@@ -1018,27 +1034,142 @@ TEST(test_log)
     assert_int_equal(scratch_count(&scratch), 0);
     bench.search.rows = &rows;
     validate(&bench, &result);
-    const struct mist_plan *best = result.plans[0].plan;
-    must(mist_search_log_save(&rows, bench.config.limit_bytes, best, path, false, &err),
-         &err);
-    assert_int_equal(mist_csv_load(path, columns, 23, &csv, &err), MIST_OK);
-    assert_int_equal(mist_csv_n_rows(csv), rows.n);
-    for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
-        bool chosen = strcmp(mist_csv_text(csv, i, 21), "1") == 0;
-        n_chosen += chosen;
-        assert_int_equal(chosen, mist_csv_text(csv, i, 22)[0] == '\0');
+    bench.search.limit_bytes = bench.config.limit_bytes;
+    for (size_t p = 0; p < result.n_plans; p++) {
+        const struct mist_plan *plan = result.plans[p].plan;
+        int32_t n_chosen = 0;
+        must(mist_search_log_save(&rows, &bench.search, plan, path, true, &err), &err);
+        assert_int_equal(mist_csv_load(path, columns, 23, &csv, &err), MIST_OK);
+        for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
+            bool chosen = strcmp(mist_csv_text(csv, i, 21), "1") == 0;
+            n_chosen += chosen;
+            assert_int_equal(chosen, mist_csv_text(csv, i, 22)[0] == '\0');
+        }
+        assert_int_equal(n_chosen, count_different(plan));
+        n_added += mist_csv_n_rows(csv) - (size_t)rows.n;
+        mist_csv_free(csv);
     }
-    assert_true(n_chosen > 0 && n_chosen <= best->n_stages);
-    mist_csv_free(csv);
-    path = scratch_path(&scratch, "pareto.csv");
-    must(mist_search_log_save_pareto(&rows, best, path, false, &err), &err);
+    print_message("%zu plans, %zu stages that other searches found\n", result.n_plans,
+                  n_added);
+    assert_true(n_added > 0);
     must(mist_search_rows_close(&rows, &err), &err);
-    assert_int_equal(mist_csv_load(path, pareto, 4, &csv, &err), MIST_OK);
-    n_chosen = 0;
-    for (size_t i = 0; i < mist_csv_n_rows(csv); i++)
-        n_chosen += strcmp(mist_csv_text(csv, i, 3), "1") == 0;
-    assert_int_equal(n_chosen, best->n_stages);
-    mist_csv_free(csv);
+    scratch_fini(&scratch);
+    mist_validate_result_fini(&result);
+    fini(&bench);
+}
+
+/* What the picture of frontiers is made from. */
+struct frontier_csv {
+    double t_s, d_s;
+    int i_stage, is_chosen;
+};
+
+static size_t load_frontiers(const char *path, struct frontier_csv *points, size_t most)
+{
+    FILE *file = fopen(path, "r");
+    char line[256];
+    size_t n = 0;
+
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_string_equal(line, "stage,t_s,d_s,chosen\n");
+    while (fgets(line, sizeof line, file)) {
+        assert_true(n < most);
+        assert_int_equal(sscanf(line, "%d,%lf,%lf,%d", &points[n].i_stage, &points[n].t_s,
+                                &points[n].d_s, &points[n].is_chosen),
+                         4);
+        n++;
+    }
+    fclose(file);
+    return n;
+}
+
+/* Whether a point of a stage is as good as (or, strictly, better than) t and d. */
+static bool has_better(const struct frontier_csv *points, size_t n, int i_stage,
+                       double t_s, double d_s, bool is_strict)
+{
+    for (size_t i = 0; i < n; i++)
+        if (points[i].i_stage == i_stage && points[i].t_s <= t_s &&
+            points[i].d_s <= d_s &&
+            (!is_strict ||
+             (!points[i].is_chosen && (points[i].t_s < t_s || points[i].d_s < d_s))))
+            return true;
+    return false;
+}
+
+/* All that a stage can be without offloading is on its frontier, below it, or does not fit. */
+static int compare_frontier(const struct bench *bench, const struct mist_plan *plan,
+                            int32_t i_stage, const struct frontier_csv *points, size_t n)
+{
+    struct mist_search_choice choice = mist_validate_choice(&plan->stages[i_stage]);
+    struct mist_search_kind kind = mist_search_stage_kind(
+        plan->n_micro_batches, plan->n_stages, i_stage, choice.micro_batch, choice.shape);
+    int n_fitting = 0;
+
+    memset(choice.offload, 0, sizeof choice.offload);
+    choice.updates_on_host = false;
+    for (choice.n_checkpointed = 0; choice.n_checkpointed <= choice.n_layers;
+         choice.n_checkpointed++)
+        for (choice.zero = 0; choice.zero < (choice.shape.dp > 1 ? 4 : 1); choice.zero++)
+            for (int lean = 0; lean < 2; lean++) {
+                choice.n_lean = lean * (choice.n_layers - choice.n_checkpointed);
+                must(mist_search_price_choice(&bench->search, &kind, &choice, &err),
+                     &err);
+                if (choice.peak_bytes > bench->config.limit_bytes ||
+                    choice.host_bytes > bench->search.host_limit_bytes)
+                    continue;
+                n_fitting++;
+                assert_true(
+                    has_better(points, n, i_stage, choice.t_s, choice.d_s, false));
+                break; /* what fits is never made lean */
+            }
+    return n_fitting;
+}
+
+/* Per stage its whole frontier and what is chosen, once, whether that is on it or not. */
+TEST(test_frontiers)
+{
+    enum { MOST = 4096 };
+    static struct frontier_csv points[MOST];
+    struct bench bench;
+    struct mist_validate_result result;
+    struct scratch scratch;
+    int n_fitting = 0, n_off = 0;
+
+    init(&bench, 4, 1);
+    scratch_init(&scratch);
+    const char *path = scratch_path(&scratch, "pareto.csv");
+    validate(&bench, &result);
+    bench.config.limit_bytes = result.plans[0].planned_bytes * 3 / 4;
+    mist_validate_result_fini(&result);
+    validate(&bench, &result);
+    bench.search.limit_bytes = bench.config.limit_bytes;
+    for (size_t p = 0; p < result.n_plans; p++) {
+        const struct mist_plan *plan = result.plans[p].plan;
+        int n_chosen = 0;
+        must(mist_search_log_save_pareto(bench.config.space, &bench.search, plan, path,
+                                         true, &err),
+             &err);
+        size_t n = load_frontiers(path, points, MOST);
+        for (size_t i = 0; i < n; i++) {
+            const struct frontier_csv *at = &points[i];
+            bool is_off = has_better(points, n, at->i_stage, at->t_s, at->d_s, true);
+            assert_true(at->is_chosen || !is_off);
+            assert_true(i == 0 || at[-1].i_stage < at->i_stage ||
+                        (at[-1].i_stage == at->i_stage && at[-1].t_s <= at->t_s));
+            n_off += is_off;
+            if (!at->is_chosen)
+                continue;
+            n_chosen++;
+            assert_true(fabs(at->t_s / plan->predicted.stable_s[at->i_stage] - 1) < 1e-9);
+        }
+        assert_int_equal(n_chosen, plan->n_stages);
+        for (int32_t i = 0; i < plan->n_stages; i++)
+            n_fitting += compare_frontier(&bench, plan, i, points, n);
+    }
+    print_message("%d configurations without offloading, %d chosen off their frontier\n",
+                  n_fitting, n_off);
+    assert_true(n_fitting > 0 && n_off > 0);
     scratch_fini(&scratch);
     mist_validate_result_fini(&result);
     fini(&bench);
