@@ -8,8 +8,9 @@
  *
  * Gradients that leave a later stage are the exception: they are summed over ranks before,
  * beside the last backward, the others in the pause behind it (mist_schedule_pauses), where
- * nobody waits for them either; so t + d falls by a little with each eighth. And a bundle of three channels
- * is not quite monotone in each.
+ * nobody waits for them either; so t + d falls by a little with each eighth. And a bundle of
+ * three channels is not quite monotone in each: where links are fast, activations that leave
+ * save up to a thousandth.
  *
  * A layer more takes memory: neither the arena on the device nor the one on the host gets
  * smaller, whatever else a stage does, but for the host's with one micro-batch in flight and
@@ -159,7 +160,7 @@ static void check_model(struct mist_random *random, const struct mist_cost_model
 TEST(offloading_costs_time)
 {
     /* by ratio: weights, gradients, optimizer, activations */
-    static const double most_frac[N_RATIOS] = {0.005, 0.03, 1e-9, 1e-9};
+    static const double most_frac[N_RATIOS] = {0.005, 0.03, 1e-9, 0.002};
     static const char *const names[N_ROLES] = {"middle", "first", "last", "only"};
     int n = getenv("MIST_STAGES") ? atoi(getenv("MIST_STAGES")) : N_STAGES;
     uint64_t seed = test_seed(SEED);
