@@ -103,9 +103,7 @@ struct mist_search_block {
 
 /* Prices a block. Called from many threads at once. t and d do not depend on
  * kind->in_flight, and nothing gets faster when a ratio or n_lean rises. With a layer more,
- * checkpointed or not, neither arena gets smaller; but with one micro-batch in flight the
- * host's may with the first or second layer that is not checkpointed, as what the last two
- * keep stays on the device. */
+ * checkpointed or not, neither arena gets smaller. */
 typedef enum mist_status mist_search_price(void *context,
                                            const struct mist_search_kind *kind,
                                            const struct mist_search_block *block,

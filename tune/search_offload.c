@@ -285,11 +285,8 @@ static double inherit_floor(const struct offloading *at, size_t i_base)
     const struct mist_search_filling *filling = at->filling;
     struct mist_search_knobs knobs = mist_search_get_row(&filling->base, i_base);
     int32_t c = knobs.n_checkpointed;
-    int32_t n_open = (int32_t)filling->base.n_layers[i_base] - c;
-    double floor_bytes = 0;
+    double floor_bytes = at->floors[find_class(&knobs, c)];
 
-    if (n_open > 2 || filling->work->kind.in_flight > 1)
-        floor_bytes = at->floors[find_class(&knobs, c)];
     if (c > 1)
         floor_bytes = fmax(floor_bytes, at->floors[find_class(&knobs, c - 1)]);
     return fmax(0, floor_bytes);

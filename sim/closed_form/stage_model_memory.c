@@ -259,6 +259,16 @@ static mist_expr swapped(writer *at, int i)
     return mist_expr_min(at->pool, all, share);
 }
 
+/* At least, where a ratio cuts: a block may swap more than its neighbours. */
+static mist_expr swapped_at_least(writer *at, int i)
+{
+    mist_expr off =
+        mist_stage_if_cut(at, MIST_RATIO_KEPT, at->value[MIST_STAGE_KEPT_OFF]);
+    mist_expr share = mul(at, at->ratio[MIST_RATIO_KEPT], kept_by_one(at, i));
+
+    return max(at, num(at, 0), sub(at, share, off));
+}
+
 /* What it saves beside that while it runs. */
 static mist_expr again(writer *at, int i)
 {
@@ -579,18 +589,20 @@ static mist_expr device(writer *at)
     return add(at, persistent(at), most);
 }
 
-/* Of what all micro-batches in flight keep, the part in the host. The last blocks of the
- * one whose backward is next have not left (schedule_leave.c). */
+/* Of what all micro-batches in flight keep, the part in the host. What leaves of the last two
+ * blocks of one is on the device: of the one whose backward is next it has not left
+ * (schedule_leave.c) or is back. */
 static mist_expr kept_in_host(writer *at)
 {
     mist_expr away =
         mul(at, at->in_flight, mul(at, at->ratio[MIST_RATIO_KEPT], kept_in_all(at)));
-    mist_expr near = at->is_last
-                         ? swapped(at, 0)
-                         : mist_expr_select_le(at->pool, at->in_flight, num(at, 1),
-                                               last_two_swapped(at), num(at, 0));
+    mist_expr near = swapped_at_least(at, 0);
 
-    return at->offloads ? max(at, num(at, 0), sub(at, away, near)) : num(at, 0);
+    if (!at->offloads)
+        return num(at, 0);
+    if (!at->is_last)
+        near = add(at, near, swapped_at_least(at, 1));
+    return max(at, num(at, 0), sub(at, away, near));
 }
 
 static mist_expr host(writer *at)

@@ -64,24 +64,32 @@ static mist_expr step(struct mist_stage_writer *at, mist_expr limit, mist_expr w
 }
 
 /* Elements of the ends' matrices that are offloaded: whole ones, as long as that comes
- * nearer to the ratio (choose_prefix() of module_storage.c). */
+ * nearer to the ratio (choose_prefix() of module_storage.c). The first of each end is the
+ * vocabulary's. Where it is tied, its gradients stay, and a head on the embedding's rank has
+ * nothing that could leave. */
 static mist_expr end_elements(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                              mist_expr ratio)
+                              int i_ratio)
 {
-    mist_expr half = num(at, 0.5), zero = num(at, 0);
+    mist_expr half = num(at, 0.5), ratio = at->ratio[i_ratio];
+    bool stays =
+        i_ratio == MIST_RATIO_GRADIENTS || (kind == MIST_LAYER_HEAD && at->is_first);
+    mist_expr may_leave = stays ? at->value[MIST_STAGE_IS_UNTIED] : num(at, 1);
     mist_expr a = mist_stage_of(at, MIST_STAGE_MATRIX_A, MIST_LAYER_EMBEDDING);
     mist_expr b = mist_stage_of(at, MIST_STAGE_MATRIX_B, MIST_LAYER_EMBEDDING);
     mist_expr both = add(at, a, b);
     mist_expr wanted = mul(at, ratio, both);
     mist_expr first = step(at, mul(at, half, a), wanted, a);
     mist_expr second = step(at, add(at, a, mul(at, half, b)), wanted, b);
-    mist_expr before = at->is_first ? add(at, first, second) : zero;
 
+    if (!at->is_first)
+        first = second = num(at, 0);
     if (kind == MIST_LAYER_EMBEDDING)
-        return before;
+        return add(at, mul(at, may_leave, first), second);
+    mist_expr before = add(at, first, second);
     mist_expr head = mist_stage_of(at, MIST_STAGE_MATRIX_A, MIST_LAYER_HEAD);
     wanted = mul(at, ratio, add(at, both, head));
-    return step(at, add(at, before, mul(at, half, head)), wanted, head);
+    return step(at, add(at, before, mul(at, half, head)), wanted,
+                mul(at, may_leave, head));
 }
 
 mist_expr mist_stage_if_cut(struct mist_stage_writer *at, int ratio, mist_expr size)
@@ -119,10 +127,7 @@ mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind ki
         return share_of_blocks(at, ratio);
     mist_expr all = add(at, mist_stage_of(at, MIST_STAGE_MATRIX_A, kind),
                         mist_stage_of(at, MIST_STAGE_MATRIX_B, kind));
-    mist_expr share =
-        mist_expr_div(at->pool, end_elements(at, kind, at->ratio[ratio]), all);
-    return ratio == MIST_RATIO_GRADIENTS ? mul(at, share, at->value[MIST_STAGE_IS_UNTIED])
-                                         : share;
+    return mist_expr_div(at->pool, end_elements(at, kind, ratio), all);
 }
 
 /* Of one condition. */

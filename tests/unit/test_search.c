@@ -88,7 +88,7 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind,
         if (k == MIST_OFFLOAD_ACTIVATIONS)
             bytes = ratio * 200 * (knobs->n_layers + 1);
         if (k == MIST_OFFLOAD_ACTIVATIONS && kind->in_flight == 1)
-            bytes -= 400 * fmin(2, knobs->n_layers - knobs->n_checkpointed); /* stay */
+            bytes -= 200 * ratio * fmin(2, knobs->n_layers); /* stay */
         *host_bytes += fmax(100 * ratio, bytes);
     }
 }
