@@ -156,7 +156,7 @@ static enum mist_status follow_less(struct mist_questions *to,
     less.is_asked = false;
     less.hope_s = of.answer_s;
     less.limit_bytes = real_bytes;
-    if (of.peak_bytes > real_bytes && of.sort == MIST_QUESTION_1F1B)
+    if (of.peak_bytes > real_bytes && of.sort != MIST_QUESTION_CHUNKS)
         status = add(to, &less, err);
     less.limit_bytes = lower_limit(&of, real_bytes, so_far);
     if (of.peak_bytes > 0 && status == MIST_OK)
@@ -170,9 +170,22 @@ static enum mist_status follow_less(struct mist_questions *to,
     return status;
 }
 
+/* Whether there are cases whose stages may share a node. */
+static bool may_share_nodes(const struct mist_space *space)
+{
+    int32_t n_nodes =
+        (space->n_ranks + space->devices_per_node - 1) / space->devices_per_node;
+
+    for (int32_t i = 0; i < space->n_cases; i++)
+        if (space->cases[i].n_stages > n_nodes)
+            return true;
+    return false;
+}
+
 /* Those with more: under the real limit. */
 static enum mist_status follow_more(struct mist_questions *to,
-                                    const struct mist_question of, bool is_thorough,
+                                    const struct mist_question of,
+                                    const struct mist_validate_config *config,
                                     struct mist_err *err)
 {
     struct mist_question more = of;
@@ -184,11 +197,15 @@ static enum mist_status follow_more(struct mist_questions *to,
     more.hope_s = of.answer_s;
     more.least_s = 0;
     more.sort = MIST_QUESTION_MAY_FIT;
-    if (is_thorough && of.limit_bytes < INT64_MAX)
+    if (config->is_thorough && of.limit_bytes < INT64_MAX)
         status = add(to, &more, err);
     more.sort = MIST_QUESTION_CHUNKS;
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
         of.uses >> MIST_SPACE_SCHEDULE & 1u)
+        status = add(to, &more, err);
+    more.sort = MIST_QUESTION_HOST;
+    if (status == MIST_OK && mist_question_is_whole(to, &of) &&
+        config->host_limit_bytes < INT64_MAX && may_share_nodes(config->space))
         status = add(to, &more, err);
     return status;
 }
@@ -202,7 +219,7 @@ enum mist_status mist_questions_follow(struct mist_questions *questions, size_t 
     enum mist_status status = MIST_OK;
 
     if (of.sort == MIST_QUESTION_1F1B)
-        status = follow_more(questions, of, config->is_thorough, err);
+        status = follow_more(questions, of, config, err);
     if (status == MIST_OK && of.sort != MIST_QUESTION_MAY_FIT)
         status = follow_less(questions, of, config->limit_bytes, so_far, err);
     return status;

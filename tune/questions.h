@@ -12,6 +12,7 @@ enum mist_question_sort {
     MIST_QUESTION_1F1B,
     MIST_QUESTION_MAY_FIT, /* and misses nothing; asked until nothing new comes */
     MIST_QUESTION_CHUNKS,  /* what is fast with small gaps */
+    MIST_QUESTION_HOST,    /* where a stage may take what others leave of a node's host */
     MIST_N_QUESTION_SORTS
 };
 

@@ -183,6 +183,7 @@ void mist_search_floors_fini(struct mist_search_floors *floors);
 struct mist_search_config {
     int64_t limit_bytes;      /* of the device arena; INT64_MAX: none */
     int64_t host_limit_bytes; /* of the host arena of a rank; INT64_MAX: none */
+    int64_t node_host_bytes;  /* in its place, of those of a stage on a node; 0: none */
     double slack_frac; /* how much slower than the best a candidate may be; 0: any */
     double cutoff_s;   /* with a slack: slower ones are not wanted, either; 0: any */
     int32_t n_chunks;  /* of a stage, as above; 0: 1 */

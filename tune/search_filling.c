@@ -48,10 +48,21 @@ bool mist_search_is_priced(const struct mist_search_columns *from, size_t i)
            from->host_bytes[i] >= 0 && from->host_bytes[i] < 0x1p62;
 }
 
+/* Of the host arena of a rank. */
+static int64_t host_limit(const struct mist_search_filling *at)
+{
+    int64_t n = mist_space_n_devices(&at->work->kind.shape);
+
+    if (at->config->node_host_bytes == 0)
+        return at->config->host_limit_bytes;
+    return at->config->node_host_bytes /
+           (n < at->space->devices_per_node ? n : at->space->devices_per_node);
+}
+
 bool mist_search_is_held(const struct mist_search_filling *at,
                          const struct mist_search_columns *from, size_t i)
 {
-    return ceil(from->host_bytes[i]) <= (double)at->config->host_limit_bytes;
+    return ceil(from->host_bytes[i]) <= (double)host_limit(at);
 }
 
 bool mist_search_fits(const struct mist_search_filling *at,

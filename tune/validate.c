@@ -243,6 +243,8 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         how.cutoff_s = find_cutoff_of(at, question.sort);
     }
     how.n_chunks = question.sort == MIST_QUESTION_CHUNKS ? N_CHUNKS : 1;
+    if (question.sort == MIST_QUESTION_HOST)
+        how.node_host_bytes = at->config->host_limit_bytes;
     enum mist_status status = MIST_OK;
     bool is_whole = mist_question_is_whole(&at->questions, &question);
     if (!is_whole)

@@ -48,6 +48,12 @@
  * two questions the one with more freedom may then find less of what is found beyond the
  * others.
  *
+ * Host memory. A search takes every rank to have an equal share of its node's. Where that is
+ * limited and stages may share a node, it is also asked for what is best if a stage may take
+ * what others leave (MIST_QUESTION_HOST), with less freedom and memory from there on; plans
+ * that take too much together are dropped. What fits is never offloaded, so that stages take
+ * no more than they have to.
+ *
  * As the searches go down in memory, they also reach plans that hold where the closed
  * form was optimistic. Where it holds nothing to be within the limits, the plan that needs
  * the least by it is planned, too: it holds, or its arena is what is lacking.

@@ -31,7 +31,9 @@ enum {
     TOO_LARGE = 9182,
     AT_LIMIT = 4894,
     NEAR_LIMIT = 4792,
-    N_SPECIAL = 4,
+    ONE_OFFLOADS =
+        6164, /* with little memory in the host: two stages, of which one offloads */
+    N_SPECIAL = 5,
     N_PROBLEMS = 2,
     N_SPACES = 1 << MIST_N_SPACE_GROUPS,
     N_LIMITS = 16,
@@ -50,7 +52,8 @@ struct problem {
     struct mist_space space;        /* what it borrows */
     int32_t n_ranks;
     bool allows_host_updates, is_thorough;
-    int32_t ratio_step; /* of offloading */
+    int64_t host_limit_bytes; /* of a node; 0: none */
+    int32_t ratio_step;       /* of offloading */
 };
 
 static struct mist_err err;
@@ -117,7 +120,7 @@ make_config(const struct problem *at, const struct mist_space *space, int64_t li
         .space = space,
         .cost_model = at->cost_model,
         .limit_bytes = limit_bytes,
-        .host_limit_bytes = INT64_MAX,
+        .host_limit_bytes = at->host_limit_bytes > 0 ? at->host_limit_bytes : INT64_MAX,
         .threads = 1,
         .n_best = 16,
         .is_thorough = at->is_thorough,
@@ -140,7 +143,8 @@ static struct mist_validate_result search(struct problem *at, unsigned groups,
     struct mist_validate_config config = make_config(at, &space, limit_bytes);
     config.price = price;
     struct mist_search_config how = {
-        .host_limit_bytes = INT64_MAX,
+        .host_limit_bytes =
+            at->host_limit_bytes > 0 ? at->host_limit_bytes / at->n_ranks : INT64_MAX,
         .slack_frac = MIST_VALIDATE_SLACK_FRAC,
         .n_best = 16,
         .price = mist_stage_price_block,
@@ -203,7 +207,18 @@ static int64_t draw_limit(struct problem *at)
                      (0.35 + 0.7 * mist_random_uniform_at(at->seed, 1, 1)));
 }
 
-/* Asks in all spaces, and returns how many are slower than one with a group less. */
+/* A limit of the host's memory that binds: a part of what the fastest plan needs. */
+static int64_t draw_host_limit(struct problem *at, int64_t limit_bytes)
+{
+    struct mist_validate_result result = search(at, MIST_SPACE_ALL, limit_bytes);
+    int64_t needed = result.n_plans > 0 ? result.plans[0].host_bytes : 0;
+
+    mist_validate_result_fini(&result);
+    return needed * (int64_t)(3 + at->seed % 7) / 10;
+}
+
+/* Asks in all spaces, every second problem with little memory in the host, and returns how
+ * many are slower than one with a group less. */
 static int count_slower_spaces(struct problem *at, int *n_pairs)
 {
     double times_s[N_SPACES];
@@ -212,6 +227,8 @@ static int count_slower_spaces(struct problem *at, int *n_pairs)
     char text[128];
     int n_slower = 0;
 
+    if (at->seed % 2 == 0)
+        at->host_limit_bytes = draw_host_limit(at, limit);
     for (unsigned groups = 1; groups < n_spaces; groups += 2) {
         times_s[groups] = ask(at, groups, limit, &arena);
         for (int i = 1; i < MIST_N_SPACE_GROUPS; i++) {
@@ -461,7 +478,7 @@ static void try_stage(struct brute *at, const struct mist_space_case *of, int32_
 }
 
 /* Whether a search misses the best of all plans of a tiny problem; *n_plans rises by these. */
-static bool misses_best(uint64_t seed, bool is_thorough, int *n_plans)
+static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n_plans)
 {
     struct problem problem;
     struct mist_space space;
@@ -475,6 +492,8 @@ static bool misses_best(uint64_t seed, bool is_thorough, int *n_plans)
     problem.ratio_step = MIST_RATIO_ONE;
     unsigned groups = MIST_SPACE_ALL;
     int64_t limit = draw_limit(&problem);
+    if (lacks_host)
+        problem.host_limit_bytes = draw_host_limit(&problem, limit);
     must(mist_space_init(&space, &problem.model, &problem.job, 2, 4, groups, &err), &err);
     struct brute brute = {.config = make_config(&problem, &space, limit),
                           .best_s = INFINITY};
@@ -493,23 +512,27 @@ static bool misses_best(uint64_t seed, bool is_thorough, int *n_plans)
 }
 
 /* A thorough search finds the fastest plan of all, with any schedule, but for half a percent.
- * Ratios are 0 or 1. Where that plan needs nearly all memory any search does. */
+ * Ratios are 0 or 1. Where that plan needs nearly all memory any search does, and where one
+ * stage takes most of the host's. */
 TEST(test_all_plans)
 {
     static const struct {
         uint64_t seed;
-        bool is_thorough;
-    } special[N_SPECIAL] = {
-        {TOO_SHORT, true}, {TOO_LARGE, true}, {AT_LIMIT, false}, {NEAR_LIMIT, false}};
+        bool is_thorough, lacks_host;
+    } special[N_SPECIAL] = {{TOO_SHORT, true, false},
+                            {TOO_LARGE, true, false},
+                            {AT_LIMIT, false, false},
+                            {NEAR_LIMIT, false, false},
+                            {ONE_OFFLOADS, false, true}};
     uint64_t first = test_seed(SEED), n = 3 * n_problems();
     int n_plans = 0, n_done = 0, n_worse = 0;
 
     for (uint64_t i = 0; i < n + N_SPECIAL; i++) {
         if (test_is_left_out())
             continue;
-        n_worse += i < n ? misses_best(first + i, true, &n_plans)
+        n_worse += i < n ? misses_best(first + i, true, false, &n_plans)
                          : misses_best(special[i - n].seed, special[i - n].is_thorough,
-                                       &n_plans);
+                                       special[i - n].lacks_host, &n_plans);
         n_done++;
     }
     print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,

@@ -23,8 +23,8 @@ static void init(struct bench *at, unsigned groups, int64_t limit_bytes)
 
     *at = (struct bench){.model = mist_tiny_model(MIST_FAMILY_GPT, 4)};
     must(mist_space_init(&at->space, &at->model, &job, 4, 4, groups, &err), &err);
-    at->config =
-        (struct mist_validate_config){.space = &at->space, .limit_bytes = limit_bytes};
+    at->config = (struct mist_validate_config){
+        .space = &at->space, .limit_bytes = limit_bytes, .host_limit_bytes = INT64_MAX};
     must(mist_questions_init(&at->questions, &at->config, &err), &err);
 }
 
@@ -175,23 +175,30 @@ TEST(test_uses)
     fini(&at);
 }
 
-/* Whether a question of that sort follows from the first. */
-static bool has_sort(unsigned groups, int64_t limit_bytes, bool is_thorough,
-                     enum mist_question_sort sort)
+/* Whether a whole question of that sort follows from the first. */
+static bool follows(struct bench *at, enum mist_question_sort sort)
 {
     const int64_t peak = 1000;
     bool has = false;
+
+    follow(at, &peak, 1);
+    for (size_t i = 1; i < at->questions.n; i++)
+        if (at->questions.all[i].sort == sort &&
+            mist_question_is_whole(&at->questions, &at->questions.all[i])) {
+            has = true;
+            assert_true(at->questions.all[i].least_s == 0); /* it may be faster */
+        }
+    return has;
+}
+
+static bool has_sort(unsigned groups, int64_t limit_bytes, bool is_thorough,
+                     enum mist_question_sort sort)
+{
     struct bench at;
 
     init(&at, groups, limit_bytes);
     at.config.is_thorough = is_thorough;
-    follow(&at, &peak, 1);
-    for (size_t i = 1; i < at.questions.n; i++)
-        if (at.questions.all[i].sort == sort &&
-            mist_question_is_whole(&at.questions, &at.questions.all[i])) {
-            has = true;
-            assert_true(at.questions.all[i].least_s == 0); /* it may be faster */
-        }
+    bool has = follows(&at, sort);
     fini(&at);
     return has;
 }
@@ -205,6 +212,21 @@ TEST(test_more)
     assert_true(has_sort(all, 5000, true, MIST_QUESTION_MAY_FIT));
     assert_false(has_sort(all, 5000, false, MIST_QUESTION_MAY_FIT));
     assert_false(has_sort(all, INT64_MAX, true, MIST_QUESTION_MAY_FIT));
+}
+
+/* Where the host's memory is limited, and stages may share a node. */
+TEST(test_host)
+{
+    for (int32_t n_per_node = 1; n_per_node <= 4; n_per_node *= 4)
+        for (int is_limited = 0; is_limited < 2; is_limited++) {
+            struct bench at;
+            init(&at, MIST_SPACE_ALL, INT64_MAX);
+            at.space.devices_per_node = n_per_node;
+            at.config.host_limit_bytes = is_limited ? 5000 : INT64_MAX;
+            assert_int_equal(follows(&at, MIST_QUESTION_HOST),
+                             n_per_node > 1 && is_limited);
+            fini(&at);
+        }
 }
 
 TEST_MAIN(NULL, NULL)
