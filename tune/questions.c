@@ -3,6 +3,8 @@
 
 #include "core/memory.h"
 
+#include <math.h>
+
 /* Bits of what a question may use: groups of knobs, as the space has them, and behind these
  * the four ratios, and ratios in eighths. */
 enum { RATIOS = MIST_N_SPACE_GROUPS, EIGHTHS = RATIOS + MIST_N_OFFLOADS, N_USES };
@@ -204,6 +206,8 @@ static enum mist_status follow_more(struct mist_questions *to,
         of.uses >> MIST_SPACE_SCHEDULE & 1u)
         status = add(to, &more, err);
     more.sort = MIST_QUESTION_HOST;
+    more.hope_s =
+        INFINITY; /* comes last: what it drops says nothing of the others' memory */
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
         config->host_limit_bytes < INT64_MAX && may_share_nodes(config->space))
         status = add(to, &more, err);

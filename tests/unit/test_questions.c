@@ -7,6 +7,8 @@
 #include "tests/unit/tiny_models.h"
 #include "tune/questions.h"
 
+#include <math.h>
+
 struct bench {
     struct mist_model model;
     struct mist_space space;
@@ -187,6 +189,8 @@ static bool follows(struct bench *at, enum mist_question_sort sort)
             mist_question_is_whole(&at->questions, &at->questions.all[i])) {
             has = true;
             assert_true(at->questions.all[i].least_s == 0); /* it may be faster */
+            assert_true(isfinite(at->questions.all[i].hope_s) ==
+                        (sort != MIST_QUESTION_HOST));
         }
     return has;
 }
