@@ -59,6 +59,20 @@ bool mist_question_is_whole(const struct mist_questions *questions,
     return of->uses == questions->all[0].uses;
 }
 
+/* The fewest stages of which some share a node. */
+static int32_t fewest_that_share(const struct mist_space *space)
+{
+    return (space->n_ranks + space->devices_per_node - 1) / space->devices_per_node + 1;
+}
+
+static bool may_share_nodes(const struct mist_space *space)
+{
+    for (int32_t i = 0; i < space->n_cases; i++)
+        if (space->cases[i].n_stages >= fewest_that_share(space))
+            return true;
+    return false;
+}
+
 enum mist_status mist_question_part(const struct mist_space *space,
                                     const struct mist_question *of,
                                     struct mist_space *out, struct mist_err *err)
@@ -68,6 +82,9 @@ enum mist_status mist_question_part(const struct mist_space *space,
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         if (!(of->uses >> (RATIOS + k) & 1u))
             bounds.of[MIST_KNOB_OFFLOAD + k].max = bounds.of[MIST_KNOB_OFFLOAD + k].min;
+    if (of->sort == MIST_QUESTION_HOST &&
+        bounds.of[MIST_KNOB_PP].min < fewest_that_share(space))
+        bounds.of[MIST_KNOB_PP].min = fewest_that_share(space);
     enum mist_status status =
         mist_space_part(out, space, of->uses & ((1u << RATIOS) - 1), &bounds, err);
     if (!(of->uses >> EIGHTHS & 1u))
@@ -170,18 +187,6 @@ static enum mist_status follow_less(struct mist_questions *to,
             status = add(to, &less, err);
     }
     return status;
-}
-
-/* Whether there are cases whose stages may share a node. */
-static bool may_share_nodes(const struct mist_space *space)
-{
-    int32_t n_nodes =
-        (space->n_ranks + space->devices_per_node - 1) / space->devices_per_node;
-
-    for (int32_t i = 0; i < space->n_cases; i++)
-        if (space->cases[i].n_stages > n_nodes)
-            return true;
-    return false;
 }
 
 /* Those with more: under the real limit. */

@@ -246,7 +246,8 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     if (question.sort == MIST_QUESTION_HOST)
         how.node_host_bytes = at->config->host_limit_bytes;
     enum mist_status status = MIST_OK;
-    bool is_whole = mist_question_is_whole(&at->questions, &question);
+    bool is_whole = question.sort != MIST_QUESTION_HOST &&
+                    mist_question_is_whole(&at->questions, &question);
     if (!is_whole)
         status = mist_question_part(space, &question, &part, err);
     if (status == MIST_OK)
