@@ -210,9 +210,9 @@ static enum mist_status follow_more(struct mist_questions *to,
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
         of.uses >> MIST_SPACE_SCHEDULE & 1u)
         status = add(to, &more, err);
+    /* last: what it drops says nothing of the others' memory */
     more.sort = MIST_QUESTION_HOST;
-    more.hope_s =
-        INFINITY; /* comes last: what it drops says nothing of the others' memory */
+    more.hope_s = INFINITY;
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
         config->host_limit_bytes < INT64_MAX && may_share_nodes(config->space))
         status = add(to, &more, err);

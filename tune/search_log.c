@@ -234,15 +234,13 @@ enum mist_status mist_search_log_save_pareto(const struct mist_space *space,
                                              struct mist_err *err)
 {
     static const char *const names[] = {"stage", "t_s", "d_s", "chosen"};
-    struct mist_search_config how = *search;
     struct mist_csv_writer writer;
     enum mist_status status = mist_csv_writer_open(&writer, path, force, names, 4, err);
 
     if (status != MIST_OK)
         return status;
-    how.rows = NULL;
     for (int32_t i = 0; i < best->n_stages && status == MIST_OK; i++)
-        status = add_frontier(space, &how, best, i, &writer, err);
+        status = add_frontier(space, search, best, i, &writer, err);
     if (status == MIST_OK)
         return mist_csv_writer_commit(&writer, err);
     mist_csv_writer_abort(&writer);

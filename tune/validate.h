@@ -49,9 +49,9 @@
  * others.
  *
  * Host memory. A search takes every rank to have an equal share of its node's. Where that is
- * limited and stages may share a node, it is also asked for what is best if a stage may take
- * what others leave (MIST_QUESTION_HOST), with less freedom and memory from there on; plans
- * that take too much together are dropped. What fits is never offloaded, so that stages take
+ * limited, plans whose stages share nodes are also asked for as if a stage could take all of
+ * a node's (MIST_QUESTION_HOST), with less freedom and memory from there on; those that take
+ * too much together are dropped. What fits is never offloaded, so that stages take
  * no more than they have to.
  *
  * As the searches go down in memory, they also reach plans that hold where the closed
