@@ -1,5 +1,6 @@
 # What a stage can choose from: stable time t against the extra time d, one line per stage.
-# $points: stage_index t d is_chosen, each stage in order of t
+# $points: stage_index t d is_chosen, each stage in order of t; behind empty lines what was
+# chosen off its stage's frontier
 set title title_text
 set key at screen right_edge, graph 1 left top vertical
 set xlabel sprintf('t, a stable micro-batch (%s)', t_unit)

@@ -222,10 +222,11 @@ struct point {
     size_t i_row;   /* into the table */
     size_t i_curve; /* in the order in which names come */
     double x;
+    bool is_apart; /* the curve's line does not go through it */
 };
 
 struct curves {
-    struct point *points; /* owned; by curve, then x */
+    struct point *points; /* owned; by curve, then x, behind them those apart */
     size_t n_curves;
 };
 
@@ -240,8 +241,9 @@ static int compare_names(const void *a_any, const void *b_any)
 static int compare_points(const void *a_any, const void *b_any)
 {
     const struct point *a = a_any, *b = b_any;
-    int order = MIST_COMPARE(a->i_curve, b->i_curve);
+    int order = MIST_COMPARE(a->is_apart, b->is_apart);
 
+    order = order ? order : MIST_COMPARE(a->i_curve, b->i_curve);
     order = order ? order : MIST_COMPARE(a->x, b->x);
     return order ? order : MIST_COMPARE(a->i_row, b->i_row);
 }
@@ -256,7 +258,7 @@ static enum mist_status find_curves(const struct mist_plot_table *table, int nam
         return mist_err_memory(err, NULL);
     for (size_t i = 0; i < table->n; i++)
         points[i] = (struct point){mist_plot_text(table, i, name), i, i,
-                                   mist_plot_number(table, i, x)};
+                                   mist_plot_number(table, i, x), false};
     /* a name's first row stands for it, until the rows stand in that order */
     qsort(points, table->n, sizeof *points, compare_names);
     for (size_t i = 1; i < table->n; i++)
@@ -295,6 +297,7 @@ static int write_names(const struct mist_plot_picture *at, const struct curves *
     return (int)(em * mist_plot_em_pixels(9));
 }
 
+/* An empty line stands before a point apart, so that no line leads to it. */
 static void write_curve_points(const struct mist_plot_picture *at,
                                const struct curves *curves, int n_columns,
                                const int *columns, const double *scales)
@@ -303,6 +306,8 @@ static void write_curve_points(const struct mist_plot_picture *at,
     for (size_t i = 0; i < at->table->n; i++) {
         const struct point *point = &curves->points[i];
         double values[4] = {(double)point->i_curve + 1};
+        if (point->is_apart)
+            fputc('\n', at->stream);
         for (int c = 0; c < n_columns; c++)
             values[c + 1] =
                 mist_plot_number(at->table, point->i_row, columns[c]) * scales[c];
@@ -322,6 +327,23 @@ static const struct mist_plot_column pareto_columns[N_PARETO_COLUMNS] = {
                            MIST_PLOT_NEEDED), /* the first micro-batch can be shorter */
     [CHOSEN] = MIST_PLOT_WHOLE("chosen", 0, 1),
 };
+
+/* What was chosen and is no better in t or d than another of its stage is off the frontier. */
+static void set_apart(const struct mist_plot_table *table, struct curves *curves)
+{
+    const struct point *lowest = &curves->points[0];
+
+    for (size_t i = 1; i < table->n; i++) {
+        struct point *point = &curves->points[i];
+        bool is_lower = mist_plot_number(table, point->i_row, D) <
+                        mist_plot_number(table, lowest->i_row, D);
+        if (is_lower || point->i_curve != lowest->i_curve)
+            lowest = point;
+        else
+            point->is_apart = mist_plot_number(table, point->i_row, CHOSEN) > 0;
+    }
+    qsort(curves->points, table->n, sizeof *curves->points, compare_points);
+}
 
 static enum mist_status write_pareto(const struct mist_plot_picture *at,
                                      struct mist_err *err)
@@ -350,6 +372,7 @@ static enum mist_status write_pareto(const struct mist_plot_picture *at,
     fprintf(at->stream, "t_unit = '%s'\nd_unit = '%s'\nhas_chosen = %d\n", t.unit, d.unit,
             n_chosen > 0);
     write_names(at, &curves, "stage ", at->stream);
+    set_apart(table, &curves);
     write_curve_points(at, &curves, 3, (const int[]){T, D, CHOSEN},
                        (const double[]){t.scale, d.scale, 1});
     free(curves.points);

@@ -109,6 +109,11 @@ static const struct {
      "stage,t_s,d_s,chosen\n1,0.3,0.1,0\n0,0.2,0.1,1\n1,0.1,0.2,1\n",
      {"1 100 200 1\n1 300 100 0\n2 200 100 1\nEND\n",
       "curve_names[1] = 'stage 1'\ncurve_names[2] = 'stage 0'\n"}},
+    {"pareto", /* the second point of stage 0 is off its frontier, that of stage 1 on it */
+     "stage,t_s,d_s,chosen\n0,0.1,0.3,0\n0,0.2,0.4,1\n0,0.3,0.1,0\n"
+     "1,0.1,0.3,0\n1,0.2,0.2,1\n",
+     {"1 100 300 0\n1 300 100 0\n2 100 300 0\n2 200 200 1\n\n1 200 400 1\nEND\n",
+      "curve_names[1] = 'stage 0'\ncurve_names[2] = 'stage 1'\n"}},
     {"links",
      "bytes,measured_us,fitted_us,name\n2048,10,12,x\n1024,8,8,x\n",
      {"1 1024 8 8\n1 2048 10 12\nEND\n", "residual_max = 22\n",
