@@ -16,7 +16,9 @@ static bool is_terminal(FILE *stream)
     return fd >= 0 && isatty(fd);
 }
 
-bool mist_progress_wants_color(FILE *stream, bool no_color)
+/* True when colour may be used on stream:
+ * a terminal, NO_COLOR unset or empty, no_color false. */
+static bool wants_color(FILE *stream, bool no_color)
 {
     const char *variable = getenv("NO_COLOR");
 
@@ -30,7 +32,7 @@ void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode 
     progress->is_enabled =
         stream && (mode == MIST_PROGRESS_ALWAYS ||
                    (mode == MIST_PROGRESS_AUTO && is_terminal(stream)));
-    progress->has_color = mist_progress_wants_color(stream, no_color);
+    progress->has_color = wants_color(stream, no_color);
     progress->time_start_s = mist_clock_now_s();
     progress->time_shown_s = progress->time_start_s;
 }

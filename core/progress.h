@@ -29,10 +29,6 @@ struct mist_progress {
     double time_shown_s; /* of the last line */
 };
 
-/* True when colour may be used on stream:
- * a terminal, NO_COLOR unset or empty, no_color false. */
-bool mist_progress_wants_color(FILE *stream, bool no_color);
-
 void mist_progress_init(struct mist_progress *progress, enum mist_progress_mode mode,
                         bool no_color, FILE *stream, const char *label);
 

@@ -30,7 +30,8 @@ void mist_plot_cells_fini(struct mist_plot_cells *cells)
     *cells = (struct mist_plot_cells){0};
 }
 
-bool mist_plot_same_look(const struct mist_plot_view *view, size_t a, size_t b)
+/* Whether two cells' tasks have one colour and micro-batch. */
+static bool same_look(const struct mist_plot_view *view, size_t a, size_t b)
 {
     if (a == b || a == MIST_PLOT_IDLE || b == MIST_PLOT_IDLE)
         return a == b;
@@ -149,7 +150,7 @@ void mist_plot_cells_fill(struct mist_plot_cells *cells,
     for (size_t k = 0; k < n; k++) {
         size_t i = (size_t)(&spans[k] - view->spans);
         /* Tasks that look the same are one where no cell shows the gap between them. */
-        bool goes_on = k > 0 && mist_plot_same_look(view, i, name) &&
+        bool goes_on = k > 0 && same_look(view, i, name) &&
                        spans[k].start_s - spans[k - 1].end_s <= 0.5 * cell_s;
         name = goes_on ? name : i;
         add_time(cells, view,
@@ -165,7 +166,7 @@ int mist_plot_cells_run_end(const struct mist_plot_cells *cells,
 {
     size_t look = cells->i_span[i_cell];
 
-    while (i_cell < cells->n && mist_plot_same_look(view, look, cells->i_span[i_cell]))
+    while (i_cell < cells->n && same_look(view, look, cells->i_span[i_cell]))
         i_cell++;
     return i_cell;
 }

@@ -147,9 +147,8 @@ void mist_plot_cells_fill(struct mist_plot_cells *cells,
 int mist_plot_cells_run_end(const struct mist_plot_cells *cells,
                             const struct mist_plot_view *view, int i_cell);
 
-/* Whether two cells' tasks have one colour and micro-batch; whether they are of one pass of a
- * micro-batch: recomputation is of the backward pass. The latter takes no MIST_PLOT_IDLE. */
-bool mist_plot_same_look(const struct mist_plot_view *view, size_t a, size_t b);
+/* Whether two cells' tasks are of one pass of a micro-batch: recomputation is of the backward
+ * pass. Takes no MIST_PLOT_IDLE. */
 bool mist_plot_same_pass(const struct mist_plot_view *view, size_t a, size_t b);
 
 #define MIST_PLOT_IDLE_COLOR 0xE6E6E6u
@@ -307,9 +306,6 @@ void mist_plot_write_page(const struct mist_plot_picture *at,
 void mist_plot_write_panels(const struct mist_plot_picture *at,
                             const struct mist_plot_page *page, int n, const int *tops,
                             const int *bottoms);
-
-/* gnuplot's coordinate of an edge between pixels, or of a column or row of text. */
-double mist_plot_screen(enum mist_plot_format format, double at, int n);
 
 /* "'text' 3" with a comma before all but the first; "array[3] = 'text'"; a line of data.
  * i counts from 0. Values that aren't finite are NaN, which draws nothing. */

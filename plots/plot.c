@@ -160,7 +160,8 @@ void mist_plot_write_fitted(FILE *stream, const char *text, double em)
     fputc('\'', stream);
 }
 
-double mist_plot_screen(enum mist_plot_format format, double at, int n)
+/* gnuplot's coordinate of an edge between pixels, or of a column or row of text. */
+static double screen(enum mist_plot_format format, double at, int n)
 {
     switch (format) {
     case MIST_PLOT_PNG: /* 0 and 1 are the middles of the first and the last pixel */
@@ -211,11 +212,11 @@ void mist_plot_write_page(const struct mist_plot_picture *at,
     fprintf(at->stream,
             "\nleft_edge = %.7f\nright_edge = %.7f\ntop_edge = %.7f\nbottom_edge = %.7f\n"
             "keys_top = %.7f\n",
-            mist_plot_screen(at->format, page->left, width),
-            mist_plot_screen(at->format, width - page->right, width),
-            mist_plot_screen(at->format, height - page->top, height),
-            mist_plot_screen(at->format, page->bottom, height),
-            mist_plot_screen(at->format, height - (at->is_text ? 2 : 30), height));
+            screen(at->format, page->left, width),
+            screen(at->format, width - page->right, width),
+            screen(at->format, height - page->top, height),
+            screen(at->format, page->bottom, height),
+            screen(at->format, height - (at->is_text ? 2 : 30), height));
     fputs("set lmargin at screen left_edge\nset rmargin at screen right_edge\n"
           "set tmargin at screen top_edge\nset bmargin at screen bottom_edge\n",
           at->stream);
@@ -231,8 +232,8 @@ void mist_plot_write_panels(const struct mist_plot_picture *at,
             n, n, n);
     for (int i = 0; i < n; i++)
         fprintf(at->stream, "panel_tops[%d] = %.7f\npanel_bottoms[%d] = %.7f\n", i + 1,
-                mist_plot_screen(at->format, height - tops[i], height), i + 1,
-                mist_plot_screen(at->format, height - bottoms[i], height));
+                screen(at->format, height - tops[i], height), i + 1,
+                screen(at->format, height - bottoms[i], height));
 }
 
 /* ---- kinds ---- */

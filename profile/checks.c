@@ -99,8 +99,10 @@ static void set_mesh(const struct mist_grid_config *grid, int32_t n,
     stage->n_devices = n / stage->n_nodes;
 }
 
-bool mist_checks_make_plan(const struct mist_grid *grid, enum mist_mechanism mechanism,
-                           int32_t n_layers, struct mist_plan *out)
+/* The plan that checks a mechanism with a model of n_layers, without a prediction; false:
+ * the ranks or the model have none. */
+static bool make_plan(const struct mist_grid *grid, enum mist_mechanism mechanism,
+                      int32_t n_layers, struct mist_plan *out)
 {
     const struct mist_grid_config *config = &grid->config;
     bool is_pipeline = mechanism == MIST_MECHANISM_PIPELINE;
@@ -365,8 +367,7 @@ static enum mist_status try_layers(struct checks *at, int32_t n_layers, bool *fi
     at->n_layers = n_layers;
     *fits = true;
     for (int m = 0; m < MIST_N_MECHANISMS && status == MIST_OK; m++) {
-        if (!mist_checks_make_plan(at->config->grid, (enum mist_mechanism)m, n_layers,
-                                   &at->plan))
+        if (!make_plan(at->config->grid, (enum mist_mechanism)m, n_layers, &at->plan))
             continue;
         status = check_memory(at, err);
         *fits = *fits && status == MIST_OK;
@@ -402,11 +403,9 @@ static enum mist_status check_all(struct checks *at, struct mist_err *err)
         status = mist_cost_model_new(at->traces, &at->prices, err);
     status = mist_ranks_agree(at->comm, status, err);
     for (int m = 0; m < MIST_N_MECHANISMS; m++)
-        n += mist_checks_make_plan(config->grid, (enum mist_mechanism)m, at->n_layers,
-                                   &at->plan);
+        n += make_plan(config->grid, (enum mist_mechanism)m, at->n_layers, &at->plan);
     for (int m = 0; m < MIST_N_MECHANISMS && status == MIST_OK; m++)
-        if (mist_checks_make_plan(config->grid, (enum mist_mechanism)m, at->n_layers,
-                                  &at->plan))
+        if (make_plan(config->grid, (enum mist_mechanism)m, at->n_layers, &at->plan))
             status = check(at, (enum mist_mechanism)m, config->budget_s / n, err);
     mist_cost_model_free(at->prices);
     return status;

@@ -28,13 +28,6 @@ struct mist_checks_config {
 };
 
 /*
- * The plan that checks a mechanism with a model of n_layers, without a prediction; false:
- * the ranks or the model have none. Pure.
- */
-bool mist_checks_make_plan(const struct mist_grid *grid, enum mist_mechanism mechanism,
-                           int32_t n_layers, struct mist_plan *out);
-
-/*
  * Runs all, and adds their rows to traces, which on rank 0 has everything else (the other
  * ranks' is not looked at). All ranks must call it, with no device open. MIST_OK,
  * MIST_ERR_MEMORY, MIST_ERR_RUN, or an error of device, communicator or journal.

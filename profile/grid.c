@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int32_t mist_grid_shards(int32_t i_shards)
+/* 1, 2, 4: data-parallel sizes whose optimizer shards are timed. */
+static int32_t data_parallel_of(int32_t i_shards)
 {
     return 1 << i_shards;
 }
@@ -280,7 +281,7 @@ static bool add_optimizer(struct mist_grid *grid, struct mist_plan *plan)
         for (int32_t v = 0; v < grid->n_variants; v++)
             for (int32_t i = 0; i < MIST_GRID_N_SHARDS; i++)
                 if (!grid->variants[v].is_sequence_parallel && /* has the same */
-                    !add_slabs(grid, v, (enum mist_layer_kind)kind, mist_grid_shards(i),
+                    !add_slabs(grid, v, (enum mist_layer_kind)kind, data_parallel_of(i),
                                plan))
                     return false;
     return true;

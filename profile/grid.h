@@ -37,9 +37,6 @@ enum {
     MIST_GRID_N_SHARDS = 3, /* optimizer states whole, halved, quartered */
 };
 
-/* 1, 2, 4: data-parallel sizes whose optimizer shards are timed. */
-int32_t mist_grid_shards(int32_t i_shards);
-
 struct mist_grid_config {
     struct mist_model model;
     int32_t seq_len;

@@ -60,7 +60,8 @@ bool mist_machine_has_gpus(const struct mist_machine *machine)
     return machine->backend->operators != &mist_operators_cpu;
 }
 
-int32_t mist_machine_n_sharing(const struct mist_machine *machine, int32_t n_ranks)
+/* How many of n_ranks ranks of a node share a device. */
+static int32_t n_sharing(const struct mist_machine *machine, int32_t n_ranks)
 {
     int32_t n_devices = machine->n_node_devices > 0 ? machine->n_node_devices : 1;
 
@@ -70,11 +71,13 @@ int32_t mist_machine_n_sharing(const struct mist_machine *machine, int32_t n_ran
 int64_t mist_machine_device_bytes(const struct mist_machine *machine, int32_t n_ranks)
 {
     if (mist_machine_has_gpus(machine))
-        return machine->devices.memory_bytes / mist_machine_n_sharing(machine, n_ranks);
+        return machine->devices.memory_bytes / n_sharing(machine, n_ranks);
     return machine->memory_bytes / 100 * DEVICE_PERCENT / n_ranks;
 }
 
-int64_t mist_machine_host_bytes(const struct mist_machine *machine)
+/* Memory for offloading, of all ranks together: 70 % of the machine's beside GPUs; else,
+ * since the rest is device memory, 10 %. */
+static int64_t host_bytes(const struct mist_machine *machine)
 {
     return machine->memory_bytes / 100 *
            (mist_machine_has_gpus(machine) ? HOST_PERCENT_BESIDE_GPUS : HOST_PERCENT);
@@ -146,7 +149,7 @@ void mist_machine_describe(const struct mist_machine *machine, int32_t n_nodes,
     out->nodes = n_nodes;
     out->devices_per_node = n_node_ranks;
     out->device_memory_bytes = mist_machine_device_bytes(machine, n_node_ranks);
-    out->host_memory_bytes_per_node = mist_machine_host_bytes(machine);
+    out->host_memory_bytes_per_node = host_bytes(machine);
     if (mist_machine_has_gpus(machine)) {
         add_library(out, "processor", machine->processor);
         add_versions(out, machine->devices.versions);

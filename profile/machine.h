@@ -31,16 +31,9 @@ MIST_MUST_CHECK enum mist_status mist_machine_read(enum mist_backend_choice choi
 /* Whether the ranks compute on devices with a memory of their own. */
 bool mist_machine_has_gpus(const struct mist_machine *machine);
 
-/* How many of n_ranks ranks of a node share a device. */
-int32_t mist_machine_n_sharing(const struct mist_machine *machine, int32_t n_ranks);
-
 /* Device memory of one of n_ranks ranks of a node: its part of a GPU's memory, or of 80 %
  * of the machine's. */
 int64_t mist_machine_device_bytes(const struct mist_machine *machine, int32_t n_ranks);
-
-/* Memory for offloading, of all ranks together: 70 % of the machine's beside GPUs; else,
- * since the rest is device memory, 10 %. */
-int64_t mist_machine_host_bytes(const struct mist_machine *machine);
 
 /* What computes: "NVIDIA H200", or the processor's name. Borrowed from machine. */
 const char *mist_machine_device_name(const struct mist_machine *machine);

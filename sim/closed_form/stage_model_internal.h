@@ -156,18 +156,8 @@ mist_expr mist_stage_if_apart(struct mist_stage_writer *at, mist_expr yes, mist_
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,
                             const mist_expr isolated[MIST_N_CHANNELS]);
 
-/* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio, of
- * weights, gradients or state. */
-mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                           int ratio);
-
-/* Share (0 .. 1) of a module kind's matrices for which all of some conditions hold and
- * none of others (MIST_IF_..._AWAY, MIST_IF_HOST_UPDATES). What is in the host of one
- * quantity is part of what is there of another with a higher ratio. */
-mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                                 uint32_t if_all, uint32_t if_none);
-
-/* The same as a share of all parameters. */
+/* Share (0 .. 1) of a module kind's parameters for which all of some conditions hold and
+ * none of others (MIST_IF_..._AWAY, MIST_IF_HOST_UPDATES). */
 mist_expr mist_stage_share_of_all(struct mist_stage_writer *at, enum mist_layer_kind kind,
                                   uint32_t if_all, uint32_t if_none);
 

@@ -116,8 +116,10 @@ static mist_expr share_of_blocks(struct mist_stage_writer *at, int ratio)
     return mist_expr_min(at->pool, num(at, 1), most);
 }
 
-mist_expr mist_stage_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                           int ratio)
+/* Share (0 .. 1) of the matrices of a module kind that is offloaded at a ratio, of
+ * weights, gradients or state. */
+static mist_expr offloaded_share(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                                 int ratio)
 {
     double none;
 
@@ -136,13 +138,13 @@ static mist_expr share_of(struct mist_stage_writer *at, enum mist_layer_kind kin
 {
     switch (condition) {
     case MIST_IF_WEIGHTS_AWAY:
-        return mist_stage_share(at, kind, MIST_RATIO_WEIGHTS);
+        return offloaded_share(at, kind, MIST_RATIO_WEIGHTS);
     case MIST_IF_GRADIENTS_AWAY:
-        return mist_stage_share(at, kind, MIST_RATIO_GRADIENTS);
+        return offloaded_share(at, kind, MIST_RATIO_GRADIENTS);
     case MIST_IF_STATE_AWAY:
-        return mist_stage_share(at, kind, MIST_RATIO_STATE);
+        return offloaded_share(at, kind, MIST_RATIO_STATE);
     default:
-        return at->on_host ? mist_stage_share(at, kind, MIST_RATIO_STATE) : num(at, 0);
+        return at->on_host ? offloaded_share(at, kind, MIST_RATIO_STATE) : num(at, 0);
     }
 }
 
@@ -153,8 +155,11 @@ static bool is_number(const struct mist_stage_writer *at, mist_expr a, double va
     return mist_expr_is_const(at->pool, a, &is) && is == value;
 }
 
-mist_expr mist_stage_share_where(struct mist_stage_writer *at, enum mist_layer_kind kind,
-                                 uint32_t if_all, uint32_t if_none)
+/* Share (0 .. 1) of a module kind's matrices for which all of some conditions hold and none of
+ * others. What is in the host of one quantity is part of what is there of another with a
+ * higher ratio. */
+static mist_expr share_where(struct mist_stage_writer *at, enum mist_layer_kind kind,
+                             uint32_t if_all, uint32_t if_none)
 {
     mist_expr most = num(at, 1), least = num(at, 0);
 
@@ -177,7 +182,7 @@ enum {
 mist_expr mist_stage_share_of_all(struct mist_stage_writer *at, enum mist_layer_kind kind,
                                   uint32_t if_all, uint32_t if_none)
 {
-    mist_expr share = mist_stage_share_where(at, kind, if_all, if_none);
+    mist_expr share = share_where(at, kind, if_all, if_none);
 
     if (is_number(at, share, 0) || is_number(at, share, 1))
         return share;
@@ -250,8 +255,7 @@ static mist_expr seconds_where(struct mist_stage_writer *at, int i,
     const struct mist_piece *piece = &mist_pieces[i];
     bool is_sum = piece->kind == MIST_TASK_REDUCE_GRADIENT; /* scattered with ZeRO-1 */
     int sharded = is_sum ? 1 : sharding_level(piece->quantity, piece->extent);
-    mist_expr share =
-        mist_stage_share_where(at, kind, piece->if_all | all, piece->if_none | none);
+    mist_expr share = share_where(at, kind, piece->if_all | all, piece->if_none | none);
 
     return where(at, piece->if_all, piece->if_none, sharded, share,
                  of(at, mist_stage_piece(i, false), kind),

@@ -228,11 +228,7 @@ void mist_schedule_fetch_gradients(struct mist_schedule_builder *at, int32_t i_p
 
 /* -------------------------------------------------------------------- schedule_pass.c */
 
-/* Slabs, as bits, whose parameters and whose gradients a program (a pass: all its
- * programs) reads or writes. */
-void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t i_module,
-                                 enum mist_program_kind program, uint32_t *weights,
-                                 uint32_t *gradients);
+/* Slabs, as bits, whose parameters and whose gradients a pass reads or writes. */
 void mist_schedule_pass_slabs(const struct mist_schedule_builder *at,
                               const struct mist_schedule_pass *pass, uint32_t *weights,
                               uint32_t *gradients);

@@ -31,9 +31,10 @@ static enum mist_program_kind again_of(const struct mist_schedule_builder *at,
     return MIST_N_PROGRAM_KINDS;
 }
 
-void mist_schedule_program_slabs(const struct mist_schedule_builder *at, int32_t i_module,
-                                 enum mist_program_kind program, uint32_t *weights,
-                                 uint32_t *gradients)
+/* Slabs, as bits, whose parameters and whose gradients a program reads or writes. */
+static void program_slabs(const struct mist_schedule_builder *at, int32_t i_module,
+                          enum mist_program_kind program, uint32_t *weights,
+                          uint32_t *gradients)
 {
     const struct mist_module_storage *storage = &at->out->storage[i_module];
     const struct mist_layer_layout *layout =
@@ -63,11 +64,11 @@ void mist_schedule_pass_slabs(const struct mist_schedule_builder *at,
 {
     enum mist_program_kind again = again_of(at, pass);
 
-    mist_schedule_program_slabs(at, pass->i_module, program_of(pass), weights, gradients);
+    program_slabs(at, pass->i_module, program_of(pass), weights, gradients);
     if (again == MIST_N_PROGRAM_KINDS)
         return;
     uint32_t more, none;
-    mist_schedule_program_slabs(at, pass->i_module, again, &more, &none);
+    program_slabs(at, pass->i_module, again, &more, &none);
     *weights |= more;
 }
 
@@ -397,8 +398,7 @@ static void run_program(struct mist_schedule_builder *at,
     const struct mist_program *parts = &run.layout->programs[program];
     int32_t tasks[MIST_MAX_PARTS], n_computed = 0;
 
-    mist_schedule_program_slabs(at, pass->i_module, program, &run.weights,
-                                &run.gradients);
+    program_slabs(at, pass->i_module, program, &run.weights, &run.gradients);
     bind(at, &run);
     for (int32_t p = 0; p < parts->n_parts; p++) {
         const struct mist_part *part = &parts->parts[p];
