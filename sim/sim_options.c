@@ -188,7 +188,12 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
     struct mist_job *job = &plan->job;
 
     if (options->framework > 0) {
-        job->framework = (enum mist_framework_name)(options->framework - 1);
+        enum mist_framework_name framework =
+            (enum mist_framework_name)(options->framework - 1);
+        if (framework != job->framework)
+            job->overlaps =
+                job->overlaps || mist_framework_get(framework)->overlaps_interleaved;
+        job->framework = framework;
         job->attention = mist_framework_get(job->framework)->attention;
     }
     if (job->framework ==

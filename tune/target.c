@@ -50,7 +50,8 @@ void mist_target_set(enum mist_framework_name framework,
     job->attention = MIST_ATTENTION_FLASH;
     job->has_no_dropout =
         framework == MIST_FRAMEWORK_MEGATRON || framework == MIST_FRAMEWORK_DEEPSPEED;
-    job->overlaps = framework == MIST_FRAMEWORK_DEEPSPEED;
+    job->overlaps =
+        framework == MIST_FRAMEWORK_MEGATRON || framework == MIST_FRAMEWORK_DEEPSPEED;
     double held_frac = mist_framework_get(framework)->fragmentation_frac;
     if (held_frac > 0)
         mist_message(

@@ -47,7 +47,7 @@ static void add_text(const json_t *value, char text[VALUE_BYTES])
     }
 }
 
-/* All that is in an object, its names behind prefix. */
+/* All that is in an object, its names behind prefix; null says nothing. */
 static enum mist_status flatten(const struct flattening *at,
                                 const struct mist_json *object, const char *prefix)
 {
@@ -65,7 +65,7 @@ static enum mist_status flatten(const struct flattening *at,
                                   "a name is longer than %d bytes", NAME_BYTES - 1);
         if (json_is_object(value))
             status = flatten(at, &member, name);
-        else {
+        else if (!json_is_null(value)) {
             add_text(value, text);
             struct mist_arg_item item = {
                 .name = name, .value = text, .line = line_of(&member)};

@@ -1,6 +1,7 @@
 /* Lists of arguments, and command lines. See arg_list.h. */
 #include "sim/framework_args/arg_list.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,19 +53,30 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
+/* Characters of a backslash at the end of a line, of which the next one is a part; 0: it is
+ * something else. */
+static ptrdiff_t length_of_joint(const struct words *of)
+{
+    const char *at = of->at;
+
+    if (at == of->end || *at++ != '\\')
+        return 0;
+    at += at < of->end && *at == '\r';
+    return at < of->end && *at == '\n' ? at + 1 - of->at : 0;
+}
+
 /* To the next word; false: there is none. */
 static bool skip_blanks(struct words *of)
 {
-    for (; of->at < of->end; of->at++) {
-        bool is_joined = *of->at == '\\' && of->at + 1 < of->end && of->at[1] == '\n';
+    while (of->at < of->end) {
+        ptrdiff_t n = length_of_joint(of);
         if (*of->at == '#')
             while (of->at + 1 < of->end && of->at[1] != '\n')
                 of->at++;
-        else if (!is_blank(*of->at) && !is_joined)
+        else if (!is_blank(*of->at) && n == 0)
             return true;
-        if (is_joined)
-            of->at++;
-        of->line += *of->at == '\n';
+        of->at += n > 0 ? n : 1;
+        of->line += of->at[-1] == '\n';
     }
     return false;
 }
@@ -78,13 +90,13 @@ static enum mist_status take_word(struct words *of)
 
     for (; of->at < of->end && (quote || !is_blank(*of->at)); of->at++) {
         char c = *of->at;
-        of->line += c == '\n';
-        if (c == '\\' && quote != '\'' && of->at + 1 < of->end) {
-            of->at++;
-            of->line += *of->at == '\n';
-            if (*of->at != '\n')
-                of->word[n++] = *of->at;
-        } else if (quote ? c == quote : c == '\'' || c == '"')
+        ptrdiff_t n_joint = quote != '\'' ? length_of_joint(of) : 0;
+        of->line += c == '\n' || n_joint > 0;
+        if (n_joint > 0)
+            of->at += n_joint - 1;
+        else if (c == '\\' && quote != '\'' && of->at + 1 < of->end)
+            of->word[n++] = *++of->at;
+        else if (quote ? c == quote : c == '\'' || c == '"')
             quote = quote ? 0 : c;
         else if (c != '\0')
             of->word[n++] = c;

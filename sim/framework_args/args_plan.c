@@ -213,10 +213,13 @@ static struct mist_stage_plan make_stage(const struct mist_args *args,
 }
 
 static void make_job(const struct mist_args *args, const struct counts *of,
-                     struct mist_job *out)
+                     enum mist_pipeline_schedule pipeline, struct mist_job *out)
 {
+    const struct mist_framework *framework = mist_framework_get(args->framework);
     bool is_selective =
         mist_args_or(args, MIST_ARG_RECOMPUTE, 0) == MIST_RECOMPUTE_SELECTIVE;
+    bool usually_overlaps =
+        framework->overlaps_interleaved && pipeline == MIST_PIPELINE_INTERLEAVED;
 
     *out = (struct mist_job){
         .global_batch = (int64_t)of->global_batch,
@@ -225,12 +228,27 @@ static void make_job(const struct mist_args *args, const struct counts *of,
         .gradient_dtype =
             (enum mist_dtype)mist_args_or(args, MIST_ARG_GRADIENT_DTYPE, MIST_DTYPE_FP32),
         .framework = args->framework,
-        .attention = (enum mist_attention)mist_args_or(
-            args, MIST_ARG_ATTENTION, mist_framework_get(args->framework)->attention),
+        .attention = (enum mist_attention)mist_args_or(args, MIST_ARG_ATTENTION,
+                                                       framework->attention),
         .recomputes_attention = is_selective,
         .has_no_dropout = mist_args_or(args, MIST_ARG_NO_DROPOUT, 0) != 0,
-        .overlaps = mist_args_or(args, MIST_ARG_OVERLAPS, 0) != 0,
+        .overlaps = mist_args_or(args, MIST_ARG_OVERLAPS, usually_overlaps) != 0,
     };
+}
+
+/* The nodes that the job is started on are the cluster's: plans have no parts of several. */
+static enum mist_status check_nodes(const struct mist_args *args, struct mist_err *err)
+{
+    double nodes = mist_args_or(args, MIST_ARG_NODES, 1);
+    double devices = mist_args_or(args, MIST_ARG_NODE_DEVICES, args->node_devices);
+    bool fits_one = nodes == 1 && devices <= args->node_devices;
+
+    if (args->node_devices == 0 || devices == args->node_devices || fits_one)
+        return MIST_OK;
+    return mist_args_fail(args, MIST_ARG_NODE_DEVICES, err,
+                          "%g devices of each node, but the cluster's have %d; expected "
+                          "a cluster whose nodes have %g",
+                          devices, (int)args->node_devices, devices);
 }
 
 enum mist_status mist_args_make_plan(const struct mist_args *args, struct mist_plan *out,
@@ -242,6 +260,8 @@ enum mist_status mist_args_make_plan(const struct mist_args *args, struct mist_p
     double ends[] = {mist_args_or(args, MIST_ARG_EMBEDDING_LAYERS, 0),
                      mist_args_or(args, MIST_ARG_HEAD_LAYERS, 0)};
 
+    if (status == MIST_OK)
+        status = check_nodes(args, err);
     if (status == MIST_OK)
         status = find_counts(args, &of, err);
     if (status != MIST_OK)
@@ -264,7 +284,7 @@ enum mist_status mist_args_make_plan(const struct mist_args *args, struct mist_p
     };
     if (mist_pipeline_kinds[out->pipeline].n_chunks == 0)
         out->n_chunks = (int32_t)chunks;
-    make_job(args, &of, &out->job);
+    make_job(args, &of, out->pipeline, &out->job);
     for (int32_t i = 0; i < out->n_stages; i++)
         out->stages[i] = make_stage(args, &of,
                                     cut_layers(model.n_layers, out->n_stages, i,
@@ -442,6 +462,8 @@ enum mist_status mist_args_compare(const struct mist_plan *plan,
     enum mist_status status =
         compare_fields(mist_plan_model_fields, &plan->model, &again->model, "", err);
 
+    job.overlaps = mist_plan_overlaps(plan);
+    other.overlaps = mist_plan_overlaps(again);
     job.threads = other.threads = 0;
     job.computes_on_gpu = other.computes_on_gpu = false;
     if (status == MIST_OK)

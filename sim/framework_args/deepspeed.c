@@ -26,6 +26,8 @@ static const struct mist_arg_word
         {NULL, 0}};
 
 #define BUCKETS "gradients and weights are sent module by module"
+#define PARTS "tensor-parallel ranks send a part each to the next stage"
+#define CUT "gradients are cut over ranks as they are summed, and weights gathered"
 #define LENGTHS "a sequence's length changes while it trains"
 #define COMPRESSED "other bytes are sent than those of gradients and weights"
 
@@ -39,7 +41,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("pipeline.partition", "uniform", "stages are cut evenly"),
     MIST_ROW_COUNT("pipeline.activation_checkpoint_interval", INTERVAL, 0, NAN),
     MIST_ROW_LEFT("pipeline.seed_layers"),
-    MIST_ROW_LEFT("pipeline.pipe_partitioned"), MIST_ROW_LEFT("pipeline.grad_partitioned"),
+    MIST_ROW_REFUSED("pipeline.pipe_partitioned", "true", PARTS), MIST_ROW_REFUSED("pipeline.grad_partitioned", "true", PARTS),
     MIST_ROW_REFUSED("sequence_parallel_size", "1", "sequences that are cut over ranks are not priced"),
     MIST_ROW_REFUSED("tensor_parallel.*", NULL, "autotp_size alone is"),
     /* number formats */
@@ -71,8 +73,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("zero_optimization.zero_hpz_partition_size", "1", "weights are cut over all of dp"),
     MIST_ROW_REFUSED("zero_optimization.mics_shard_size", "-1", "weights are cut over all of dp"),
     MIST_ROW_REFUSED("zero_optimization.mics_hierarchical_params_gather", "false", "weights are cut over all of dp"),
-    MIST_ROW_LEFT_AS("zero_optimization.allgather_partitions", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.allgather_bucket_size", BUCKETS),
-    MIST_ROW_LEFT_AS("zero_optimization.reduce_scatter", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.reduce_bucket_size", BUCKETS),
+    MIST_ROW_REFUSED("zero_optimization.allgather_partitions", "true", CUT), MIST_ROW_LEFT_AS("zero_optimization.allgather_bucket_size", BUCKETS),
+    MIST_ROW_REFUSED("zero_optimization.reduce_scatter", "true", CUT), MIST_ROW_LEFT_AS("zero_optimization.reduce_bucket_size", BUCKETS),
     MIST_ROW_LEFT_AS("zero_optimization.contiguous_gradients", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.round_robin_gradients", BUCKETS),
     MIST_ROW_LEFT_AS("zero_optimization.sub_group_size", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.prefetch_bucket_size", BUCKETS),
     MIST_ROW_LEFT_AS("zero_optimization.stage3_*", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.max_*", BUCKETS),
@@ -139,8 +141,12 @@ static enum mist_status find_formats(struct mist_args *args, struct mist_err *er
 
     if (status != MIST_OK)
         return status;
-    if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))
-        args->v[MIST_ARG_GRADIENT_DTYPE] = args->v[MIST_ARG_DTYPE];
+    if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE)) {
+        bool is_fp32 =
+            args->v[MIST_ARG_DTYPE] == MIST_DTYPE_BF16 && args->v[MIST_ARG_ZERO] == 0;
+        args->v[MIST_ARG_GRADIENT_DTYPE] =
+            is_fp32 ? MIST_DTYPE_FP32 : args->v[MIST_ARG_DTYPE];
+    }
     if (mist_args_is_open(args, MESSAGES) ||
         args->v[MESSAGES] == args->v[MIST_ARG_GRADIENT_DTYPE])
         return MIST_OK;
@@ -151,9 +157,27 @@ static enum mist_status find_formats(struct mist_args *args, struct mist_err *er
         mist_dtype_words[(int)args->v[MIST_ARG_GRADIENT_DTYPE]]);
 }
 
+/* A global batch alone is one micro-batch of each rank. */
+static enum mist_status find_batches(struct mist_args *args, struct mist_err *err)
+{
+    bool is_alone = !mist_args_is_open(args, MIST_ARG_GLOBAL_BATCH) &&
+                    mist_args_is_open(args, MIST_ARG_MICRO_BATCH) &&
+                    mist_args_is_open(args, MIST_ARG_ACCUMULATION);
+
+    if (is_alone && args->line[MIST_ARG_MICRO_BATCH])
+        return mist_args_fail(args, MIST_ARG_MICRO_BATCH, err,
+                              "%s is auto: the program chooses, expected --micro-batch",
+                              args->name[MIST_ARG_MICRO_BATCH]);
+    if (is_alone)
+        args->v[MIST_ARG_ACCUMULATION] = 1;
+    return MIST_OK;
+}
+
 static enum mist_status find_offloads(struct mist_args *args, struct mist_err *err)
 {
     double zero = args->v[MIST_ARG_ZERO];
+    double optimizer_frac =
+        zero == 3 ? args->v[OPTIMIZER_FRAC] : 1; /* below 3 no ratio */
     bool is_full = mist_args_or(args, MIST_ARG_RECOMPUTE, 0) == MIST_RECOMPUTE_FULL;
 
     if (args->v[OPTIMIZER_ON_HOST] != 0 && zero < 1)
@@ -161,8 +185,8 @@ static enum mist_status find_offloads(struct mist_args *args, struct mist_err *e
                               "offload_optimizer needs zero_optimization.stage 1 to 3");
     if (args->v[OPTIMIZER_ON_HOST] != 0) { /* gradients follow the state they are for */
         args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = args->v[MIST_ARG_OFFLOAD_GRADIENTS] =
-            args->v[OPTIMIZER_FRAC];
-        args->v[MIST_ARG_UPDATES_ON_HOST] = args->v[OPTIMIZER_FRAC] > 0;
+            optimizer_frac;
+        args->v[MIST_ARG_UPDATES_ON_HOST] = optimizer_frac > 0;
     }
     if (args->v[WEIGHTS_ON_HOST] != 0 && zero != 3)
         return mist_args_fail(args, WEIGHTS_ON_HOST, err,
@@ -210,6 +234,8 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
         return mist_args_fail(args, MIST_ARG_PP, err,
                               "pipeline.stages %g do not divide the model's %g blocks",
                               args->v[MIST_ARG_PP], args->v[MIST_ARG_LAYERS]);
+    if (status == MIST_OK)
+        status = find_batches(args, err);
     if (status == MIST_OK)
         status = find_formats(args, err);
     return status == MIST_OK ? find_offloads(args, err) : status;

@@ -187,7 +187,6 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--zero-stage", NULL, "the JSON of DeepSpeed says it"),
     MIST_ROW_REFUSED("--use-legacy-models", NULL, "not in the profile"),
     MIST_ROW_REFUSED("--delay-wgrad-compute", NULL, "weights' gradients follow those of activations"),
-    MIST_ROW_ALIAS("--no-overlap-p2p-communication", MIST_ARG_FLAG, MIST_ARG_OVERLAPS, 0, NULL),
     MIST_ROW_REFUSED("--cross-entropy-fusion-impl", "native", "the profile has the loss of single kernels"),
     MIST_ROW_REFUSED("--fine-grained-activation-offloading", NULL, "offloaded activations are a fraction of all"),
     MIST_ROW_REFUSED("--batch-invariant-mode", NULL, "its kernels are not those of the profile"),
@@ -198,7 +197,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_LEFT_AS("--overlap-grad-reduce", "the profile sums gradients beside the last backward"),
     MIST_ROW_LEFT_AS("--overlap-param-gather", "the profile gathers weights beside the first forward"),
     MIST_ROW_LEFT_AS("--overlap-param-gather-with-optimizer-step", "the profile gathers weights beside the first forward"),
-    MIST_ROW_FLAG("--overlap-p2p-communication", MIST_ARG_OVERLAPS, 1, 0),
+    MIST_ROW_FLAG("--no-overlap-p2p-communication", MIST_ARG_OVERLAPS, 0, NAN),
+    MIST_ROW_ALIAS("--overlap-p2p-communication", MIST_ARG_FLAG, MIST_ARG_OVERLAPS, 1, NULL),
     MIST_ROW_LEFT_AS("--no-contiguous-buffers-in-local-ddp", "buffers are not priced"),
     MIST_ROW_LEFT_AS("--ddp-bucket-size", "gradients are summed module by module"),
     MIST_ROW_LEFT_AS("--ddp-num-buckets", "gradients are summed module by module"),
@@ -481,6 +481,9 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
     args->v[MIST_ARG_NODES] = fills_nodes ? n / args->node_devices : 1;
     begin_model(args);
     begin_recomputation(args);
+    if (plan->pipeline != MIST_PIPELINE_INTERLEAVED ||
+        args->framework == MIST_FRAMEWORK_MEGATRON_2021)
+        args->v[MIST_ARG_OVERLAPS] = NAN;
     if (args->v[MIST_ARG_CHUNKS] > 1)
         args->v[CHUNK_LAYERS] =
             args->v[MIST_ARG_LAYERS] / (args->v[MIST_ARG_PP] * args->v[MIST_ARG_CHUNKS]);

@@ -5,6 +5,7 @@
 #include "sim/framework_args/arg_table.h"
 
 #include <math.h>
+#include <string.h>
 
 enum own {
     MODEL = MIST_ARG_OWN, /* row of models[] */
@@ -12,11 +13,13 @@ enum own {
     LOCAL_BATCH, /* samples of a data-parallel rank and step, or between two sums */
     LARGE_BATCH, /* of all ranks; -1: that of one such */
     PIPE_BATCH,  /* micro-batch of a pipeline */
+    PIPE_COUNT,  /* as before 2025: micro-batches of a data-parallel rank and step */
     REPLICATES,  /* data-parallel ranks that hold the same, and parts of what they hold */
     SHARDS,      /* -1: all that are left */
     RESHARDS,    /* whether weights are gathered again for the backward */
     SCHEDULE,    /* enum mist_pipeline_schedule */
     CHUNK_LAYERS,
+    SELECTION, /* selective recomputation: 0: of operators, n: of every n-th block */
     ALL_ON_HOST,
     COMPILES,
 };
@@ -44,6 +47,7 @@ static const struct mist_arg_word
     modes[] = {
         {"none", MIST_RECOMPUTE_NONE}, {"selective", MIST_RECOMPUTE_SELECTIVE}, {"full", MIST_RECOMPUTE_FULL},
         {NULL, 0}},
+    selections[] = {{"op", 0}, {"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {NULL, 0}},
     formats[] = {{"float32", MIST_DTYPE_FP32}, {"bfloat16", MIST_DTYPE_BF16}, {NULL, 0}};
 
 #define AUTOGRAD "the graph of the backward is made as eager PyTorch does"
@@ -78,7 +82,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_COUNT("parallelism.tensor_parallel_degree", MIST_ARG_TP, 1, 1),
     MIST_ROW_COUNT("parallelism.pipeline_parallel_degree", MIST_ARG_PP, 1, 1),
     MIST_ROW_WORD("parallelism.pipeline_parallel_schedule", SCHEDULE, schedules, MIST_PIPELINE_1F1B),
-    MIST_ROW_COUNT("parallelism.pipeline_parallel_microbatch_size", PIPE_BATCH, 1, 1),
+    MIST_ROW_COUNT("parallelism.pipeline_parallel_microbatch_size", PIPE_BATCH, 1, NAN),
     MIST_ROW_COUNT("parallelism.pipeline_parallel_layers_per_stage", CHUNK_LAYERS, 1, NAN),
     MIST_ROW_COUNT("parallelism.pipeline_parallel_first_stage_less_layers", MIST_ARG_EMBEDDING_LAYERS, 0, NAN),
     MIST_ROW_COUNT("parallelism.pipeline_parallel_last_stage_less_layers", MIST_ARG_HEAD_LAYERS, 0, NAN),
@@ -90,6 +94,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_ALIAS("training.pipeline_parallel_degree", MIST_ARG_COUNT, MIST_ARG_PP, 1, NULL),
     MIST_ROW_ALIAS("experimental.pipeline_parallel_degree", MIST_ARG_COUNT, MIST_ARG_PP, 1, NULL),
     MIST_ROW_ALIAS("experimental.pipeline_parallel_schedule", MIST_ARG_WORD, SCHEDULE, 0, schedules),
+    MIST_ROW_ALIAS("experimental.pipeline_parallel_microbatches", MIST_ARG_COUNT, PIPE_COUNT, 1, NULL),
     MIST_ROW_REFUSED("parallelism.enable_async_tensor_parallel", "false", "products are not cut up to send parts of them"),
     MIST_ROW_REFUSED("experimental.enable_async_tensor_parallel", "false", "products are not cut up to send parts of them"),
     MIST_ROW_REFUSED("parallelism.disable_loss_parallel", "false", "the vocabulary is cut over tensor-parallel ranks"),
@@ -102,8 +107,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_LEFT("parallelism.context_parallel_rotate_method"), MIST_ROW_LEFT("experimental.context_parallel_rotate_method"),
     MIST_ROW_LEFT("experimental.custom_import"), MIST_ROW_LEFT("experimental.custom_args_module"),
     /* recomputation */
-    MIST_ROW_WORD("activation_checkpoint.mode", MIST_ARG_RECOMPUTE, modes, MIST_RECOMPUTE_SELECTIVE),
-    MIST_ROW_REFUSED("activation_checkpoint.selective_ac_option", "op", "every second product is kept"),
+    MIST_ROW_WORD("activation_checkpoint.mode", MIST_ARG_RECOMPUTE, modes, NAN),
+    MIST_ROW_WORD("activation_checkpoint.selective_ac_option", SELECTION, selections, 2),
     MIST_ROW_LEFT("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"), MIST_ROW_LEFT("activation_checkpoint.early_stop"),
     /* kernels, the optimizer */
     MIST_ROW_ALIAS("compile.enable", MIST_ARG_WORD, COMPILES, 0, mist_arg_bools), MIST_ROW_LEFT_AS("compile.components", "blocks and the loss"),
@@ -200,11 +205,22 @@ static enum mist_status find_data_parallel(struct mist_args *args, struct mist_e
                              : status;
 }
 
+/* What a pipeline makes of the samples of a data-parallel rank: micro-batches of one, with the
+ * names of before 2025 as many as there are stages. */
+static double find_micro_batch(const struct mist_args *args, double local)
+{
+    const char *name = args->name[MIST_ARG_PP];
+    bool is_old = name && strncmp(name, "parallelism.", strlen("parallelism.")) != 0;
+    double n = mist_args_or(args, PIPE_COUNT, is_old ? args->v[MIST_ARG_PP] : local);
+
+    return mist_args_or(args, PIPE_BATCH, local / n);
+}
+
 static enum mist_status find_batches(struct mist_args *args, struct mist_err *err)
 {
     bool is_pipeline = args->v[MIST_ARG_PP] > 1;
     double local = mist_args_or(args, LOCAL_BATCH, 8), dp = args->v[MIST_ARG_DP];
-    double micro = is_pipeline ? args->v[PIPE_BATCH] : local;
+    double micro = is_pipeline ? find_micro_batch(args, local) : local;
     double large = args->v[LARGE_BATCH] > 0 ? args->v[LARGE_BATCH] : local * dp;
 
     if (args->v[LARGE_BATCH] == 0)
@@ -250,6 +266,30 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
                              : status;
 }
 
+/* Selective recomputation of every n-th block, which is the usual one, computes these again
+ * as a whole. */
+static enum mist_status find_recomputation(struct mist_args *args, struct mist_err *err)
+{
+    bool is_told = !args->line[MIST_ARG_RECOMPUTE] && !args->line[SELECTION] &&
+                   !mist_args_is_open(args, MIST_ARG_RECOMPUTE);
+    double pp = args->v[MIST_ARG_PP], n = args->v[SELECTION];
+    bool is_cut = mist_args_or(args, MIST_ARG_CHUNKS, 1) > 1 ||
+                  args->v[MIST_ARG_PIPELINE] == MIST_PIPELINE_ZB_V;
+
+    args->v[MIST_ARG_RECOMPUTE] =
+        mist_args_or(args, MIST_ARG_RECOMPUTE, MIST_RECOMPUTE_SELECTIVE);
+    if (args->v[MIST_ARG_RECOMPUTE] != MIST_RECOMPUTE_SELECTIVE || n == 0 || is_told)
+        return MIST_OK;
+    if (is_cut && n > 1)
+        return mist_args_fail(args, SELECTION, err,
+                              "selective_ac_option %g of each chunk can't be expressed: "
+                              "the first blocks of a stage are",
+                              n);
+    args->v[MIST_ARG_RECOMPUTE] = MIST_RECOMPUTE_FULL;
+    args->v[MIST_ARG_RECOMPUTE_LAYERS] = floor(args->v[MIST_ARG_LAYERS] / pp / n);
+    return MIST_OK;
+}
+
 /* A file that compiles makes a job of torchtitan one of the other profile. */
 static enum mist_status find_profile(struct mist_args *args, struct mist_err *err)
 {
@@ -278,6 +318,8 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
         status = find_batches(args, err);
     if (status == MIST_OK)
         status = find_pipeline(args, err);
+    if (status == MIST_OK)
+        status = find_recomputation(args, err);
     if (status == MIST_OK && fmod(args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]) > 0)
         status = mist_args_fail(
             args, MIST_ARG_TP, err,
@@ -323,6 +365,19 @@ static void begin_batches(struct mist_args *args)
     args->v[LARGE_BATCH] = args->v[MIST_ARG_GLOBAL_BATCH];
 }
 
+static void begin_recomputation(struct mist_args *args)
+{
+    double n = args->v[MIST_ARG_RECOMPUTE_LAYERS];
+    bool is_part = args->v[MIST_ARG_RECOMPUTE] == MIST_RECOMPUTE_FULL && n > 0;
+
+    if (is_part)
+        args->v[MIST_ARG_RECOMPUTE] = MIST_RECOMPUTE_SELECTIVE;
+    args->v[SELECTION] = is_part
+                             ? floor(args->v[MIST_ARG_LAYERS] / args->v[MIST_ARG_PP] / n)
+                         : args->v[MIST_ARG_RECOMPUTE] == MIST_RECOMPUTE_SELECTIVE ? 0
+                                                                                   : NAN;
+}
+
 static void begin(struct mist_args *args, const struct mist_plan *plan,
                   struct mist_args_beside *beside)
 {
@@ -343,6 +398,7 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
     args->v[ALL_ON_HOST] = args->v[MIST_ARG_OFFLOAD_WEIGHTS] > 0;
     if (plan->job.framework == MIST_FRAMEWORK_TORCHTITAN_COMPILED)
         args->v[COMPILES] = 1;
+    begin_recomputation(args);
     begin_batches(args);
 }
 

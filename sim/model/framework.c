@@ -149,7 +149,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.name = "ours", .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
-        MEGATRON, .name = "megatron", .fuses_gradients = true,
+        MEGATRON, .name = "megatron", .overlaps_interleaved = true, .fuses_gradients = true,
         .fragmentation_frac = FRAGMENTATION, .fragmentation_source = FRAGMENTATION_SOURCE,
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {

@@ -8,6 +8,7 @@
 #include "sim/plan/plan.h"
 
 #include "core/hash.h"
+#include "sim/model/framework.h"
 #include "sim/plan/plan_fields.h"
 #include "sim/plan/rank_mesh.h"
 
@@ -37,6 +38,14 @@ int32_t mist_plan_n_threads(const struct mist_plan *plan)
 int32_t mist_plan_n_ranks(const struct mist_plan *plan)
 {
     return mist_plan_first_rank(plan, plan->n_stages);
+}
+
+bool mist_plan_overlaps(const struct mist_plan *plan)
+{
+    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
+
+    return plan->job.overlaps && (!framework->overlaps_interleaved ||
+                                  plan->pipeline == MIST_PIPELINE_INTERLEAVED);
 }
 
 int32_t mist_plan_n_chunks(const struct mist_plan *plan)

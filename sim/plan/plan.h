@@ -36,7 +36,8 @@ struct mist_job {
     enum mist_attention attention;
     bool recomputes_attention;
     bool has_no_dropout; /* though their blocks have it */
-    bool overlaps;       /* communication and computation, though they take turns there */
+    bool overlaps; /* communication and computation, though they take turns there; where
+                      mist_plan_overlaps() */
     bool blocks_launches; /* the host waits for every kernel (CUDA_LAUNCH_BLOCKING) */
 };
 
@@ -118,6 +119,10 @@ int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
 
 /* Model chunks of every stage, >= 1. */
 int32_t mist_plan_n_chunks(const struct mist_plan *plan);
+
+/* Whether communication of the job's framework overlaps: as the job says, but in Megatron-LM's
+ * pipelines only where they are interleaved. */
+bool mist_plan_overlaps(const struct mist_plan *plan);
 
 /* The stage that holds a virtual stage; the head's is that of the last one. */
 int32_t mist_plan_stage_of_virtual(const struct mist_plan *plan, int32_t i_virtual);

@@ -94,9 +94,10 @@ enum mist_status mist_replay_run_built(struct mist_replay_built *built,
     };
     const struct mist_framework *framework = mist_framework_get(plan->job.framework);
     struct mist_interference interference = *mist_cost_model_interference(cost_model);
-    if (framework->takes_turns && !plan->job.overlaps)
+    if (framework->takes_turns && !mist_plan_overlaps(plan))
         mist_interference_take_turns(&interference);
-    interference.blocks_transfers = framework->blocks_transfers && !plan->job.overlaps;
+    interference.blocks_transfers =
+        framework->blocks_transfers && !mist_plan_overlaps(plan);
     assert(!built->ranks.is_over);
     enum mist_status status = MIST_OK;
     if (!built->is_priced)

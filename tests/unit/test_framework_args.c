@@ -195,6 +195,20 @@ TEST_WITH(test_refusals, set_up, tear_down)
     refuse(DEEPSPEED, "{\"train_batch_size\": 8", 1, "");
     refuse(DEEPSPEED, "{\n\"fp16\": {\"enabled\": \"auto\"}}", 2,
            "fp16.enabled is auto: the program chooses, expected --dtype");
+    refuse(DEEPSPEED,
+           "{\"train_batch_size\": 8,\n\"train_micro_batch_size_per_gpu\": \"auto\"}", 2,
+           "train_micro_batch_size_per_gpu is auto: the program chooses, expected "
+           "--micro-batch");
+    refuse(DEEPSPEED, "{\"zero_optimization\": {\n\"reduce_scatter\": false}}", 2,
+           "reduce_scatter false can't be expressed");
+    refuse(DEEPSPEED, "{\"pipeline\": {\n\"grad_partitioned\": false}}", 2,
+           "grad_partitioned false can't be expressed");
+    refuse(MEGATRON, "torchrun --nnodes 2\n--nproc_per_node 4 pretrain_gpt.py " TINY, 2,
+           "4 devices of each node, but the cluster's have 8");
+    refuse(TORCHTITAN,
+           TITAN_8B "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n"
+                    "[activation_checkpoint]\nselective_ac_option = \"2\"\n",
+           11, "selective_ac_option 2 of each chunk can't be expressed");
     refuse(DEEPSPEED, "{\"zero_optimization\": {\"stage\": \"auto\"}}", 1,
            "zero_optimization.stage: 'auto' can't be expressed");
     refuse(TORCHTITAN, "[training]\nseq_len = 1\n[training2]\nx = 1", 4,
@@ -374,6 +388,111 @@ TEST_WITH(test_auto, set_up, tear_down)
     }
 }
 
+/* What a few arguments mean together, and what is meant where they are left out: as in the
+ * frameworks' own sources (DeepSpeed's _set_batch_related_parameters() and get_data_types(),
+ * Megatron-LM's validate_args(), torchtitan's job_config.py). */
+TEST_WITH(test_defaults, set_up, tear_down)
+{
+#define DS_BATCH(more) "{\"train_batch_size\": 64" more "}"
+#define TITAN_AC(more) TITAN_8B "[activation_checkpoint]\n" more
+#define TITAN_OLD                                                                        \
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n"            \
+    "batch_size = 8\n[experimental]\npipeline_parallel_degree = 4\n"
+#define PIPE                                                                             \
+    "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "           \
+    "--micro-batch-size 1 --global-batch-size 16 --pipeline-model-parallel-size 4 "
+#define CHUNKS PIPE "--num-layers-per-virtual-pipeline-stage 1 "
+    static const struct {
+        enum mist_framework_name framework;
+        const char *text;
+        int micro_batch, n_micro_batches, n_checkpointed; /* of the first stage */
+        enum mist_dtype gradients;
+        bool is_selective, overlaps;
+        double offload_optimizer;
+    } cases[] = {
+        {DEEPSPEED, DS_BATCH(), 8, 1, 0, MIST_DTYPE_FP32, false, false, 0},
+        {DEEPSPEED, DS_BATCH(", \"gradient_accumulation_steps\": 2"), 4, 2, 0,
+         MIST_DTYPE_FP32, false, false, 0},
+        {DEEPSPEED,
+         DS_BATCH(", \"gradient_accumulation_steps\": null, \"zero_optimization\": "
+                  "{\"stage\": 1, \"offload_optimizer\": null}"),
+         8, 1, 0, MIST_DTYPE_FP32, false, false, 0},
+        {DEEPSPEED, DS_BATCH(", \"train_micro_batch_size_per_gpu\": 2"), 2, 4, 0,
+         MIST_DTYPE_FP32, false, false, 0},
+        {DEEPSPEED, DS_BATCH(", \"bf16\": {\"enabled\": true}"), 8, 1, 0, MIST_DTYPE_FP32,
+         false, false, 0},
+        {DEEPSPEED,
+         DS_BATCH(", \"bf16\": {\"enabled\": true}, \"zero_optimization\": "
+                  "{\"stage\": 2, \"offload_optimizer\": "
+                  "{\"device\": \"cpu\", \"ratio\": 0.25}}"),
+         8, 1, 0, MIST_DTYPE_BF16, false, false, 1},
+        {DEEPSPEED,
+         DS_BATCH(", \"bf16\": {\"enabled\": true}, \"zero_optimization\": "
+                  "{\"stage\": 3, \"offload_optimizer\": "
+                  "{\"device\": \"cpu\", \"ratio\": 0.25}}"),
+         8, 1, 0, MIST_DTYPE_BF16, false, true, 0.25},
+        {DEEPSPEED, DS_BATCH(", \"fp16\": {\"enabled\": true}"), 8, 1, 0, MIST_DTYPE_FP16,
+         false, false, 0},
+        {MEGATRON, PIPE, 1, 8, 0, MIST_DTYPE_FP32, false, false, 0},
+        {MEGATRON, PIPE "--overlap-p2p-communication", 1, 8, 0, MIST_DTYPE_FP32, false,
+         false, 0},
+        {MEGATRON, CHUNKS, 1, 8, 0, MIST_DTYPE_FP32, false, true, 0},
+        {MEGATRON, CHUNKS "--overlap-p2p-communication", 1, 8, 0, MIST_DTYPE_FP32, false,
+         true, 0},
+        {MEGATRON, CHUNKS "--no-overlap-p2p-communication", 1, 8, 0, MIST_DTYPE_FP32,
+         false, false, 0},
+        {MIST_FRAMEWORK_MEGATRON_2021, CHUNKS, 1, 8, 0, MIST_DTYPE_FP32, false, false, 0},
+        {MEGATRON, PIPE "\\\r\n --bf16 \\\r\n--grad-reduce-in-bf16\r\n", 1, 8, 0,
+         MIST_DTYPE_BF16, false, false, 0},
+        {TORCHTITAN, TITAN_8B, 1, 4, 4, MIST_DTYPE_FP32, false, false, 0},
+        {TORCHTITAN, TITAN_AC("mode = \"selective\"\n"), 1, 4, 4, MIST_DTYPE_FP32, false,
+         false, 0},
+        {TORCHTITAN, TITAN_AC("selective_ac_option = \"3\"\n"), 1, 4, 2, MIST_DTYPE_FP32,
+         false, false, 0},
+        {TORCHTITAN, TITAN_AC("selective_ac_option = \"op\"\n"), 1, 4, 0, MIST_DTYPE_FP32,
+         true, false, 0},
+        {TORCHTITAN, TITAN_AC("mode = \"none\"\n"), 1, 4, 0, MIST_DTYPE_FP32, false,
+         false, 0},
+        {TORCHTITAN, TITAN_AC("mode = \"full\"\n"), 1, 4, 8, MIST_DTYPE_FP32, false,
+         false, 0},
+        {TORCHTITAN, TITAN_OLD, 2, 4, 4, MIST_DTYPE_FP32, false, false, 0},
+        {TORCHTITAN, TITAN_OLD "pipeline_parallel_microbatches = 8\n", 1, 8, 4,
+         MIST_DTYPE_FP32, false, false, 0},
+    };
+    static struct mist_plan plan;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = scratch_path(&scratch, "args");
+        struct mist_model model;
+        struct mist_args args;
+        scratch_write(path, cases[i].text);
+        mist_args_init(&args, cases[i].framework);
+        args.n_devices = args.node_devices = 8;
+        if (cases[i].framework == DEEPSPEED) {
+            must(mist_model_load_preset("gpt3-demo", &model, &err), &err);
+            mist_args_set_model(&args, &model);
+            mist_args_set(&args, MIST_ARG_SEQ_LEN, 64);
+        }
+        must(mist_args_load(&args, path, &err), &err);
+        must(mist_args_make_plan(&args, &plan, &err), &err);
+        const struct mist_stage_plan *stage = &plan.stages[0];
+        if (stage->micro_batch != cases[i].micro_batch ||
+            plan.n_micro_batches != cases[i].n_micro_batches ||
+            stage->n_checkpointed != cases[i].n_checkpointed ||
+            plan.job.gradient_dtype != cases[i].gradients ||
+            plan.job.recomputes_attention != cases[i].is_selective ||
+            mist_plan_overlaps(&plan) != cases[i].overlaps ||
+            stage->offload_optimizer != cases[i].offload_optimizer)
+            fail_msg(
+                "%s: b %d G %d checkpointed %d gradients %s selective %d overlaps %d "
+                "offloads %g",
+                cases[i].text, (int)stage->micro_batch, (int)plan.n_micro_batches,
+                (int)stage->n_checkpointed, mist_dtype_words[plan.job.gradient_dtype],
+                plan.job.recomputes_attention, mist_plan_overlaps(&plan),
+                stage->offload_optimizer);
+    }
+}
+
 /* ------------------------------------------------------------------------- round trips */
 
 static int pick(struct mist_random *random, int low, int high)
@@ -430,7 +549,8 @@ static void draw_memory(struct mist_random *random, enum mist_framework_name fra
     if (framework == MEGATRON)
         stage->offload_optimizer = pick(random, 1, 10) / 10.0;
     if (framework == DEEPSPEED && zero > 0)
-        stage->offload_optimizer = stage->offload_gradients = pick(random, 1, 8) / 8.0;
+        stage->offload_optimizer = stage->offload_gradients =
+            zero == 3 ? pick(random, 1, 8) / 8.0 : 1;
     if (framework == DEEPSPEED && zero == 3)
         stage->offload_weights = pick(random, 0, 1);
     if (framework == TORCHTITAN)
@@ -450,6 +570,8 @@ static void draw_recomputation(struct mist_random *random,
         plan->stages[0].n_checkpointed = n;
     if (kind == 3 && framework == MEGATRON && chunks == 1)
         plan->stages[0].n_checkpointed = pick(random, 1, n);
+    if (kind == 3 && framework == TORCHTITAN && chunks == 1)
+        plan->stages[0].n_checkpointed = n / pick(random, 1, n);
     if (kind == 2 && framework == DEEPSPEED)
         plan->stages[0].offload_activations = pick(random, 0, 1);
 }
@@ -467,7 +589,7 @@ static void draw_job(struct mist_random *random, enum mist_framework_name framew
     job->attention = framework == TORCHTITAN ? MIST_ATTENTION_FLASH
                                              : (enum mist_attention)pick(random, 0, 2);
     job->has_no_dropout = framework != TORCHTITAN && pick(random, 0, 1);
-    job->overlaps = framework == DEEPSPEED && pick(random, 0, 1);
+    job->overlaps = framework != TORCHTITAN && pick(random, 0, 1);
 }
 
 /* A plan that the framework can express; false: it is none. */
@@ -571,6 +693,7 @@ TEST_WITH(test_round_trips, set_up, tear_down)
                        &plan))
             continue;
         plan.job.framework = of;
+        plan.job.overlaps = plan.job.overlaps && of != MIST_FRAMEWORK_MEGATRON_2021;
         go_round(&plan, &again);
         double time_s = price(&plan, model, &bytes);
         double time_again_s = price(&again, model, &bytes_again);
