@@ -35,9 +35,11 @@
 
 #define K_START    40
 #define WAVE_SHARE 0.5
-/* Of the rate, where a dimension that lies in memory is no multiple of 16 bytes (NVIDIA,
- * "Matrix Multiplication Background", figure 4: a third to two thirds). */
+/* Of the rate, where what lies in memory one behind the other, a row's inputs or outputs, is
+ * no multiple of so many bytes (NVIDIA, "Matrix Multiplication Background", figure 4: a third
+ * to two thirds). */
 #define MISALIGNED_FRAC 0.5
+#define ALIGNED_BYTES   16
 
 /* Of the peak, by attention over long sequences, forward and backward; over a sequence
  * and with a head size that are as long as these, half of it. Kernels with A100's
@@ -75,12 +77,16 @@ static const struct tile {
 /* out [m, n] = a [m, k] * b [k, n] */
 struct product {
     int64_t m, n, k;
+    bool is_aligned;
 };
 
 static bool product_of(enum mist_op op, enum mist_phase phase,
-                       const int64_t dims[MIST_MAX_DIMS], struct product *out)
+                       enum mist_trace_dtype dtype, const int64_t dims[MIST_MAX_DIMS],
+                       struct product *out)
 {
     int64_t rows = dims[0], n_in = dims[1], n_out = dims[2];
+    int64_t n_aligned = ALIGNED_BYTES / (dtype == MIST_TRACE_FP32 ? 4 : 2);
+    bool is_aligned = n_in % n_aligned == 0 && n_out % n_aligned == 0;
 
     switch (op) {
     case MIST_OP_LINEAR:
@@ -91,9 +97,10 @@ static bool product_of(enum mist_op op, enum mist_phase phase,
     default:
         return false;
     }
-    *out = phase == MIST_PHASE_FORWARD          ? (struct product){rows, n_out, n_in}
-           : phase == MIST_PHASE_BACKWARD_INPUT ? (struct product){rows, n_in, n_out}
-                                                : (struct product){n_in, n_out, rows};
+    *out = phase == MIST_PHASE_FORWARD ? (struct product){rows, n_out, n_in, is_aligned}
+           : phase == MIST_PHASE_BACKWARD_INPUT
+               ? (struct product){rows, n_in, n_out, is_aligned}
+               : (struct product){n_in, n_out, rows, is_aligned};
     return true;
 }
 
@@ -119,8 +126,7 @@ static double product_s(const struct product *of, const struct mist_trace_curve 
                                          turn ? TILES[i].rows : TILES[i].columns,
                                          curve->processors) /
                                   TILES[i].share);
-    bool is_aligned = of->m % 8 == 0 && of->n % 8 == 0 && of->k % 8 == 0;
-    return best / (curve->product_frac * peak * (is_aligned ? 1 : MISALIGNED_FRAC));
+    return best / (curve->product_frac * peak * (of->is_aligned ? 1 : MISALIGNED_FRAC));
 }
 
 /* dims: batch, seq, heads, kv_heads, head_dim. */
@@ -165,7 +171,7 @@ double mist_cost_bound_s(const struct mist_cluster *cluster,
     if (curve->processors == 0)
         return mist_cost_roofline_s(cluster, dtype, flop, bytes);
     double flop_s = peak > 0 ? flop / (curve->product_frac * peak) : 0;
-    if (peak > 0 && product_of(op, phase, dims, &product))
+    if (peak > 0 && product_of(op, phase, dtype, dims, &product))
         flop_s = product_s(&product, curve, peak);
     else if (peak > 0 && op == MIST_OP_ATTENTION)
         flop_s = attention_s(&ATTENTION_OURS, phase, curve, dims, flop, peak);
@@ -186,7 +192,8 @@ static double spread_of_products(const struct mist_cost_model *model,
         const struct mist_kernel_point *point = &model->kernels[i];
         enum mist_op op = mist_cost_key_op(point->key);
         struct product product;
-        if (!product_of(op, MIST_PHASE_FORWARD, point->dims, &product))
+        if (!product_of(op, MIST_PHASE_FORWARD, mist_cost_key_dtype(point->key),
+                        point->dims, &product))
             continue;
         double bound_s = mist_cost_bound_s(
             &model->traces->cluster, curve, op, mist_cost_key_phase(point->key),

@@ -9,7 +9,8 @@
  *             receives, too, which is less through the host's bridges, and of two ranks
  *             that of sends, as a device's links may go to many others) and, between
  *             nodes, of the adapters that the group has: as many of a node's as go with r
- *             of its devices, one at least, all groups together no more than there are
+ *             of its devices, one at least, all groups together no more than there are,
+ *             and no more than the group's devices of a node bring to them
  *   latency   START and a step to the next rank for each of N-1 (all-reduce: twice),
  *             n-1 of them to another node; an all-reduce may take the tree instead, of
  *             2 (r-1) steps inside of a node and 2 log2(n) between nodes
@@ -43,7 +44,9 @@ static double node_rate(const struct mist_cluster *cluster, struct mist_group_sh
 
     share = fmax(share, 1.0 / declared->adapters);
     share = fmin(share, 1.0 / group.concurrent_groups);
-    return declared->node.bytes_per_s * share;
+    double rate = declared->node.bytes_per_s * share;
+    double brought = group.ranks_per_node * declared->host.bytes_per_s;
+    return brought > 0 ? fmin(rate, brought) : rate;
 }
 
 double mist_cost_sharing(const struct mist_cluster *cluster,

@@ -63,6 +63,16 @@ static enum mist_status price_copy(const struct place *at, const struct mist_tas
                           (struct mist_group_shape){1, 1, 1}, task->bytes, out, err);
 }
 
+/* How a tensor-parallel group of the stage lies on nodes: its first one. */
+static struct mist_group_shape tensor_parallel_shape(const struct place *at)
+{
+    struct mist_rank_mesh mesh =
+        mist_rank_mesh_make(at->plan, (int32_t)(at->stage - at->plan->stages));
+
+    return mist_rank_mesh_shape(&mesh, MIST_GROUP_TP, mesh.first_rank,
+                                at->model->traces->cluster.devices_per_node);
+}
+
 /* Between two ranks; where a framework sends each row once, in parts that the ranks of the
  * next stage gather, their sum: also of a gradient that goes whole, for the output of its
  * stage that was kept in parts. A tied gradient goes both ways at once. */
@@ -77,15 +87,14 @@ static enum mist_status price_transfer(const struct place *at,
     bool is_gradient =
         task->kind == MIST_TASK_SEND_GRADIENT || task->kind == MIST_TASK_RECV_GRADIENT;
     bool is_part = scatters && !(is_gradient && framework->sends_whole_gradients);
-    struct mist_group_shape gathers = {1, at->stage->tp, 1};
     struct mist_task part = *task;
     struct mist_cost gather = {0};
 
     part.bytes = is_part ? task->bytes / at->stage->tp : task->bytes;
     enum mist_status status = price_message(at, MIST_LINK_SEND_RECV, &part, out, err);
     if (status == MIST_OK && scatters && !mist_task_kind_sends(task->kind))
-        status = mist_cost_link(at->model, MIST_LINK_ALL_GATHER, gathers, task->bytes,
-                                &gather, err);
+        status = mist_cost_link(at->model, MIST_LINK_ALL_GATHER,
+                                tensor_parallel_shape(at), task->bytes, &gather, err);
     mist_cost_add(out, &gather);
     return status;
 }

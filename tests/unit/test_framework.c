@@ -729,6 +729,19 @@ TEST(test_transfers)
                 1e-9);
         free(job);
     }
+    /* ranks of two nodes gather between these */
+    struct job *wide = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED,
+                                gpt(6144, 64), 4, 2048, 16, false, false);
+    task.kind = MIST_TASK_RECV_ACTIVATION;
+    must(mist_cost_link(model, MIST_LINK_SEND_RECV, across, bytes / 16, &part, &err),
+         &err);
+    must(mist_cost_link(model, MIST_LINK_ALL_GATHER, (struct mist_group_shape){2, 8, 1},
+                        bytes, &gather, &err),
+         &err);
+    must(mist_cost_task(model, &wide->plan, 0, wide->layouts, across, &task, &cost, &err),
+         &err);
+    near_to(cost.time_s - launch_s, part.time_s + gather.time_s, 1e-9);
+    free(wide);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }

@@ -327,6 +327,21 @@ TEST(test_links_by_hand)
     near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 6000000).time_s,
             start_s + 14e-6 + 6e6 * 7 / 8 / 100e9); /* nothing to sum */
     mist_cost_model_free(model);
+    /* two devices of 6 GB/s to the host bring no more to an adapter of 20 GB/s, however few
+     * a node has; eight bring 48 to four */
+    set.cluster.declared.switch_bytes_per_s = 0;
+    set.cluster.declared.host.bytes_per_s = 6e9;
+    for (int per_node = 2; per_node <= 8; per_node *= 4) {
+        set.cluster.devices_per_node = per_node;
+        model = model_of(&set);
+        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 4, 2, 1, 6000000).time_s,
+                start_s + 3 * 10e-6 + 4 * 2e-6 + 6e6 * 7 / 8 / 12e9);
+        mist_cost_model_free(model);
+    }
+    model = model_of(&set);
+    near_to(link_cost(model, MIST_LINK_ALL_GATHER, 2, 8, 1, 6000000).time_s,
+            start_s + 10e-6 + 14 * 2e-6 + 6e6 * 15 / 16 / 48e9);
+    mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
 
@@ -520,21 +535,28 @@ TEST(test_missing_links)
 
 /* -------------------------------------------------------------------------- operators */
 
-static struct mist_cost linear_cost(const struct mist_cost_model *model,
-                                    enum mist_phase phase, int64_t rows, int64_t n_in,
-                                    int64_t n_out)
+static struct mist_cost linear_cost_in(const struct mist_cost_model *model,
+                                       enum mist_dtype dtype, enum mist_phase phase,
+                                       int64_t rows, int64_t n_in, int64_t n_out)
 {
     int64_t dims[MIST_MAX_DIMS] = {rows, n_in, n_out};
     double m = (double)rows, k = (double)n_in, n = (double)n_out;
     struct mist_cost cost;
     struct mist_err err = {0};
 
-    must(mist_cost_op(model, MIST_OP_LINEAR, phase, MIST_DTYPE_BF16, dims, 2 * m * k * n,
+    must(mist_cost_op(model, MIST_OP_LINEAR, phase, dtype, dims, 2 * m * k * n,
                       2 * (m * k + k * n + m * n), &cost, &err),
          &err);
     near_to(cost.preset_s, cost.time_s);
     near_to(cost.doubt_s, model ? 0.1 * cost.time_s : 0);
     return cost;
+}
+
+static struct mist_cost linear_cost(const struct mist_cost_model *model,
+                                    enum mist_phase phase, int64_t rows, int64_t n_in,
+                                    int64_t n_out)
+{
+    return linear_cost_in(model, MIST_DTYPE_BF16, phase, rows, n_in, n_out);
 }
 
 TEST(test_products_by_hand)
@@ -561,6 +583,19 @@ TEST(test_products_by_hand)
     /* an odd number of columns halves the rate; its tiles are those of 1280 */
     near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1279).time_s,
             start_s + 2 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4092, 1280).time_s,
+            start_s + 2 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
+    /* an odd number of rows does not, in no phase: they lie 16 bytes apart anyway */
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2559, 4096, 1280).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    near_to(linear_cost(model, MIST_PHASE_BACKWARD_INPUT, 2559, 1280, 4096).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    near_to(linear_cost(model, MIST_PHASE_BACKWARD_WEIGHT, 4095, 2560, 1280).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4095 + 40) / peak);
+    /* in fp32 16 bytes are four columns */
+    near_to(linear_cost_in(model, MIST_DTYPE_FP32, MIST_PHASE_FORWARD, 2560, 4092, 1280)
+                .time_s,
+            start_s + 10 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
     /* one row: memory, at half of its rate */
     near_to(linear_cost(model, MIST_PHASE_FORWARD, 8, 8192, 8192).time_s,
             start_s + 2.0 * (2 * 8 * 8192 + 8192.0 * 8192) / 0.5e12);
