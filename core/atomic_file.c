@@ -1,4 +1,6 @@
 /* Files that are either whole or not there. See atomic_file.h. */
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "core/atomic_file.h"
 
 #include "core/memory.h"
@@ -23,21 +25,51 @@ static void forget(struct mist_atomic_file *file)
     *file = (struct mist_atomic_file){0};
 }
 
+/* Where a target is written. */
+enum way {
+    BESIDE, /* a file beside it, which is renamed */
+    DIRECTLY,
+    TO_STDOUT /* it is a link to that */
+};
+
+static bool is_link(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+/* Whether a file is the one that standard output is. */
+static bool is_stdout(const struct stat *info)
+{
+    struct stat out;
+
+    return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == info->st_dev &&
+           out.st_ino == info->st_ino;
+}
+
 /*
- * Refuses a target that may not be replaced; says whether it is to be written directly.
+ * Refuses a target that may not be replaced; says how it is to be written.
  */
-static enum mist_status check_target(const char *path, bool force, bool *is_direct,
+static enum mist_status check_target(const char *path, bool force, enum way *way,
                                      struct mist_err *err)
 {
     struct stat info;
 
-    *is_direct = false;
-    if (stat(path, &info) != 0)
-        return errno == ENOENT ? MIST_OK : mist_err_io(err, path, "write", errno);
+    *way = BESIDE;
+    int code = stat(path, &info) != 0 ? errno : 0;
+    if (code == ENOENT && is_link(path) && !force)
+        return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
+                           "is a link to nothing; --force replaces it");
+    if (code)
+        return code == ENOENT ? MIST_OK : mist_err_io(err, path, "write", code);
     if (S_ISDIR(info.st_mode))
         return mist_err_io(err, path, "write", EISDIR);
-    *is_direct = !S_ISREG(info.st_mode);
-    if (!*is_direct && !force)
+    if (!S_ISREG(info.st_mode))
+        *way = DIRECTLY;
+    else if (is_link(path) && is_stdout(&info))
+        *way = TO_STDOUT;
+    else if (!force)
         return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                            "exists already; --force replaces it");
     return MIST_OK;
@@ -59,24 +91,45 @@ static int open_temporary(const char *path, int flags, char *temporary, size_t s
     return fd;
 }
 
+/* What a link is to, or path itself; to be freed. */
+static char *resolve(const char *path)
+{
+    char *target = is_link(path) ? realpath(path, NULL) : NULL;
+
+    return target ? target : strdup(path);
+}
+
+/* -1 and errno on failure. */
+static int open_target(const struct mist_atomic_file *file, enum way way, size_t size)
+{
+    switch (way) {
+    case TO_STDOUT: /* which goes on behind it */
+        return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    case DIRECTLY:
+        return open(file->path, O_WRONLY | O_CLOEXEC);
+    default:
+        return open_temporary(file->path, O_WRONLY, file->temporary, size);
+    }
+}
+
 enum mist_status mist_atomic_file_open(struct mist_atomic_file *file, const char *path,
                                        bool force, struct mist_err *err)
 {
-    bool is_direct;
+    enum way way;
 
     *file = (struct mist_atomic_file){.force = force};
-    enum mist_status status = check_target(path, force, &is_direct, err);
+    enum mist_status status = check_target(path, force, &way, err);
     if (status)
         return status;
-    size_t size = strlen(path) + NAME_BYTES;
-    file->path = strdup(path);
-    file->temporary = is_direct ? NULL : malloc(size);
-    if (!file->path || (!is_direct && !file->temporary)) {
+    file->path = way == BESIDE ? resolve(path) : strdup(path);
+    size_t size = file->path ? strlen(file->path) + NAME_BYTES : 0;
+    if (file->path && way == BESIDE)
+        file->temporary = malloc(size);
+    if (!file->path || (way == BESIDE && !file->temporary)) {
         forget(file);
         return mist_err_memory(err, path);
     }
-    int fd = is_direct ? open(path, O_WRONLY | O_CLOEXEC)
-                       : open_temporary(path, O_WRONLY, file->temporary, size);
+    int fd = open_target(file, way, size);
     if (fd < 0) {
         int code = errno;
         forget(file);
@@ -152,7 +205,7 @@ static int finish_stream(struct mist_atomic_file *file)
 enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
                                          struct mist_err *err)
 {
-    bool is_direct;
+    enum way way;
     int code = finish_stream(file);
     enum mist_status status =
         code ? mist_err_io(err, file->path, "write", code) : MIST_OK;
@@ -160,7 +213,7 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
     if (!file->temporary)
         goto out;
     if (!status) /* somebody may have made the target in the meantime */
-        status = check_target(file->path, file->force, &is_direct, err);
+        status = check_target(file->path, file->force, &way, err);
     if (!status && rename(file->temporary, file->path) != 0)
         status = mist_err_io(err, file->path, "rename to", errno);
     if (status)

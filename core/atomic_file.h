@@ -3,9 +3,9 @@
  *
  * Writing goes to a temporary file beside the target; commit flushes it to the disk,
  * renames it over the target and flushes the directory. Whoever looks sees the old file
- * or the new one. A target that is no regular file (/dev/null, a pipe) is written
- * directly. Left out: keeping the mode of a replaced file; a symbolic link is replaced,
- * not followed.
+ * or the new one. A symbolic link is followed. A target that is no regular file (/dev/null, a
+ * pipe), or is a link to what standard output is (/dev/stdout), is written directly. Left
+ * out: keeping the mode of a replaced file.
  */
 #ifndef MIST_CORE_ATOMIC_FILE_H
 #define MIST_CORE_ATOMIC_FILE_H
@@ -17,7 +17,7 @@
 
 struct mist_atomic_file {
     FILE *stream;    /* write here; NULL when closed */
-    char *path;      /* the target */
+    char *path;      /* the target, without links */
     char *temporary; /* what stream writes; NULL when it is the target itself */
     bool force;      /* may replace an existing target */
 };

@@ -7,9 +7,11 @@
 #include "tests/unit/scratch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void expect_text(const char *path, const char *expected)
 {
@@ -49,6 +51,63 @@ TEST(test_overwriting)
     assert_int_equal(write_file(scratch.folder, true, "x", &err), MIST_ERR_IO);
     assert_int_equal(write_file("/nowhere/at/all", false, "x", &err), MIST_ERR_IO);
     assert_string_equal(err.path, "/nowhere/at/all");
+    scratch_fini(&scratch);
+}
+
+/* Links are followed, what they point to is replaced as a whole; one to nothing is only
+ * replaced when asked. */
+TEST(test_links)
+{
+    struct scratch scratch;
+    struct mist_err err;
+    char target[64];
+
+    scratch_init(&scratch);
+    char path[128];
+    snprintf(path, sizeof path, "%s", scratch_path(&scratch, "a.txt"));
+    const char *link = scratch_path(&scratch, "link");
+    assert_int_equal(symlink("a.txt", link), 0);
+    assert_int_equal(write_file(link, false, "one", &err), MIST_ERR_USAGE);
+    assert_non_null(strstr(err.message, "a link to nothing; --force"));
+    scratch_write(path, "theirs");
+    assert_int_equal(write_file(link, false, "one", &err), MIST_ERR_USAGE);
+    expect_text(path, "theirs");
+    assert_int_equal(write_file(link, true, "one", &err), MIST_OK);
+    expect_text(path, "one");
+    assert_int_equal(readlink(link, target, sizeof target), 5);
+    assert_int_equal(scratch_count(&scratch), 2);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(write_file(link, true, "two", &err), MIST_OK);
+    assert_int_equal(readlink(link, target, sizeof target), -1);
+    expect_text(link, "two");
+    scratch_fini(&scratch);
+}
+
+/* A link to the file that standard output is: what is written comes between the rest. */
+TEST(test_standard_output)
+{
+    struct scratch scratch;
+    struct mist_err err;
+
+    scratch_init(&scratch);
+    char path[128];
+    snprintf(path, sizeof path, "%s", scratch_path(&scratch, "out.txt"));
+    const char *link = scratch_path(&scratch, "link");
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    assert_true(saved >= 0 && fd >= 0 && dup2(fd, STDOUT_FILENO) == STDOUT_FILENO);
+    assert_int_equal(write(STDOUT_FILENO, "one ", 4), 4);
+    assert_int_equal(symlink(path, link), 0);
+    enum mist_status status = write_file(link, true, "two", &err);
+    enum mist_status plain = write_file(path, false, "two", &err);
+    assert_int_equal(write(STDOUT_FILENO, " three", 6), 6);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    close(fd);
+    assert_int_equal(status, MIST_OK);
+    assert_int_equal(plain, MIST_ERR_USAGE);
+    expect_text(path, "one two three");
+    assert_int_equal(scratch_count(&scratch), 2);
     scratch_fini(&scratch);
 }
 
