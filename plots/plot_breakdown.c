@@ -165,6 +165,8 @@ static unsigned part_color(const char *name, int *n_taken)
         {"workspaces", 0xD55E00},
         {"ids and constants", 0xCC79A7},
         {"rounding and holes", 0xBBBBBB},
+        {"kept by the framework", 0x8C6D31},
+        {"held by the allocator", 0x9E9AC8},
         {"runtime", 0x777777},
         {"other", 0xBBBBBB},
     };

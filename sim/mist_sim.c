@@ -168,7 +168,7 @@ static enum mist_status add_run(struct mist_sim_run *at,
     if (status != MIST_OK)
         return status;
     if (explanation && is_csv)
-        mist_explanation_emit(emit, at->kind, explanation, cluster);
+        mist_explanation_emit(emit, at->kind, explanation);
     if (at->options.compare && is_csv)
         status = add_comparison(emit, at, result, err);
     if (at->options.finds_causes && is_csv) /* the first list is the table */
@@ -183,7 +183,7 @@ static enum mist_status add_run(struct mist_sim_run *at,
     if (is_study && status == MIST_OK)
         status = mist_sim_study_what_if(at, cluster, result, emit, err);
     if (explanation && !is_csv)
-        mist_explanation_emit(emit, at->kind, explanation, cluster);
+        mist_explanation_emit(emit, at->kind, explanation);
     if (status == MIST_OK && at->options.compare && !is_csv)
         status = add_comparison(emit, at, result, err);
     return status;

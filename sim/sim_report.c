@@ -2,6 +2,7 @@
 #include "sim/sim_report.h"
 
 #include "sim/cost/cost_model.h" /* mist_cost_trace_dtype */
+#include "sim/explain/explain.h"
 #include "sim/model/framework.h"
 #include "sim/sim_uneven.h"
 #include "traces/preset_table.h"
@@ -57,35 +58,16 @@ static void emit_prices(struct mist_emit *emit, const struct mist_replay_result 
     mist_emit_list_end(emit);
 }
 
-static int64_t held_bytes(const struct mist_plan *plan, int64_t arena_bytes)
-{
-    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
-
-    return (int64_t)(framework->fragmentation_frac * (double)arena_bytes);
-}
-
-/* What a framework keeps of the iteration before on a device of a stage. */
-static int64_t kept_bytes(const struct mist_plan *plan,
-                          const struct mist_replay_stage *stage)
-{
-    return mist_framework_kept_bytes(plan->job.framework, plan->job.gradient_dtype) *
-           stage->n_parameters;
-}
-
-static int64_t runtime_bytes(const struct mist_cluster *cluster)
-{
-    return cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
-}
-
 int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
                                      const struct mist_cluster *cluster,
                                      const struct mist_replay_result *result,
                                      int32_t i_stage)
 {
     const struct mist_replay_stage *stage = &result->stages[i_stage];
-    int64_t bytes = stage->arena_bytes[MIST_ARENA_DEVICE] + kept_bytes(plan, stage);
+    struct mist_beside_arena beside = mist_beside_arena_find(plan, cluster, stage);
 
-    return bytes + held_bytes(plan, bytes) + runtime_bytes(cluster);
+    return stage->arena_bytes[MIST_ARENA_DEVICE] + beside.kept_bytes + beside.held_bytes +
+           beside.runtime_bytes;
 }
 
 static int32_t fullest_stage(const struct mist_plan *plan,
@@ -109,17 +91,19 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
     bool is_preset = cluster->backend == MIST_TRACE_DATASHEET;
     int32_t i = fullest_stage(plan, cluster, result);
     int64_t arena_bytes = result->stages[i].arena_bytes[MIST_ARENA_DEVICE];
-    int64_t kept = kept_bytes(plan, &result->stages[i]);
+    struct mist_beside_arena beside =
+        mist_beside_arena_find(plan, cluster, &result->stages[i]);
     const struct {
         const char *what, *source;
         int64_t bytes;
     } rows[] = {
         {"arena", "buffers of the fullest stage", arena_bytes},
-        {"kept beside it", mist_framework_get(plan->job.framework)->copy_source, kept},
+        {"kept beside it", mist_framework_get(plan->job.framework)->copy_source,
+         beside.kept_bytes},
         {"held beyond it", mist_framework_get(plan->job.framework)->fragmentation_source,
-         held_bytes(plan, arena_bytes + kept)},
+         beside.held_bytes},
         {"context, libraries, NCCL", is_preset ? "mist-sim --presets" : "cluster.json",
-         runtime_bytes(cluster)},
+         beside.runtime_bytes},
         {"all", "their sum", mist_sim_report_device_bytes(plan, cluster, result, i)},
         {"a device has", is_preset ? "mist-sim --presets" : "cluster.json",
          cluster->device_memory_bytes},

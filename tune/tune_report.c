@@ -470,8 +470,7 @@ static void emit_lists(struct mist_emit *emit, const struct mist_tune_report *re
     bool as_json = report->kind != MIST_EMIT_TABLE;
 
     if (report->explains && report->runners_up->n > 0)
-        mist_explanation_emit(emit, report->kind, &report->runners_up->of[0],
-                              report->cluster);
+        mist_explanation_emit(emit, report->kind, &report->runners_up->of[0]);
     if (report->kind == MIST_EMIT_CSV) {
         emit_details(emit, report);
         return;

@@ -74,14 +74,18 @@ enum mist_status mist_explain(const struct mist_plan *plan,
 {
     struct mist_explanation explanation = {
         .iteration_s = replay->last_s,
+        .has_equal_ranks = replay->is_folded,
         .n_stages = plan->n_stages,
         .stages = calloc((size_t)plan->n_stages, sizeof *explanation.stages),
     };
     enum mist_status status = explanation.stages ? MIST_OK : mist_err_memory(err, NULL);
 
-    for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++)
+    for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++) {
+        explanation.stages[i].beside = mist_beside_arena_find(
+            plan, &mist_cost_model_traces(model)->cluster, &replay->stages[i]);
         status = explain_stage(plan, model, threads, replay, find_rows(plan, replay, i),
                                &explanation.stages[i], err);
+    }
     if (status != MIST_OK) {
         mist_explanation_fini(&explanation);
         return status;

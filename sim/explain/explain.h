@@ -17,7 +17,8 @@
  * Memory. Of the same rank, the first task at which the most is live in an arena: which
  * buffers live then, by what is in them; kept activations by their tensors. What the arena
  * has beyond them, rounding and holes between buffers, is a part of its own, so that the
- * parts are the arena, to the byte.
+ * parts are the arena, to the byte. With what is beside the arena they are what a device of
+ * the stage needs.
  *
  * FLOP are counted as mist_model_flop_per_token() does; those of the hardware have what
  * recomputation multiplies on top.
@@ -123,16 +124,28 @@ MIST_MUST_CHECK enum mist_status mist_explain_memory(const struct mist_plan *pla
                                                      struct mist_err *err);
 void mist_explained_memory_fini(struct mist_explained_memory *memory);
 
+/* What a device of a stage needs beside its arena. */
+struct mist_beside_arena {
+    int64_t kept_bytes;    /* what its framework keeps of the iteration before */
+    int64_t held_bytes;    /* what an allocator holds beyond that and the arena */
+    int64_t runtime_bytes; /* what every process takes */
+};
+struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
+                                                const struct mist_cluster *cluster,
+                                                const struct mist_replay_stage *stage);
+
 /* ------------------------------------------------------------------------ explanation */
 
 struct mist_explained_stage {
     int32_t rank;
     double time_s[MIST_N_TIME_CLASSES];
     struct mist_explained_memory memory[MIST_N_ARENAS];
+    struct mist_beside_arena beside;
 };
 
 struct mist_explanation {
     double iteration_s;
+    bool has_equal_ranks; /* all ranks of a stage take the same time */
     int32_t n_stages;
     struct mist_explained_stage *stages; /* owned; [n_stages] */
     double mean_s[MIST_N_TIME_CLASSES];  /* of the stages, by their ranks */
@@ -187,11 +200,11 @@ void mist_speed_emit(struct mist_emit *emit, const struct mist_speed *speed,
                      bool has_all);
 
 /*
- * Adds an explanation. For people: mean time of all devices, memory of the stage with the
- * largest arena; for machines: all stages, in CSV in one list.
+ * Adds an explanation. For people: mean time of all devices, or of the stages' busiest where
+ * devices of a stage differ, and memory of the stage with the largest arena; for machines: all
+ * stages, in CSV in one list.
  */
 void mist_explanation_emit(struct mist_emit *emit, enum mist_emit_kind kind,
-                           const struct mist_explanation *explanation,
-                           const struct mist_cluster *cluster);
+                           const struct mist_explanation *explanation);
 
 #endif

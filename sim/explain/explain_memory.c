@@ -1,6 +1,7 @@
 /* What an arena holds when it holds most. See explain.h. */
 #include "core/memory.h" /* mist_grow */
 #include "sim/explain/explain.h"
+#include "sim/model/framework.h"
 #include "sim/schedule/memory_planner.h"
 
 #include <stdlib.h>
@@ -13,6 +14,24 @@ const char *mist_content_label(enum mist_content content)
         "workspaces", "ids and constants", "rounding and holes"};
 
     return labels[content];
+}
+
+struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
+                                                const struct mist_cluster *cluster,
+                                                const struct mist_replay_stage *stage)
+{
+    enum mist_framework_name name = plan->job.framework;
+    int64_t kept =
+        mist_framework_kept_bytes(name, plan->job.gradient_dtype) * stage->n_parameters;
+    int64_t all = stage->arena_bytes[MIST_ARENA_DEVICE] + kept;
+
+    return (struct mist_beside_arena){
+        .kept_bytes = kept,
+        .held_bytes =
+            (int64_t)(mist_framework_get(name)->fragmentation_frac * (double)all),
+        .runtime_bytes =
+            cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes,
+    };
 }
 
 void mist_explained_memory_fini(struct mist_explained_memory *memory)

@@ -79,10 +79,18 @@ static void emit_memory_row(struct mist_emit *emit, const struct mist_explanatio
 }
 
 static void emit_memory(struct mist_emit *emit, const struct mist_explanation *of,
-                        int32_t i_stage, enum mist_buffer_arena arena,
-                        const struct mist_cluster *cluster, bool is_human)
+                        int32_t i_stage, enum mist_buffer_arena arena, bool is_human)
 {
     const struct mist_explained_memory *memory = &of->stages[i_stage].memory[arena];
+    const struct mist_beside_arena *beside = &of->stages[i_stage].beside;
+    const struct {
+        const char *part;
+        int64_t bytes;
+    } rows[] = {
+        {"kept by the framework", beside->kept_bytes},
+        {"held by the allocator", beside->held_bytes},
+        {"runtime", beside->runtime_bytes},
+    };
     const char *kind = arena == MIST_ARENA_DEVICE ? "device memory" : "host memory";
 
     for (int32_t i = 0; i < memory->n_parts; i++)
@@ -93,9 +101,10 @@ static void emit_memory(struct mist_emit *emit, const struct mist_explanation *o
     if (is_human)
         emit_memory_row(emit, of, i_stage, kind, "arena", "", memory->arena_bytes,
                         memory->arena_bytes, true);
-    if (arena == MIST_ARENA_DEVICE && cluster->backend != MIST_TRACE_CPU)
-        emit_memory_row(emit, of, i_stage, "beside the arena", "runtime", "",
-                        cluster->runtime_memory_bytes, memory->arena_bytes, is_human);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows && arena == MIST_ARENA_DEVICE; k++)
+        if (rows[k].bytes > 0)
+            emit_memory_row(emit, of, i_stage, "beside the arena", rows[k].part, "",
+                            rows[k].bytes, memory->arena_bytes, is_human);
 }
 
 static int32_t find_fullest(const struct mist_explanation *of,
@@ -110,14 +119,15 @@ static int32_t find_fullest(const struct mist_explanation *of,
     return best;
 }
 
-static void emit_for_people(struct mist_emit *emit, const struct mist_explanation *of,
-                            const struct mist_cluster *cluster)
+static void emit_for_people(struct mist_emit *emit, const struct mist_explanation *of)
 {
     static const char *const names[MIST_N_ARENAS] = {"device memory", "host memory"};
     char title[64];
 
-    mist_emit_list_begin(emit, "explained_time",
-                         "Where the time goes, mean of all devices");
+    mist_emit_list_begin(
+        emit, "explained_time",
+        of->has_equal_ranks ? "Where the time goes, mean of all devices"
+                            : "Where the time goes, mean of the stages' busiest devices");
     emit_times(emit, of, -1);
     emit_total(emit, of->iteration_s);
     mist_emit_list_end(emit);
@@ -128,24 +138,23 @@ static void emit_for_people(struct mist_emit *emit, const struct mist_explanatio
         snprintf(title, sizeof title, "What is in %s at its peak, stage %d", names[k],
                  (int)i_stage);
         mist_emit_list_begin(emit, names[k], title);
-        emit_memory(emit, of, i_stage, (enum mist_buffer_arena)k, cluster, true);
+        emit_memory(emit, of, i_stage, (enum mist_buffer_arena)k, true);
         mist_emit_list_end(emit);
     }
 }
 
 void mist_explanation_emit(struct mist_emit *emit, enum mist_emit_kind kind,
-                           const struct mist_explanation *explanation,
-                           const struct mist_cluster *cluster)
+                           const struct mist_explanation *explanation)
 {
     if (kind == MIST_EMIT_TABLE) {
-        emit_for_people(emit, explanation, cluster);
+        emit_for_people(emit, explanation);
         return;
     }
     mist_emit_list_begin(emit, "explained", NULL);
     for (int32_t i = 0; i < explanation->n_stages; i++) {
         emit_times(emit, explanation, i);
         for (int k = 0; k < MIST_N_ARENAS; k++)
-            emit_memory(emit, explanation, i, (enum mist_buffer_arena)k, cluster, false);
+            emit_memory(emit, explanation, i, (enum mist_buffer_arena)k, false);
     }
     mist_emit_list_end(emit);
 }

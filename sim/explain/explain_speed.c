@@ -29,9 +29,12 @@ static double selective_flop(const struct mist_job *job,
 
     if (!job->recomputes_attention || job->framework == MIST_FRAMEWORK_OURS)
         return 0;
-    return frac > 0                                 ? frac * products
-           : job->attention == MIST_ATTENTION_FLASH ? 0
-                                                    : all - products;
+    if (frac > 0)
+        return frac * products;
+    /* others compute their scores again anyway, in the kernel */
+    bool keeps_scores = job->attention == MIST_ATTENTION_FUSED ||
+                        job->attention == MIST_ATTENTION_UNFUSED;
+    return keeps_scores ? all - products : 0;
 }
 
 enum mist_status mist_recomputed_flop(const struct mist_plan *plan, double *out,

@@ -49,6 +49,34 @@ run mist-plot breakdown explained.csv
 expect_exit 0
 expect_stdout 'matrix products'
 rm explained.csv
+begin 'what its allocator holds and it keeps of the iteration before is part of what a device needs'
+edit plan2.json 's/"dtype": "fp32"/"dtype": "bf16", "gradient_dtype": "bf16", "framework": "megatron-2021"/' > kept.json
+run mist-sim kept.json --cluster a100-80:1x2 --json
+needed=$(grep -A1 '"what": "all"' "$out" | sed -n 's/^ *"bytes": \([0-9]*\),$/\1/p')
+run mist-sim kept.json --cluster a100-80:1x2 --explain --csv
+for part in 'kept by the framework' 'held by the allocator' runtime; do expect_stdout "beside the arena,$part"; done
+awk -F, -v stage="$(column stage)" -v of="$(column of)" -v bytes="$(column bytes)" -v needed="$needed" '
+    $of == "device memory" || $of == "beside the arena" { sum[$stage] += $bytes }
+    END {
+        for (s in sum) most = sum[s] > most ? sum[s] : most
+        if (most != needed) { print most ", not " needed; exit 1 }
+    }' "$out" > "$scratch/io/sums" || fail "$(cat "$scratch/io/sums")"
+rm kept.json
+begin 'attention of one kernel computes its scores again anyway: no work that --recompute selective adds'
+frac() { sed -n "s/^ *\"$1_flop_utilisation_frac\": \(.*\),$/\1/p" "$out"; }
+edit plan2.json 's/"dtype": "fp32"/"dtype": "bf16"/' > half.json
+for way in flash flash1 cudnn fused; do
+    run mist-sim half.json --framework megatron --attention $way --recompute selective --cluster a100-80:1x2 --json
+    expect_exit 0
+    [ "$way" = fused ] || [ "$(frac hardware)" = "$(frac model)" ] || fail "$way: $(frac hardware), not $(frac model)"
+done
+[ "$(frac hardware)" != "$(frac model)" ] || fail 'fused: nothing is computed again'
+rm half.json
+begin 'devices of a stage that differ: the busiest is what is explained'
+run mist-sim plan2.json --explain
+expect_stdout 'mean of all devices'
+run mist-sim plan2.json --explain --what-if rank.0=0.5x
+expect_stdout "mean of the stages' busiest devices"
 begin 'and in JSON'
 run mist-sim plan2.json --explain --json
 expect_exit 0
