@@ -20,12 +20,12 @@ static void add(struct text *to, const char *separator, const char *word)
 }
 
 /* What could help against a lack of memory: groups of knobs that save memory and are off,
- * and bounds. */
-static void add_help(const struct mist_space *space, struct text *to)
+ * more than host_bytes of a node's (0: would not), and bounds. */
+static void add_help(const struct mist_space *space, int64_t host_bytes, struct text *to)
 {
     static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
                                                    MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
-    char text[MIST_BOUND_TEXT];
+    char text[MIST_BOUND_TEXT], number[MIST_FORMAT_BYTES];
     bool has_bound = false;
 
     for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
@@ -33,12 +33,16 @@ static void add_help(const struct mist_space *space, struct text *to)
             add(to, ", ", mist_space_group_name(savers[i]));
     if (to->n > 0)
         add(to, " ", "in --space");
+    if (host_bytes > 0) {
+        add(to, ", ", "more host memory than");
+        add(to, " ", mist_format_bytes(number, sizeof number, host_bytes));
+        add(to, " ", "of a node");
+    }
     for (int i = 0; i < MIST_N_KNOBS; i++)
         if (mist_bounds_has(&space->bounds, (enum mist_knob)i)) {
-            add(to,
-                has_bound   ? " and "
-                : to->n > 0 ? ", to go without "
-                            : "",
+            if (!has_bound)
+                add(to, ", ", "to go without");
+            add(to, has_bound ? " and " : " ",
                 mist_bounds_text(&space->bounds, (enum mist_knob)i, text));
             has_bound = true;
         }
@@ -126,8 +130,8 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
     if (result->n_dropped > 0 && closest > config->host_limit_bytes)
         return mist_err_set(
             err, MIST_ERR_NO_PLAN,
-            "no plan fits the host memory of a node: the closest needs %s, limit %s "
-            "(%s too much)",
+            "no plan was found that fits the host memory of a node: of those that fit "
+            "the devices the closest that was looked at needs %s, limit %s (%s too much)",
             mist_format_bytes(needs, sizeof needs, closest),
             mist_format_bytes(limit, sizeof limit, config->host_limit_bytes),
             mist_format_bytes(more, sizeof more, closest - config->host_limit_bytes));
@@ -139,7 +143,41 @@ static enum mist_status explain_host(const struct mist_validate_config *config,
                         all.n > 0 ? all.at : "the search space");
 }
 
+/* Whether a search finds anything under the limit of device memory. */
+static enum mist_status has_plans(const struct mist_validate_config *config,
+                                  struct mist_search_config how, bool *has_any,
+                                  struct mist_err *err)
+{
+    struct mist_search_result result;
+
+    how.limit_bytes = config->limit_bytes;
+    how.n_best = 1;
+    how.rows = NULL;
+    how.progress = NULL;
+    enum mist_status status = mist_search_run(config->space, &how, &result, err);
+    *has_any = status == MIST_OK && result.n_candidates > 0;
+    if (status == MIST_OK)
+        mist_search_result_fini(&result);
+    return status;
+}
+
+/* Whether with any amount of host memory there are plans. */
+static enum mist_status lacks_host(const struct mist_validate_config *config,
+                                   const struct mist_search_config *search, bool *lacks,
+                                   struct mist_err *err)
+{
+    struct mist_search_config how = *search;
+
+    *lacks = false;
+    if (config->host_limit_bytes == INT64_MAX ||
+        !mist_space_has(config->space, MIST_SPACE_OFFLOAD))
+        return MIST_OK;
+    how.host_limit_bytes = INT64_MAX;
+    return has_plans(config, how, lacks, err);
+}
+
 enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
+                                      const struct mist_search_config *search,
                                       const struct mist_validate_result *result,
                                       struct mist_err *err)
 {
@@ -147,6 +185,7 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
     int64_t closest = result->closest.bytes, closest_host = result->closest.host_bytes;
     struct text help = {.n = 0};
+    bool is_host;
 
     if (space->n_cases == 0)
         return mist_no_plan_check_space(space, err);
@@ -157,7 +196,10 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
             closest = result->dropped[i].planned_bytes;
     if (closest <= config->limit_bytes)
         return explain_host(config, result, err);
-    add_help(space, &help);
+    enum mist_status status = lacks_host(config, search, &is_host, err);
+    if (status != MIST_OK)
+        return status;
+    add_help(space, is_host ? config->host_limit_bytes : 0, &help);
     if (closest == INT64_MAX && closest_host < INT64_MAX)
         return mist_err_set(
             err, MIST_ERR_NO_PLAN,
@@ -179,37 +221,18 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
         mist_format_bytes(more, sizeof more, closest - config->limit_bytes), help.at);
 }
 
-/* Whether a search finds anything with these constraints alone. */
-static enum mist_status has_plans(const struct mist_validate_config *config,
-                                  const struct mist_search_config *search,
-                                  const struct mist_constraints *constraints,
-                                  bool *has_any, struct mist_err *err)
-{
-    struct mist_search_config how = *search;
-    struct mist_search_result result;
-
-    how.limit_bytes = config->limit_bytes;
-    how.n_best = 1;
-    how.rows = NULL;
-    how.progress = NULL;
-    how.constraints = constraints;
-    enum mist_status status = mist_search_run(config->space, &how, &result, err);
-    *has_any = status == MIST_OK && result.n_candidates > 0;
-    if (status == MIST_OK)
-        mist_search_result_fini(&result);
-    return status;
-}
-
 enum mist_status
 mist_no_plan_explain_constraints(const struct mist_validate_config *config,
                                  const struct mist_search_config *search,
                                  struct mist_err *err)
 {
     const struct mist_constraints *all = search->constraints;
+    struct mist_search_config how = *search;
     struct text names = {.n = 0}, strict = {.n = 0};
     struct mist_constraints part;
     bool has_any = false;
-    enum mist_status status = has_plans(config, search, NULL, &has_any, err);
+    how.constraints = NULL;
+    enum mist_status status = has_plans(config, how, &has_any, err);
 
     if (status != MIST_OK || !has_any)
         return status == MIST_OK ? MIST_ERR_NO_PLAN : status;
@@ -217,7 +240,8 @@ mist_no_plan_explain_constraints(const struct mist_validate_config *config,
         part = *all;
         part.n--;
         memmove(&part.of[i], &part.of[i + 1], (size_t)(part.n - i) * sizeof part.of[0]);
-        status = has_plans(config, search, &part, &has_any, err);
+        how.constraints = &part;
+        status = has_plans(config, how, &has_any, err);
         add(&names, " and ", all->of[i].text);
         if (has_any && all->n > 1)
             add(&strict, " or ", all->of[i].text);

@@ -613,7 +613,7 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
         status = explore(&at, err);
     at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)
-        status = mist_no_plan_explain(config, &at.result, err);
+        status = mist_no_plan_explain(config, search, &at.result, err);
     if (status == MIST_OK)
         mist_validate_keep(&at.result, config->n_best, config->slower_frac);
     free(at.pool);

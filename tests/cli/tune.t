@@ -189,10 +189,10 @@ cp -R traces poor
 edit traces/cluster.json 's/"host_memory_bytes_per_node": [0-9]*/"host_memory_bytes_per_node": 1000000/' > poor/cluster.json
 run mist-tune --model gpt3-demo --cluster poor --global-batch 4 --seq-len 128 --fix offload-optimizer=1 -o best.json
 expect_exit 4
-expect_stderr '^mist-tune: no plan fits the host memory: the closest needs [0-9.]+ MiB for a rank, which has 4[0-9]+ KiB of it; what could help: --fix offload-optimizer=1, more '
+expect_stderr '^mist-tune: no plan fits the host memory: the closest needs [0-9.]+ MiB for a rank, which has 4[0-9]+ KiB of it; what could help: more host memory than [0-9.]+ [KM]iB of a node, to go without --fix offload-optimizer=1, more '
 run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --fix dp=1 --fix zero=1 -o best.json
 expect_exit 4
-expect_stderr '^mist-tune: no plan can be priced; what could help: --fix dp=1 and --fix zero=1, '
+expect_stderr '^mist-tune: no plan can be priced; what could help: to go without --fix dp=1 and --fix zero=1, '
 run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --fix schedule=interleaved,chunks=5 -o best.json
 expect_exit 4
 expect_stderr '^mist-tune: 4 samples and .* within the search space and --fix schedule=interleaved --fix chunks=5; they can without --fix chunks=5'
