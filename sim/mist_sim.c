@@ -221,13 +221,15 @@ static enum mist_status run_once(struct mist_sim_run *at, struct mist_err *err)
     return status;
 }
 
-/* --sweep or --sensitivity. */
-static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
+static bool is_study(const struct mist_sim_options *options)
 {
-    const struct mist_sim_options *options = &at->options;
-    const char *name = options->finds_sensitivity ? "sensitivity" : "sweep";
-    struct mist_emit *emit = NULL;
+    return options->sweep.n > 0 || options->finds_sensitivity;
+}
 
+/* What a study can't go with. */
+static enum mist_status check_study(const struct mist_sim_options *options,
+                                    struct mist_err *err)
+{
     if (options->common.output || options->chrome || options->compare ||
         options->explains || options->finds_causes || options->save_plan ||
         options->export)
@@ -235,16 +237,46 @@ static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
             err, MIST_ERR_USAGE,
             "--%s: has no one timeline; leave --output, --chrome, "
             "--compare, --explain, --causes, --save-plan and --export out",
-            name);
+            options->finds_sensitivity ? "sensitivity" : "sweep");
     if (options->retunes && mist_sim_job_is_given(&options->job))
         return mist_err_set(
             err, MIST_ERR_USAGE,
             "--retune plans again for the job of a PLAN; --save-plan FILE "
             "makes one of this job");
+    for (int i = 0; i < options->what_if.n && options->retunes; i++)
+        if (strncmp(options->what_if.items[i], "rank.", strlen("rank.")) == 0)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "--retune: another plan has other ranks; leave "
+                                "--what-if %s out",
+                                options->what_if.items[i]);
     if (options->finds_sensitivity && options->sweep.n > 0)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--sensitivity and --sweep are two studies");
+    return MIST_OK;
+}
+
+/* Options that do not go together. */
+static enum mist_status check_options(const struct mist_sim_options *options,
+                                      struct mist_err *err)
+{
+    int n_tables = options->explains + options->finds_causes + (options->compare != NULL);
+
+    if (options->retunes && !options->finds_sensitivity)
+        return mist_err_set(err, MIST_ERR_USAGE, "--retune stands beside --sensitivity");
+    if (options->common.as_csv && n_tables > 1)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--csv is one table; ask for one of --explain, --causes and "
+                            "--compare, or for --json");
+    return is_study(options) ? check_study(options, err) : MIST_OK;
+}
+
+/* --sweep or --sensitivity. */
+static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
+{
+    const struct mist_sim_options *options = &at->options;
+    struct mist_emit *emit = NULL;
     enum mist_status status = begin(at, &emit, err);
+
     if (status == MIST_OK)
         status = options->finds_sensitivity ? mist_sim_study_sensitivity(at, emit, err)
                                             : mist_sim_study_sweep(at, emit, err);
@@ -469,19 +501,17 @@ static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "%s names no trace set; give one with --cluster",
                             at->plan_path);
-    if (at->options.retunes && !at->options.finds_sensitivity)
-        return mist_err_set(err, MIST_ERR_USAGE, "--retune stands beside --sensitivity");
-    status = check_outputs(&at->options, err);
-    if (status != MIST_OK)
-        return status;
-    status = mist_sim_run_draw(at, err);
+    status = check_options(&at->options, err);
+    if (status == MIST_OK)
+        status = check_outputs(&at->options, err);
+    if (status == MIST_OK)
+        status = mist_sim_run_draw(at, err);
     if (status != MIST_OK)
         return status;
     mist_model_warn(&at->plan.model, at->plan.job.seq_len, &at->messages);
     if (at->options.common.is_dry_run)
         return dry_run(at, err);
-    return at->options.sweep.n > 0 || at->options.finds_sensitivity ? run_study(at, err)
-                                                                    : run_once(at, err);
+    return is_study(&at->options) ? run_study(at, err) : run_once(at, err);
 }
 
 int main(int argc, char **argv)

@@ -111,7 +111,7 @@ static const struct mist_option option_table[] = {
         "all but the first; usually 2, with --lengths 101",
         NULL, 1, 1000, n_iterations),
     ROW("jitter", MIST_OPTION_FRAC, "Replay", "FRAC",
-        "relative standard deviation of every task's time", "0", 0, 10, jitter_frac),
+        "relative standard deviation of every task's time", "0", 0, 1, jitter_frac),
     ROW("threads", MIST_OPTION_INT64, "Replay", "N",
         "compute threads of a rank (memory); 0: what the plan says, else 1", "0", 0, 1024,
         n_threads),

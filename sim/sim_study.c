@@ -24,13 +24,16 @@ struct point {
     bool has_slow_rank;
 };
 
+/* Whether a rank is made slower or faster. */
 static bool edits_ranks(struct mist_sim_edits edits)
 {
     bool is_found = false;
 
-    for (int i = 0; i < edits.n; i++)
-        is_found = is_found || (strncmp(edits.items[i], "rank.", 5) == 0 &&
-                                !strstr(edits.items[i], "=1x"));
+    for (int i = 0; i < edits.n; i++) {
+        const char *value = strchr(edits.items[i], '=');
+        is_found = is_found || (strncmp(edits.items[i], "rank.", strlen("rank.")) == 0 &&
+                                value && strtod(value + 1, NULL) != 1);
+    }
     return is_found;
 }
 
@@ -81,6 +84,22 @@ static enum mist_status try_point(struct mist_sim_run *run, struct point *point,
     enum mist_status status = replay_point(run, point, err);
 
     return status == MIST_ERR_INPUT ? MIST_OK : status;
+}
+
+/* The same of a value of a sweep, or the check of it: says why it is impossible. */
+static enum mist_status try_value(struct mist_sim_run *run, struct point *point,
+                                  bool is_check, struct mist_err *err)
+{
+    struct mist_cluster cluster;
+    enum mist_status status =
+        is_check ? mist_sim_replay(run, point->edits, true, &cluster, NULL, NULL, err)
+                 : replay_point(run, point, err);
+
+    point->is_known = status == MIST_OK;
+    if (status != MIST_ERR_INPUT)
+        return status;
+    mist_message(&run->messages, "%s: %s", point->change, err->message);
+    return MIST_OK;
 }
 
 static bool differ_in_price(const struct point *a, const struct point *b)
@@ -292,6 +311,14 @@ static enum mist_status check_differences(const struct sweep *at, struct mist_er
     return MIST_OK;
 }
 
+static enum mist_status check_known(const struct sweep *at, struct mist_err *err)
+{
+    for (int64_t i = 1; i <= at->of.n_points; i++)
+        if (at->points[i].is_known)
+            return MIST_OK;
+    return mist_err_set(err, MIST_ERR_INPUT, "--sweep: the plan runs with no value");
+}
+
 /* A replay of every point, or the check of it. */
 static enum mist_status visit_points(struct mist_sim_run *run, struct sweep *at,
                                      bool is_check, struct mist_err *err)
@@ -302,14 +329,11 @@ static enum mist_status visit_points(struct mist_sim_run *run, struct sweep *at,
     mist_progress_init(&progress, (enum mist_progress_mode)run->options.common.progress,
                        false, run->messages.stream, "replaying");
     for (int64_t i = 1; i <= at->of.n_points && status == MIST_OK; i++) {
-        struct mist_cluster cluster;
         mist_progress_update(&progress, i, at->of.n_points + 1);
-        status = is_check ? mist_sim_replay(run, at->points[i].edits, true, &cluster,
-                                            NULL, NULL, err)
-                          : replay_point(run, &at->points[i], err);
+        status = try_value(run, &at->points[i], is_check, err);
     }
     mist_progress_fini(&progress);
-    return status;
+    return status == MIST_OK ? check_known(at, err) : status;
 }
 
 enum mist_status mist_sim_study_sweep(struct mist_sim_run *run, struct mist_emit *emit,

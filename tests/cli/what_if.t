@@ -329,6 +329,23 @@ run mist-sim preset.json --json --cluster h100-sxm:1x2 --what-if device=h200
 expect_exit 0
 [ "$(value iteration_s)" = "$other" ] || fail "$(value iteration_s) s, not $other s"
 rm preset.json
+begin 'a sweep leaves out what is impossible, and says why'
+run mist-sim plan2.json --csv --cluster a100-80:1x2 --sweep cluster.devices_per_node=1:2
+expect_exit 0
+expect_stderr '^mist-sim: cluster\.devices_per_node=1: the plan needs 2 ranks'
+expect_stdout '^cluster\.devices_per_node=1,,'
+expect_stdout '^cluster\.devices_per_node=2,[0-9.]+,'
+run mist-sim plan2.json --cluster a100-80:1x2 --sweep cluster.devices_per_node=1
+expect_exit 3
+expect_stderr '^mist-sim: --sweep: the plan runs with no value'
+for dry in '' --dry-run; do
+    refuse "two tables in CSV $dry" 2 '^mist-sim: --csv is one table' \
+        mist-sim plan2.json --csv --explain --causes --what-if rank.0=0.5x $dry
+    refuse "no timeline of a study $dry" 2 '^mist-sim: --sensitivity: ' mist-sim plan2.json --sensitivity --explain $dry
+    refuse "ranks of other plans $dry" 2 '^mist-sim: --retune: ' \
+        mist-sim plan2.json --sensitivity --retune --what-if rank.0=0.5x $dry
+done
+refuse 'a rank as fast as it is' 2 'rank\.0=1\.0x changes nothing' mist-sim plan2.json --what-if rank.0=1.0x
 begin 'a slow rank in a pipeline delays it'
 run mist-sim plan2.json --json
 base=$(value iteration_s)
