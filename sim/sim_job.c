@@ -174,8 +174,11 @@ enum mist_status mist_sim_job_export(const struct mist_plan *plan, int32_t node_
         return status;
     if (beside.seq_len)
         snprintf(seq_len, sizeof seq_len, " --seq-len %d", (int)plan->job.seq_len);
-    mist_message(messages, "%s does not say what the program does: --model %s%s%s%s%s",
-                 path, plan->model.name, seq_len, beside.attention ? " --attention " : "",
+    bool is_preset = mist_model_load_preset(plan->model.name, &(struct mist_model){0},
+                                            NULL) == MIST_OK;
+    mist_message(messages, "%s does not say what the program does: --model %s%s%s%s%s%s",
+                 path, is_preset ? "" : "the config.json of ", plan->model.name, seq_len,
+                 beside.attention ? " --attention " : "",
                  beside.attention ? mist_attention_ways[plan->job.attention] : "",
                  beside.attention && plan->job.has_no_dropout ? " --no-dropout" : "");
     return status;

@@ -151,7 +151,7 @@ static const char *const examples[] = {
     "mist-sim plan.json",
     "mist-sim plan.json --explain",
     "mist-sim plan.json --what-if link.all=2x,kernel.attention=1.5x",
-    "mist-sim plan.json --sweep link.node=0.5x:1x:2x --csv",
+    "mist-sim plan.json --sweep link.all=0.5x:1x:2x --csv",
     "mist-sim plan.json --sensitivity --retune",
     "mist-sim plan.json --lengths lognormal:median=600,sigma=1 --packing first-fit",
     "mist-sim plan.json --what-if rank.1=0.8x --jitter 0.05 --iterations 50 --causes",

@@ -366,9 +366,10 @@ static enum mist_status scale_links(const struct edit *at, const char *name,
     }
     if (!is_found)
         return mist_err_set(at->err, MIST_ERR_USAGE,
-                            "what-if %s: the trace set has no link %s; there are device, "
-                            "node, nic, host, all and the operations of links.csv, as "
-                            "far as they were measured or declared",
+                            "what-if %s: the trace set has no link %s; of device, node, "
+                            "nic, host, all and the operations of links.csv there are "
+                            "those that were measured or declared (mist-sim --list "
+                            "--cluster has them)",
                             at->name, name);
     if (!scale_declared(declared, name, factor, false))
         return beyond(at);

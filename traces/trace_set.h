@@ -135,7 +135,7 @@ struct mist_trace_skew {
 
 /*
  * How far a device that nobody measured stays below its data sheet: what operators without
- * rows are priced by (sim/cost_curve.h). All 0: not said.
+ * rows are priced by (sim/cost/cost_curve.c). All 0: not said.
  */
 struct mist_trace_curve {
     int processors;       /* that share a product's tiles, "SMs" */

@@ -130,11 +130,11 @@ enum mist_status mist_space_check_bounds(const struct mist_space *space,
     for (int i = 0; i < MIST_N_KNOBS; i++)
         if (!mist_space_has(space, without[i].group) &&
             space->bounds.of[i].min > without[i].most)
-            return mist_err_set(
-                err, MIST_ERR_USAGE,
-                "%s needs the group %s, which --space or the trace set leaves out",
-                mist_bounds_text(&space->bounds, (enum mist_knob)i, text),
-                mist_space_group_name(without[i].group));
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "%s needs the group %s, which --space, --target or the "
+                                "trace set leaves out",
+                                mist_bounds_text(&space->bounds, (enum mist_knob)i, text),
+                                mist_space_group_name(without[i].group));
     if (space->bounds.of[MIST_KNOB_UPDATE].min > 0 && !space->allows_host_updates)
         return mist_err_set(err, MIST_ERR_NO_PLAN,
                             "--fix update-on=host: the trace set has no adamw_host, or "

@@ -164,7 +164,8 @@ static const struct mist_option option_table[] = {
     ROW("budget", MIST_OPTION_DOUBLE, "How many to rent", "COST",
         "what the training may cost at the most; 0: any", "0", 0, 1e18, budget),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
-        "write every configuration and what became of it as CSV", NULL, 0, 0, log),
+        "write every configuration of the first search and what became of it as CSV",
+        NULL, 0, 0, log),
     ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
         "write the best plan's frontiers for mist-plot pareto", NULL, 0, 0, pareto),
     ROW("plans", MIST_OPTION_STRING, "Results", "DIR",
@@ -199,7 +200,7 @@ static const char *const examples[] = {
     "--dtype bf16 --global-batch 512 --seq-len 8192 --export run.sh",
     "mist-tune --model llama3-8b --cluster h100-sxm:8,nic=8x400Gb/s --dtype bf16 "
     "--global-batch 512 --seq-len 8192 --sweep nodes=1:2:4:8 --price-per-device-hour 2.5",
-    "mist-tune --retune plan.json --what-if link.node=2x",
+    "mist-tune --retune plan.json --what-if link.all=2x",
     NULL};
 
 extern const char mist_tune_manual[];
