@@ -235,6 +235,63 @@ void mist_atomic_file_abort(struct mist_atomic_file *file)
     forget(file);
 }
 
+/* The folder that a file is or will be in, and its name there; false: no such folder. */
+static bool find_folder(const char *path, struct stat *folder, const char **name)
+{
+    const char *slash = strrchr(path, '/');
+    char *copy = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
+
+    *name = slash ? slash + 1 : path;
+    bool is_found = (!slash || copy) && stat(copy ? copy : ".", folder) == 0;
+    free(copy);
+    return is_found;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Whether two paths are one file, by whatever names and links. */
+static bool are_one_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    const char *name_a, *name_b;
+
+    if (stat(a, &of_a) == 0 && stat(b, &of_b) == 0)
+        return S_ISREG(of_a.st_mode) && is_same(&of_a, &of_b);
+    return find_folder(a, &of_a, &name_a) && find_folder(b, &of_b, &name_b) &&
+           strcmp(name_a, name_b) == 0 && is_same(&of_a, &of_b);
+}
+
+/* Whether one can be written. */
+static enum mist_status check_output(const char *path, bool force, struct mist_err *err)
+{
+    struct mist_atomic_file file;
+    enum mist_status status = mist_atomic_file_open(&file, path, force, err);
+
+    if (status == MIST_OK)
+        mist_atomic_file_abort(&file);
+    return status;
+}
+
+enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
+                                    bool force, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < n && status == MIST_OK; i++) {
+        const char *path = outputs[i].path;
+        for (size_t k = 0; k < i && path; k++)
+            if (outputs[k].path && are_one_file(outputs[k].path, path))
+                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
+                                    outputs[k].option, outputs[i].option, path);
+        if (path)
+            status = check_output(path, force, err);
+    }
+    return status;
+}
+
 enum mist_status mist_file_open_nameless(const char *path, FILE **out,
                                          struct mist_err *err)
 {

@@ -40,6 +40,20 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
 /* Removes what was written and closes file. A closed or zeroed file is left alone. */
 void mist_atomic_file_abort(struct mist_atomic_file *file);
 
+/* What a tool is to write. */
+struct mist_output {
+    const char *option; /* "timeline" */
+    const char *path;   /* NULL: not given */
+};
+
+/*
+ * Whether all of them can be written, so that nothing is refused behind the work. MIST_ERR_USAGE:
+ * two are one file, however it is spelled, or one exists and force is false; MIST_ERR_IO,
+ * MIST_ERR_MEMORY.
+ */
+enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
+                                    bool force, struct mist_err *err) MIST_MUST_CHECK;
+
 /*
  * Opens a file without a name to write and to read, on the disk of path (which may be
  * there or not): what it holds is gone when it is closed. *out is the caller's to close.

@@ -286,29 +286,16 @@ static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
     return status;
 }
 
-/* A file that could not be written at the end is refused at the beginning. */
 static enum mist_status check_outputs(const struct mist_sim_options *options,
                                       struct mist_err *err)
 {
-    const char *paths[] = {options->common.output, options->chrome, options->save_plan,
-                           options->export};
-    const char *names[] = {"output", "chrome", "save-plan", "export"};
+    const struct mist_output outputs[] = {{"output", options->common.output},
+                                          {"chrome", options->chrome},
+                                          {"save-plan", options->save_plan},
+                                          {"export", options->export}};
 
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        struct mist_atomic_file file;
-        if (!paths[i])
-            continue;
-        for (size_t k = 0; k < i; k++)
-            if (paths[k] && strcmp(paths[k], paths[i]) == 0)
-                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
-                                    names[k], names[i], paths[i]);
-        enum mist_status status =
-            mist_atomic_file_open(&file, paths[i], options->common.force, err);
-        if (status != MIST_OK)
-            return status;
-        mist_atomic_file_abort(&file);
-    }
-    return MIST_OK;
+    return mist_outputs_check(outputs, sizeof outputs / sizeof *outputs,
+                              options->common.force, err);
 }
 
 /* Everything but the replay. */

@@ -8,26 +8,16 @@
 
 #include <stdio.h>
 
-static enum mist_status check_output(const char *path, bool force, struct mist_err *err)
-{
-    struct mist_atomic_file file;
-    enum mist_status status = mist_atomic_file_open(&file, path, force, err);
-
-    if (status == MIST_OK)
-        mist_atomic_file_abort(&file);
-    return status;
-}
-
 enum mist_status mist_tune_files_check(const struct mist_tune_options *options,
                                        struct mist_err *err)
 {
-    const char *paths[] = {options->common.output, options->log, options->pareto,
-                           options->export};
-    enum mist_status status = MIST_OK;
+    const struct mist_output outputs[] = {{"output", options->common.output},
+                                          {"log", options->log},
+                                          {"pareto", options->pareto},
+                                          {"export", options->export}};
+    enum mist_status status = mist_outputs_check(
+        outputs, sizeof outputs / sizeof *outputs, options->common.force, err);
 
-    for (size_t i = 0; i < sizeof paths / sizeof *paths && status == MIST_OK; i++)
-        if (paths[i])
-            status = check_output(paths[i], options->common.force, err);
     if (status != MIST_OK || !options->plans)
         return status;
     return mist_plans_folder_check(options->plans, options->common.force, err);
@@ -63,8 +53,8 @@ enum mist_status mist_tune_files_save(const struct mist_tune_session *at,
 char *mist_tune_files_list(const struct mist_tune_options *options, char *text,
                            size_t size)
 {
-    const char *paths[] = {options->common.output, options->plans, options->log,
-                           options->pareto};
+    const char *paths[] = {options->common.output, options->export, options->plans,
+                           options->log, options->pareto};
     size_t n = 0;
 
     text[0] = '\0';

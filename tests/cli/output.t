@@ -53,6 +53,8 @@ refuse 'the second output fails: the first is not written either' 5 '^mist-sim: 
     mist-sim plan.json -o out.csv --chrome none/out.json
 
 refuse 'two outputs into one file' 2 '^mist-sim: --output and --chrome are both same$' mist-sim plan.json -o same --chrome same
+refuse 'two outputs into one file' 2 '^mist-tune: --output and --log are both \./same$' mist-tune --model gpt3-demo \
+    --cluster traces --global-batch 4 --seq-len 128 -o same --log ./same
 refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log are both same$' \
     mist-exec plan.json --iterations 1 --timeline same --log same
 begin 'a training run that diverges leaves the rows of its steps behind'

@@ -83,6 +83,34 @@ TEST(test_links)
     scratch_fini(&scratch);
 }
 
+/* Outputs of a tool: no two are one file, whatever they are called. */
+TEST(test_outputs)
+{
+    struct scratch scratch;
+    struct mist_err err;
+    char path[128], other[160];
+
+    scratch_init(&scratch);
+    snprintf(path, sizeof path, "%s", scratch_path(&scratch, "a.txt"));
+    snprintf(other, sizeof other, "%s/./a.txt", scratch.folder);
+    const char *link = scratch_path(&scratch, "link");
+    struct mist_output outputs[] = {{"log", path}, {"plan", NULL}, {"timeline", other}};
+    assert_int_equal(mist_outputs_check(outputs, 3, true, &err), MIST_ERR_USAGE);
+    assert_non_null(strstr(err.message, "--log and --timeline are both"));
+    assert_int_equal(mist_outputs_check(outputs, 2, false, &err), MIST_OK);
+    assert_int_equal(scratch_count(&scratch), 0);
+    scratch_write(path, "theirs");
+    assert_int_equal(mist_outputs_check(outputs, 2, false, &err), MIST_ERR_USAGE);
+    assert_non_null(strstr(err.message, "--force"));
+    assert_int_equal(mist_outputs_check(outputs, 2, true, &err), MIST_OK);
+    assert_int_equal(symlink(path, link), 0);
+    outputs[2].path = link;
+    assert_int_equal(mist_outputs_check(outputs, 3, true, &err), MIST_ERR_USAGE);
+    outputs[0].path = outputs[2].path = "/dev/null";
+    assert_int_equal(mist_outputs_check(outputs, 3, false, &err), MIST_OK);
+    scratch_fini(&scratch);
+}
+
 /* A link to the file that standard output is: what is written comes between the rest. */
 TEST(test_standard_output)
 {
