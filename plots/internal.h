@@ -163,6 +163,9 @@ struct mist_plot_axis mist_plot_time_axis(double span_s);
 /* Writes 'text' quoted for gnuplot, escaped (core/escape.h); '' when out of memory. */
 void mist_plot_write_quoted(FILE *stream, const char *text);
 
+/* Writes a gnuplot program; characters that DejaVu Sans may lack are '?' there. */
+void mist_plot_write_letters(FILE *stream, const char *program);
+
 /*
  * Widths of text. No terminal says how wide a text will be, so letters are taken for as
  * wide as the wide ones of their kind are.

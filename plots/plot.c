@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -272,23 +273,52 @@ enum mist_plot_family mist_plot_family_of(const struct mist_plot_kind *kind)
                                  : MIST_PLOT_CHROME;
 }
 
+/* The fonts of SVG and of terminals are the reader's. */
+static bool is_font_known(enum mist_plot_format format)
+{
+    return format == MIST_PLOT_PNG || format == MIST_PLOT_PDF;
+}
+
+/* given->stream is not used yet. */
+static enum mist_status write_program(FILE *stream, const struct mist_plot_kind *kind,
+                                      const struct mist_plot_picture *given,
+                                      struct mist_err *err)
+{
+    struct mist_plot_picture at = *given;
+    char *program = NULL;
+    size_t n = 0;
+
+    at.stream = open_memstream(&program, &n);
+    if (!at.stream)
+        return mist_err_memory(err, NULL);
+    enum mist_status status =
+        at.table ? kind->write_table(&at, err) : kind->write_timelines(&at, err);
+    fputs(script_of(kind), at.stream);
+    bool is_short = ferror(at.stream);
+    if ((fclose(at.stream) != 0 || !program || is_short) && status == MIST_OK)
+        status = mist_err_memory(err, NULL);
+    if (status == MIST_OK && is_font_known(at.format))
+        mist_plot_write_letters(stream, program);
+    else if (status == MIST_OK)
+        fputs(program, stream);
+    free(program);
+    return status;
+}
+
 enum mist_status
 mist_plot_write_timelines(FILE *stream, const struct mist_plot_kind *kind,
                           const struct mist_plot_input *inputs, int n_inputs,
                           const struct mist_plot_options *options,
                           enum mist_plot_format format, struct mist_err *err)
 {
-    const struct mist_plot_picture at = {.stream = stream,
-                                         .options = options,
+    const struct mist_plot_picture at = {.options = options,
                                          .format = format,
                                          .is_text = format == MIST_PLOT_TEXT,
                                          .title = kind->title,
                                          .inputs = inputs,
                                          .n_inputs = n_inputs};
-    enum mist_status status = kind->write_timelines(&at, err);
 
-    fputs(script_of(kind), stream);
-    return status;
+    return write_program(stream, kind, &at, err);
 }
 
 enum mist_status mist_plot_write_table(FILE *stream, const struct mist_plot_kind *kind,
@@ -298,8 +328,7 @@ enum mist_status mist_plot_write_table(FILE *stream, const struct mist_plot_kind
 {
     struct mist_plot_table table;
     char title[PATH_MAX];
-    const struct mist_plot_picture at = {.stream = stream,
-                                         .options = options,
+    const struct mist_plot_picture at = {.options = options,
                                          .format = format,
                                          .is_text = format == MIST_PLOT_TEXT,
                                          .title = title,
@@ -308,8 +337,7 @@ enum mist_status mist_plot_write_table(FILE *stream, const struct mist_plot_kind
 
     snprintf(title, sizeof title, "%s: %s", kind->title, mist_plot_base_name(path));
     if (status == MIST_OK)
-        status = kind->write_table(&at, err);
-    fputs(script_of(kind), stream);
+        status = write_program(stream, kind, &at, err);
     mist_plot_table_fini(&table);
     return status;
 }

@@ -176,6 +176,21 @@ else
     legible pareto pareto.csv
     legible links links_fit.csv
 fi
+begin 'letters that the font lacks are question marks'
+printf 'plan,predicted_s,measured_s\n模型 🚀,1,1.1\nb,2,2.2\n' > table.csv
+printf 'plan,predicted_s,measured_s\n?? ?,1,1.1\nb,2,2.2\n' > marks.csv
+run mist-plot compare table.csv -o letters.png --title '模 é α ж → ≤'
+if grep -q 'gnuplot is not installed' "$err"; then
+    skip 'gnuplot is not installed'
+else
+    expect_exit 0
+    run mist-plot compare marks.csv -o marks.png --title '? é α ж → ≤'
+    cmp letters.png marks.png || fail 'the letters are drawn'
+    run mist-plot compare table.csv -o letters.svg
+    grep -q '模型 🚀' letters.svg || fail 'an SVG lacks the letters'
+    rm -f marks.png letters.png letters.svg
+fi
+rm table.csv marks.csv
 begin 'no share is less than zero by nothing'
 run mist-sim job.json --cluster h100-sxm:1x4 --compare slow.csv
 expect_exit 0

@@ -539,6 +539,42 @@ TEST(test_fitted)
     }
 }
 
+/* What DejaVu Sans lacks would cover the picture; SVG and the terminal have other fonts. */
+TEST(test_letters)
+{
+    static const struct {
+        enum mist_plot_format format;
+        const char *expected;
+    } cases[] = {
+        {MIST_PLOT_PNG, "title_text = 'Größe é α ж → ≤ … ??.csv ? ?'\n"},
+        {MIST_PLOT_PDF, "title_text = 'Größe é α ж → ≤ … ??.csv ? ?'\n"},
+        {MIST_PLOT_SVG, "title_text = 'Größe é α ж → ≤ … 模型.csv 🚀 \u200b'\n"},
+        {MIST_PLOT_TEXT, "title_text = 'Größe é α ж → ≤ … 模型.csv 🚀 \u200b'\n"}};
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "模.csv"};
+    struct mist_plot_options options = {.title = "Größe é α ж → ≤ … 模型.csv 🚀 \u200b",
+                                        .n_text_columns = 200,
+                                        .n_text_rows = 24};
+
+    fill(&timeline);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool has_all =
+            cases[i].format == MIST_PLOT_SVG || cases[i].format == MIST_PLOT_TEXT;
+        char *text = NULL;
+        size_t n = 0;
+        FILE *stream = open_memstream(&text, &n);
+        assert_int_equal(
+            draw("memory", stream, &input, 1, &options, cases[i].format, NULL), MIST_OK);
+        fclose(stream);
+        if (!strstr(text, cases[i].expected))
+            fail_msg("no %s in\n%.400s", cases[i].expected, text);
+        assert_non_null(strstr(text, has_all ? "panel_titles[1] = '模.csv: "
+                                             : "panel_titles[1] = '?.csv: "));
+        free(text);
+    }
+    mist_timeline_fini(&timeline);
+}
+
 /* ---- running gnuplot ---- */
 
 /* Runs a program into path. */
