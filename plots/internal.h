@@ -183,6 +183,10 @@ void mist_plot_write_key(FILE *stream, const bool is_used[MIST_N_GROUPS],
 /* Like mist_plot_write_quoted(); of a text wider than em the middle is left out. */
 void mist_plot_write_fitted(FILE *stream, const char *text, double em);
 
+/* Fills out with the text as it would be written, escaped, without quotes; returns it. What
+ * size (at least 1) has no room for is left out. */
+const char *mist_plot_fit(const char *text, double em, char *out, size_t size);
+
 /* ------------------------------------------------------------------ kinds of pictures */
 
 enum mist_plot_need {

@@ -139,26 +139,56 @@ double mist_plot_em_pixels(double points)
     return points * 96 / 72; /* of a PNG, whose inch has 96 pixels */
 }
 
+/* What is left out of a text begins and ends there, in em; at: how far it has been read. */
+struct cut {
+    double from, to, at;
+};
+
+static struct cut find_cut(const char *text, double em)
+{
+    double whole = mist_plot_text_em(text);
+    double from = whole > em ? fmax(0, em / 2 - 1) : whole;
+
+    return (struct cut){from, whole - (whole > em ? from : 0), 0};
+}
+
+/* The next character of the text, the dots that stand for the middle, or "". */
+static const char *next_kept(struct cut *cut, const char *piece)
+{
+    double begin = cut->at;
+
+    cut->at += piece_em(piece);
+    if (cut->at <= cut->from || begin >= cut->to)
+        return piece;
+    return begin <= cut->from ? "…" : "";
+}
+
 void mist_plot_write_fitted(FILE *stream, const char *text, double em)
 {
-    double whole = mist_plot_text_em(text), at = 0;
-    double cut_from = whole, cut_to = whole; /* what is left out begins and ends there */
+    struct cut cut = find_cut(text, em);
 
-    if (whole > em) {
-        cut_from = fmax(0, em / 2 - 1);
-        cut_to = whole - cut_from;
-    }
     fputc('\'', stream);
     for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
-        double begin = at;
         text += mist_escape_first(text, piece);
-        at += piece_em(piece);
-        if (at <= cut_from || begin >= cut_to)
-            fputs(piece[0] == '\'' ? "''" : piece, stream);
-        else if (begin <= cut_from)
-            fputs("…", stream);
+        const char *kept = next_kept(&cut, piece);
+        fputs(kept[0] == '\'' ? "''" : kept, stream);
     }
     fputc('\'', stream);
+}
+
+const char *mist_plot_fit(const char *text, double em, char *out, size_t size)
+{
+    struct cut cut = find_cut(text, em);
+    size_t n = 0;
+
+    for (char piece[MIST_ESCAPED_FIRST_BYTES]; *text;) {
+        text += mist_escape_first(text, piece);
+        const char *kept = next_kept(&cut, piece);
+        if (n + strlen(kept) < size)
+            n += (size_t)snprintf(out + n, size - n, "%s", kept);
+    }
+    out[n] = '\0';
+    return out;
 }
 
 /* gnuplot's coordinate of an edge between pixels, or of a column or row of text. */

@@ -6,20 +6,18 @@ set grid noxtics
 set boxwidth 0.7
 set xrange [0.4 : n_points + 0.6]
 set xtics scale 0
-if (is_turned && !is_text) { set xtics rotate by -40 }
-panel_width = (right_edge - left_edge) / 2
-panel_height = (top_edge - bottom_edge) / 2
-gap_x = is_text ? 0.1 : 0.08 * left_edge / 0.08
-gap_y = is_text ? 0.2 : 0.13
+if (turn > 0) { set xtics rotate by -turn }
+panel_width = (right_edge - left_edge - gap_x) / 2
 do for [p = 1 : 4] {
-    left = left_edge + (p % 2 == 0 ? panel_width + gap_x / 2 : 0)
-    bottom = bottom_edge + (p < 3 ? panel_height + gap_y / 2 : 0)
+    left = left_edge + (p % 2 == 0 ? panel_width + gap_x : 0)
     set lmargin at screen left
-    set rmargin at screen left + panel_width - gap_x / 2
-    set bmargin at screen bottom
-    set tmargin at screen bottom + panel_height - gap_y / 2
+    set rmargin at screen left + panel_width
+    set tmargin at screen panel_tops[p < 3 ? 1 : 2]
+    set bmargin at screen panel_bottoms[p < 3 ? 1 : 2]
     set title panel_names[p] font ',10' offset 0, -0.5
-    set xlabel p > 2 ? point_name : ''
+    # gnuplot would put the axis' name below where it takes turned names to end, maybe off the page
+    if (p == 3 && !is_text) { set label 998 point_name at graph 0.5, screen point_name_y center }
+    set xlabel p > 2 && is_text ? point_name : ''
     set yrange [0 : highs[p]]
     if (p == 1) { set key at screen 0.5, screen keys_top center top horizontal } else { unset key }
     plot $points using 1:($7 == 0 ? column(p + 1) : NaN) with boxes linecolor rgb plain_color title 'best plan', \

@@ -30,7 +30,8 @@ for my $l (@labels) {
 }
 PERL
 
-# texts.pl FILE: texts that leave the page, or that cover each other; letters are 0.58 as wide as high, in the mean.
+# texts.pl FILE: texts that leave the page, that cover each other, or that turned ones run over; letters are 0.58 as
+# wide as high, in the mean.
 cat > "$scratch/io/texts.pl" << 'PERL'
 local $/;
 my $svg = <>;
@@ -59,6 +60,16 @@ for my $i (0 .. $#texts) {
         my @b = @$_;
         my $is_beside = $a[0] >= $b[1] - 1 || $b[0] >= $a[1] - 1 || $a[2] >= $b[3] - 1 || $b[2] >= $a[3] - 1;
         print "$a[4] covers $b[4]\n" unless $is_beside;
+    }
+    next if $a[5] == 0;
+    my ($cos, $sin) = (cos($a[5] * 0.0174533), sin($a[5] * 0.0174533));
+    for my $b (grep { $_->[5] == 0 } @texts) {
+        my $middle = ($a[2] + $a[3]) / 2;
+        my @inside = grep {
+            my ($x, $y) = ($_ * $cos - $middle * $sin, $_ * $sin + $middle * $cos);
+            $x > $b->[0] && $x < $b->[1] && $y > $b->[2] && $y < $b->[3];
+        } $a[0] .. $a[1];
+        print "$a[4] runs over $b->[4]\n" if @inside;
     }
 }
 PERL
@@ -165,6 +176,14 @@ else
     { echo nodes,batch,is_best,iteration_s,error_s,tokens_per_s_per_device,device_hours
       for i in 1 2 4 8 16 32; do for b in 128 1024; do echo "$i,$b,false,$b.5,1,1000$i,123$b"; done; done; } > table.csv
     legible rent table.csv
+    for name in a100-40 'a model of a name that is longer than all of the others'; do
+        { echo model,device,is_best,iteration_s,tokens_per_s_per_device,device_hours
+          for i in 1 2 3 4 5 6 7; do echo "$name $i,h100-sxm,false,$i.5,1000$i,$i"; done; } > table.csv
+        legible rent table.csv
+        run mist-plot rent table.csv -o axis.svg
+        [ "$(grep -c '> *model, device *<' axis.svg)" -eq 2 ] || fail 'no name of the axis'
+        rm axis.svg
+    done
     { echo plan,predicted_s,measured_s,note
       i=0; while [ $i -lt 40 ]; do i=$((i + 1)); echo "plan number $i at 5 %,1.$i,1.2,a note"; done; } > table.csv
     legible errors table.csv

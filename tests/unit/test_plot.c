@@ -537,6 +537,11 @@ TEST(test_fitted)
         assert_string_equal(text, cases[i].expected);
         free(text);
     }
+    char small[10];
+    assert_string_equal(mist_plot_fit("WWWWWWWWWWWWWWWWWWWW", 10, small, sizeof small),
+                        "WWW…WWW");
+    assert_string_equal(mist_plot_fit("it's", 9, small, sizeof small), "it's");
+    assert_string_equal(mist_plot_fit("ääää ö", 9, small, sizeof small), "ääää ");
 }
 
 /* What DejaVu Sans lacks would cover the picture; SVG and the terminal have other fonts. */
