@@ -284,7 +284,8 @@ static void write_label(const struct drawing *at, int i_lane, size_t i_span,
                     .text_color);
 }
 
-/* The number of each pass' micro-batch, in the pass' widest box, if it fits there. */
+/* The number of each pass' micro-batch, in the pass' widest box, if it fits there. Tasks of
+ * no micro-batch, such as updates of the optimizer, don't end a pass that they interrupt. */
 static void write_lane_labels(const struct drawing *at, int i_lane)
 {
     size_t pass = MIST_PLOT_IDLE;
@@ -296,7 +297,7 @@ static void write_lane_labels(const struct drawing *at, int i_lane)
     for (int i = 0, end; i < at->cells.n; i = end) {
         size_t i_span = at->cells.i_span[i];
         end = mist_plot_cells_run_end(&at->cells, at->view, i);
-        if (i_span == MIST_PLOT_IDLE)
+        if (i_span == MIST_PLOT_IDLE || at->view->spans[i_span].micro_batch < 0)
             continue;
         if (pass == MIST_PLOT_IDLE || !mist_plot_same_pass(at->view, pass, i_span)) {
             if (pass != MIST_PLOT_IDLE)

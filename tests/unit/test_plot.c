@@ -361,6 +361,29 @@ TEST(test_recomputation)
     }
 }
 
+/* Updates of the optimizer interrupt the first forward pass: its number stands in it once, in
+ * the widest box, and in the next iteration again. */
+TEST(test_interrupted_pass)
+{
+    struct mist_timeline timeline;
+    struct mist_plot_input input = {&timeline, "a"};
+
+    mist_timeline_init(&timeline);
+    for (int i = 0; i < 12; i++) {
+        bool is_forward = i % 2;
+        add(&timeline, 0, MIST_STREAM_COMPUTE,
+            is_forward ? MIST_TASK_FORWARD : MIST_TASK_OPTIMIZER, is_forward - 1,
+            10 * i - (i == 3), 10 * (i + 1) - (i == 2));
+        timeline.rows[i].iteration = i / 10;
+    }
+    char *text = timeline_program(&input, 1);
+    assert_int_equal(count_lines(text, "$labels << END\n"), 2 + 1);
+    assert_non_null(strstr(text, "$labels << END\n1 34."));
+    assert_non_null(strstr(text, "\n1 115 "));
+    free(text);
+    mist_timeline_fini(&timeline);
+}
+
 /* However many ranks differ, a picture has room for them: compute streams alone, one pixel
  * each, and then one in so many. */
 TEST(test_many_ranks)
