@@ -164,6 +164,10 @@ else
     legible sweep table.csv
     run mist-plot sweep table.csv
     [ "$(grep -c ' launch=[124]x,link.all=[12]x *$' "$out")" -eq 6 ] || fail "a line for each curve: $(cat "$out")"
+    { echo change,iteration_s,error_s; echo baseline,0.5,0
+      for d in a b c; do echo "\"device=$d,launch=1x\",0.5,0"; echo "\"device=$d,launch=2x\",0.7,0"; done; } > table.csv
+    run mist-plot sweep table.csv
+    grep -q ' 500 +-|\.\.*G\*\*\**G\*\*\**G\.' "$out" || fail "the baseline covers a curve: $(cat "$out")"
     printf 'added,iteration_s,error_s,speedup,search_s\n3d,,,,0.5\nzero,2,0.5,1.5,3\nckpt,1,0,3,30\n' > table.csv
     legible ablation table.csv
     printf 'added,iteration_s,error_s,speedup,search_s\n' > table.csv
