@@ -447,7 +447,7 @@ static enum mist_status write_links(const struct mist_plot_picture *at,
     height = height > 720 ? height : 720;
     struct mist_plot_page page = {700 + 103 + key, height, 103, key, 60, 60};
     if (at->is_text) {
-        height = rows > n_keys + 6 ? rows : n_keys + 6;
+        height = rows > n_keys + 9 ? rows : n_keys + 9;
         page = (struct mist_plot_page){0, height, 10, 36, 4, 4};
     }
     int low = height - page.bottom, middle = page.top + (low - page.top) * 3 / 5;

@@ -198,6 +198,12 @@ else
     legible compare compare.csv
     legible pareto pareto.csv
     legible links links_fit.csv
+    { echo name,bytes,measured_us,fitted_us
+      i=0; while [ $i -lt 30 ]; do i=$((i + 1)); echo "all_reduce of $i x 8,4096,$i,$i"; done; } > table.csv
+    legible links table.csv
+    run mist-plot links table.csv
+    [ "$(grep -c 'all_reduce of [0-9]* x 8' "$out")" -eq 30 ] || fail "a line for each of 30: $(cat "$out")"
+    rm table.csv
 fi
 begin 'letters that the font lacks are question marks'
 printf 'plan,predicted_s,measured_s\n模型 🚀,1,1.1\nb,2,2.2\n' > table.csv
