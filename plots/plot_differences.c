@@ -266,7 +266,7 @@ static void find_reach(const struct panel *panel, double *low_s, double *high_s)
     }
 }
 
-static void write_bars(FILE *stream, const struct table *table)
+static void write_bars(FILE *stream, const struct table *table, bool is_text)
 {
     struct mist_plot_axis axis;
     double low_s[N_PANELS], high_s[N_PANELS], most_s = 0;
@@ -289,7 +289,7 @@ static void write_bars(FILE *stream, const struct table *table)
     for (int p = 0; p < N_PANELS; p++)
         for (size_t i = 0; i < table->panels[p].n; i++)
             write_bar(stream, &table->panels[p].bars[i], p, i + 1, axis.scale,
-                      0.001 * (high_s[p] - low_s[p]) * axis.scale);
+                      is_text ? 0 : 0.001 * (high_s[p] - low_s[p]) * axis.scale);
     fputs("END\n", stream);
 }
 
@@ -371,7 +371,7 @@ static void write_picture(const struct mist_plot_picture *at, const struct table
     mist_plot_write_page(&titled, &page);
     write_panels(at, table, &page);
     write_key(at->stream, table);
-    write_bars(at->stream, table);
+    write_bars(at->stream, table, at->is_text);
 }
 
 static enum mist_status write_differences(const struct mist_plot_picture *at,

@@ -158,6 +158,13 @@ else
     rm -f key.svg
     run mist-plot sensitivity table.csv
     [ "$(grep -c ' % |' "$out")" -eq $n ] || fail "a line for each of $n: $(cat "$out")"
+    printf 'change,more_change_frac,less_change_frac\na,-0.3,0.4\nb,0,0\nc,-0.001,0.001\nd,-0.02,0.02\n' > table.csv
+    run mist-plot sensitivity table.csv
+    [ "$(grep -c '^ *[bc]  -*0\.[01] % | *| *$' "$out")" -eq 2 ] || fail "bars of nothing: $(cat "$out")"
+    grep -q '^ *d  -2\.0 % | *\*\**|##* *$' "$out" || fail "no bars on both sides of zero: $(cat "$out")"
+    printf 'task,stage,rank,predicted_s,measured_s\nforward,0,0,1,1\nbackward,0,0,1,1\n' > table.csv
+    run mist-plot differences table.csv
+    [ "$(grep -c ' +0 s | *| *$' "$out")" -eq 4 ] || fail "bars of nothing: $(cat "$out")"
     run mist-sim job.json --cluster h100-sxm:1x4 --sweep kernel.attention=0.5x:1x:2x --sweep launch=1x:2x:4x \
         --sweep link.all=1x:2x --csv
     cp "$out" table.csv
