@@ -10,7 +10,8 @@ if (n_stages < 24) { set xtics 1 }
 do for [p = 1 : 2] {
     set tmargin at screen panel_tops[p]
     set bmargin at screen panel_bottoms[p]
-    set key at screen right_edge, graph 1 left top vertical
+    # bars of many stages reach the edge, and letters would stick to them
+    set key at screen right_edge + (is_text ? 0.02 : 0), graph 1 left top vertical
     set xlabel p == 2 ? 'stage' : ''
     eval name_y(p == 1 ? sprintf('iteration (%s)', time_unit) : sprintf('device memory (%s)', memory_unit))
     if (p == 1) {

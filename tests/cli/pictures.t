@@ -201,6 +201,11 @@ else
     run mist-plot errors table.csv
     [ "$(grep -c 'plan number [0-9]* at 5 % ' "$out")" -eq 40 ] || fail "a line for each of 40: $(cat "$out")"
     legible compare table.csv
+    { echo stage,of,part,time_s,bytes
+      i=0; while [ $i -lt 40 ]; do echo "$i,time,gathers of parameters,1,"; echo "$i,device memory,weights,,9e9"; i=$((i + 1)); done; } > table.csv
+    legible breakdown table.csv
+    run mist-plot breakdown table.csv
+    [ "$(grep -c '  \*\*\*\*\(gathers of parameters\|weights\) ' "$out")" -eq 2 ] || fail "no gap before the key: $(cat "$out")"
     rm table.csv
     legible compare compare.csv
     legible pareto pareto.csv
