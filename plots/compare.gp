@@ -1,5 +1,5 @@
 # Predicted against measured: on the diagonal they are equal, the band is 10 % to its sides.
-# $points: measured predicted error_bar name side (of the name: 1 right, -1 left, 0 none)
+# $points: measured predicted error_bar; their names are set before
 set title title_text
 set key top left
 set xlabel sprintf('measured (%s)', time_unit)
@@ -11,6 +11,4 @@ set samples 200
 set errorbars small
 plot for [k = 1 : !is_text] '+' using 1:($1 * 0.9):($1 * 1.1) with filledcurves linecolor rgb band_color title (is_text ? '' : 'within 10 %'), \
      x with lines linecolor rgb '#777777' linewidth 1 title 'equal', \
-     $points using ($1 > 0 ? $1 : NaN):2:3 with yerrorbars linetype 1 pointsize point_size linewidth point_size * 1.6 title summary, \
-     for [k = 1 : has_names] $points using ($5 > 0 ? $1 : NaN):2:4 with labels left offset 0.9, -0.5 font ',8' textcolor rgb '#444444' notitle, \
-     for [k = 1 : has_names] $points using ($5 < 0 ? $1 : NaN):2:4 with labels right offset -0.9, 0.5 font ',8' textcolor rgb '#444444' notitle
+     $points using 1:2:3 with yerrorbars linetype 1 pointsize point_size linewidth point_size * 1.6 title summary

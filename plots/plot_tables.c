@@ -3,7 +3,6 @@
  * The tables are made by the tools that search, run and fit; nothing is computed here but
  * residuals.
  */
-#include "core/escape.h"
 #include "core/order.h"
 #include "core/parse.h"
 #include "plots/internal.h"
@@ -29,11 +28,12 @@ enum { NAME_BYTES = 63, MAX_ROWS = 100000 };
 #define COMPARE_TOP    56
 #define NAME_POINTS    8    /* size of its letters */
 #define NAME_HEIGHT    14.0 /* pixels */
+#define NAME_EM        45.0 /* of those that are longer the middle is left out */
 
 enum { PLAN, PREDICTED, MEASURED, BAR, NOTE, N_COMPARE_COLUMNS };
 
 static const struct mist_plot_column compare_columns[N_COMPARE_COLUMNS] = {
-    [PLAN] = MIST_PLOT_WORDS("plan", NAME_BYTES, MIST_PLOT_NEEDED),
+    [PLAN] = MIST_PLOT_WORDS("plan", 119, MIST_PLOT_NEEDED),
     [PREDICTED] = MIST_PLOT_NUMBER("predicted_s", DBL_MIN, DBL_MAX, MIST_PLOT_NEEDED),
     [MEASURED] = MIST_PLOT_NUMBER("measured_s", DBL_MIN, DBL_MAX, MIST_PLOT_NEEDED),
     [BAR] = MIST_PLOT_NUMBER("error_bar_s", 0, DBL_MAX, MIST_PLOT_MAY_BE_ABSENT),
@@ -50,7 +50,7 @@ struct axis {
 struct label {
     int side; /* of the point: 1 right, -1 left, 0: there is no room for it */
     double left, right, y;
-    char text[MIST_ESCAPED_BYTES(NAME_BYTES + 1)];
+    char text[320];
 };
 
 /* 0 to 1: how far along the axis a value is. */
@@ -104,7 +104,8 @@ static int place_names(const struct mist_plot_table *table, const struct axis *a
     for (size_t i = 0; i < table->n; i++) {
         struct label *label = &labels[i];
         double x = point_x(table, axis, i), y = point_y(table, axis, i);
-        mist_escape(mist_plot_text(table, i, PLAN), label->text);
+        mist_plot_fit(mist_plot_text(table, i, PLAN), NAME_EM, label->text,
+                      sizeof label->text);
         double length = mist_plot_text_em(label->text) * mist_plot_em_pixels(NAME_POINTS);
         for (int try = 0; try < 3 && !label->side; try++) {
             int side = try == 1 ? -1 : 1;
@@ -155,24 +156,31 @@ static void write_summary(const struct mist_plot_picture *at)
             table->n, 100 * sum / (double)table->n, 100 * worst);
 }
 
-static void write_compare_points(const struct mist_plot_picture *at, struct label *labels,
-                                 double scale)
+static void write_compare_points(const struct mist_plot_picture *at, double scale)
 {
     fputs("$points << END\n", at->stream);
-    for (size_t i = 0; i < at->table->n; i++) {
-        char *text = labels ? labels[i].text : "";
-        /* A data block takes names in double quotes, which a name must not have. */
-        for (char *c = text; *c; c++)
-            if (*c == '"' || *c == '\\')
-                *c = ' ';
-        fprintf(at->stream, "%.12g %.12g %.9g \"%s\" %d\n",
+    for (size_t i = 0; i < at->table->n; i++)
+        fprintf(at->stream, "%.12g %.12g %.9g\n",
                 mist_plot_number(at->table, i, MEASURED) * scale,
                 mist_plot_number(at->table, i, PREDICTED) * scale,
-                fmax(0, mist_plot_number(at->table, i, BAR)) * scale, text,
-                labels ? labels[i].side : 0);
+                fmax(0, mist_plot_number(at->table, i, BAR)) * scale);
+    fputs("END\n", at->stream);
+}
+
+/* Labels instead of data, in which gnuplot takes backslashes and quotes for its own. */
+static void write_compare_names(const struct mist_plot_picture *at,
+                                const struct label *labels, double scale)
+{
+    for (size_t i = 0; i < at->table->n; i++) {
+        if (!labels[i].side)
+            continue;
+        fprintf(at->stream, "set label %zu ", i + 1);
+        mist_plot_write_quoted(at->stream, labels[i].text);
+        fprintf(at->stream, " at %.12g, %.12g %s front @note\n",
+                mist_plot_number(at->table, i, MEASURED) * scale,
+                mist_plot_number(at->table, i, PREDICTED) * scale,
+                labels[i].side > 0 ? "left offset 0.9, -0.5" : "right offset -0.9, 0.5");
     }
-    /* gnuplot 5.4 crashes on labels without a point: two outside of the picture. */
-    fputs("-9 -9 0 \"\" 1\n-9 -9 0 \"\" -1\nEND\n", at->stream);
 }
 
 static enum mist_status write_compare(const struct mist_plot_picture *at,
@@ -200,9 +208,10 @@ static enum mist_status write_compare(const struct mist_plot_picture *at,
     fprintf(at->stream, "is_log = %d\nlow = %.9g\nhigh = %.9g\ntime_unit = '%s'\n",
             axis.is_log, axis.low * time.scale, axis.high * time.scale, time.unit);
     write_summary(at);
-    fprintf(at->stream, "has_names = %d\npoint_size = %g\n", has_names,
-            at->table->n <= 60 ? 0.9 : 0.4);
-    write_compare_points(at, has_names ? labels : NULL, time.scale);
+    fprintf(at->stream, "point_size = %g\n", at->table->n <= 60 ? 0.9 : 0.4);
+    write_compare_points(at, time.scale);
+    if (has_names)
+        write_compare_names(at, labels, time.scale);
     return MIST_OK;
 }
 

@@ -232,6 +232,17 @@ else
     rm -f marks.png letters.png letters.svg
 fi
 rm table.csv marks.csv
+begin 'names of plans stay as they are'
+printf 'plan,predicted_s,measured_s\n"gpt ""x"" a\\nb",1,1.1\nb,2,2.2\n' > table.csv
+run mist-plot compare table.csv -o names.svg
+if grep -q 'gnuplot is not installed' "$err"; then
+    skip 'gnuplot is not installed'
+else
+    expect_exit 0
+    grep -qF '>gpt "x" a\nb<' names.svg || fail "$(grep 'gpt' names.svg)"
+    rm -f names.svg
+fi
+rm table.csv
 begin 'no share is less than zero by nothing'
 run mist-sim job.json --cluster h100-sxm:1x4 --compare slow.csv
 expect_exit 0

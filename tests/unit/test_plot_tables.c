@@ -37,9 +37,11 @@ static const struct {
 } pictures[] = {
     {"compare",
      "plan,predicted_s,measured_s,error_bar_s\n"
-     "a,1.1,1,0.05\n\"b \"\"x\"\"\",1.9,2,\n",
+     "it's,1.1,1,0.05\n\"b \"\"x\"\" \\n\",1.9,2,\n",
      {"summary = '2 plans: error 7.50 % in the mean, 10.00 % at worst'",
-      "1 1.1 0.05 \"a\" 1\n2 1.9 0 \"b  x \" 1\n"}},
+      "set label 1 'it''s' at 1, 1.1 left offset",
+      "set label 2 'b \"x\" \\n' at 2, 1.9 left",
+      "$points << END\n1 1.1 0.05\n2 1.9 0\nEND\n"}},
     /* of two ranks: forward 1 s too slow and 0.5 s too fast, backward of one 3 s too slow */
     {"differences",
      "task,stage,rank,predicted_s,measured_s,iteration_s,"
@@ -244,6 +246,28 @@ TEST(test_percent)
     assert_non_null(strstr(text, "set ytics ('5 %%s' 1)"));
     assert_non_null(
         strstr(text, "title_text = 'How far predictions are off: table.csv'\n"));
+    free(text);
+}
+
+/* Both pictures of one table take the same names; the middle of a long one is left out. */
+TEST(test_long_names)
+{
+    static const char table[] = "plan,predicted_s,measured_s\n"
+                                "Megatron-LM on 1,1,1\n"
+                                "a name of a plan that does not end at all for "
+                                "Megatron-LM on 1024 devices with tp=8 "
+                                "pp=16 and zero=3 and more,1,1\n";
+    enum mist_status status;
+    struct mist_err err = {0};
+    char *text = table_program("errors", table, MIST_PLOT_PNG, &status, &err);
+
+    assert_int_equal(status, MIST_OK);
+    free(text);
+    text = table_program("compare", table, MIST_PLOT_PNG, &status, &err);
+    assert_int_equal(status, MIST_OK);
+    assert_non_null(strstr(text, "set label 2 'a name of a plan"));
+    assert_non_null(strstr(text, "…"));
+    assert_non_null(strstr(text, "zero=3 and more' at "));
     free(text);
 }
 
