@@ -90,6 +90,7 @@ bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank)
 /* ---- program text ---- */
 
 #define TITLE_POINTS 12
+#define KEY_BOTTOM   5 /* pixels from the lower edge of the page */
 
 const char *mist_plot_base_name(const char *path)
 {
@@ -242,12 +243,13 @@ void mist_plot_write_page(const struct mist_plot_picture *at,
                                        : width / mist_plot_em_pixels(TITLE_POINTS));
     fprintf(at->stream,
             "\nleft_edge = %.7f\nright_edge = %.7f\ntop_edge = %.7f\nbottom_edge = %.7f\n"
-            "keys_top = %.7f\n",
+            "keys_top = %.7f\nkey_y = %.7f\n", /* of keys above and below the axes */
             screen(at->format, page->left, width),
             screen(at->format, width - page->right, width),
             screen(at->format, height - page->top, height),
             screen(at->format, page->bottom, height),
-            screen(at->format, height - (at->is_text ? 2 : 30), height));
+            screen(at->format, height - (at->is_text ? 2 : 30), height),
+            at->is_text ? 0 : screen(at->format, KEY_BOTTOM, height));
     fputs("set lmargin at screen left_edge\nset rmargin at screen right_edge\n"
           "set tmargin at screen top_edge\nset bmargin at screen bottom_edge\n",
           at->stream);

@@ -33,8 +33,6 @@ dash(i) = (i - 1) / 8 % 4 + 1
 # what stands beside a row
 note = "font ',8' textcolor rgb '#444444'"
 # in `plot for` without a turn a title takes room in the key all the same, unless it is ''
-# where keys begin above the lower edge of the page
-key_y = is_text ? 0 : 0.01
 # `eval name_y(text)` names the axis; the terminal can't turn letters, and has the name above the axis
 name_y(text) = is_text ? sprintf("set label 999 \"%s\" at screen 0, graph 1 left offset 1, 1.3", text) \
                        : sprintf("set ylabel \"%s\"", text)
