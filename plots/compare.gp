@@ -4,7 +4,10 @@ set title title_text
 set key top left
 set xlabel sprintf('measured (%s)', time_unit)
 eval name_y(sprintf('predicted (%s)', time_unit))
-if (is_log) { set logscale xy }
+if (is_log) {
+    set logscale xy
+    set format xy '%g'
+}
 set xrange [low : high]
 set yrange [low : high]
 set samples 200

@@ -9,6 +9,7 @@
 #define ROW_PIXELS  19
 #define GAP_PIXELS  14
 #define LIMIT       15.0
+#define MOST_DRAWN  100.0 /* percent, unless an error is larger: bars go on beyond it */
 
 enum { PLAN, PREDICTED, MEASURED, BAR, NOTE, N_COLUMNS };
 
@@ -34,29 +35,41 @@ static double bar_of(const struct mist_plot_table *table, size_t i)
            mist_plot_number(table, i, MEASURED);
 }
 
-/* "+3 %  a note" */
-static const char *note_of(const struct mist_plot_table *table, size_t i, char text[256])
+/* How far the axis goes to both sides, in percent. */
+static double find_limit(const struct mist_plot_table *table)
 {
-    char error[MIST_FORMAT_BYTES];
+    double most = LIMIT;
 
-    snprintf(
-        text, 256, "%s  %s",
-        mist_format_percent(error, sizeof error, fmin(error_of(table, i), 1e6), 0, true),
-        mist_plot_text(table, i, NOTE));
+    for (size_t i = 0; i < table->n; i++) {
+        double size = fabs(error_of(table, i));
+        most = fmax(most, fmax(size, fmin(size + bar_of(table, i), MOST_DRAWN)));
+    }
+    return 5 * ceil(most / 5 + 0.2);
+}
+
+/* "+3 %  a note", or "+3 %, bar 400 %  a note" of a bar that goes on beyond the axis. */
+static const char *note_of(const struct mist_plot_table *table, size_t i, char text[300])
+{
+    char error[MIST_FORMAT_BYTES], bar[MIST_FORMAT_BYTES];
+    bool is_cut = fabs(error_of(table, i)) + bar_of(table, i) > find_limit(table);
+
+    mist_format_percent(error, sizeof error, fmin(error_of(table, i), 1e6), 0, true);
+    mist_format_percent(bar, sizeof bar, fmin(bar_of(table, i), 1e6), 0, false);
+    snprintf(text, 300, "%s%s%s  %s", error, is_cut ? ", bar " : "", is_cut ? bar : "",
+             mist_plot_text(table, i, NOTE));
     return text;
 }
 
 static void write_settings(const struct mist_plot_picture *at)
 {
     const struct mist_plot_table *table = at->table;
-    double sum = 0, worst = 0, most = LIMIT;
+    double sum = 0, worst = 0;
     size_t n_inside = 0;
 
     for (size_t i = 0; i < table->n; i++) {
         double size = fabs(error_of(table, i));
         sum += size;
         worst = fmax(worst, size);
-        most = fmax(most, fmin(size + bar_of(table, i), 100));
         n_inside += size <= LIMIT;
     }
     fprintf(at->stream,
@@ -64,13 +77,35 @@ static void write_settings(const struct mist_plot_picture *at)
             "%.0f %%'\n",
             sum / (double)table->n, worst, n_inside, table->n, LIMIT);
     fprintf(at->stream, "n_rows = %zu\nlimit = %.0f\nhas_inside = %d\nhas_outside = %d\n",
-            table->n, 5 * ceil(fmax(most, worst) / 5 + 0.2), n_inside > 0,
-            n_inside < table->n);
+            table->n, find_limit(table), n_inside > 0, n_inside < table->n);
+}
+
+/* Heads of arrows where bars go on beyond the axis. */
+static void write_cuts(const struct mist_plot_picture *at)
+{
+    double limit = find_limit(at->table);
+
+    for (size_t i = 0; i < at->table->n; i++)
+        for (int side = -1; side <= 1; side += 2) {
+            double end = error_of(at->table, i) * side + bar_of(at->table, i);
+            if (end <= limit)
+                continue;
+            int color = fabs(error_of(at->table, i)) <= LIMIT ? 1 : 2;
+            if (at->is_text)
+                fprintf(at->stream, "set label '%c' at %g, %zu center front\n",
+                        side < 0 ? '<' : '>', side * limit, i + 1);
+            else
+                fprintf(
+                    at->stream,
+                    "set arrow from %g, %zu to %g, %zu size char 1.2, 20 fixed filled "
+                    "front linetype %d\n",
+                    side * 0.99 * limit, i + 1, side * limit, i + 1, color);
+        }
 }
 
 static void write_rows(const struct mist_plot_picture *at)
 {
-    char note[256];
+    char note[300];
 
     fputs("set ytics (", at->stream);
     for (size_t i = 0; i < at->table->n; i++)
@@ -81,6 +116,7 @@ static void write_rows(const struct mist_plot_picture *at)
         mist_plot_write_quoted(at->stream, note_of(at->table, i, note));
         fprintf(at->stream, " at graph 1, first %zu left offset 1, 0 @note\n", i + 1);
     }
+    write_cuts(at);
     fputs("$points << END\n", at->stream);
     for (size_t i = 0; i < at->table->n; i++)
         mist_plot_write_numbers(at->stream, 4,
@@ -96,7 +132,7 @@ static enum mist_status write_errors(const struct mist_plot_picture *at,
     const struct mist_plot_table *table = at->table;
     struct mist_plot_page page = {0, (int)table->n + 11, 0, 3, 3, 7};
     double left_em = 0, right_em = 0;
-    char note[256];
+    char note[300];
 
     (void)err;
     for (size_t i = 0; i < table->n; i++) {

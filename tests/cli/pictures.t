@@ -201,6 +201,13 @@ else
     run mist-plot errors table.csv
     [ "$(grep -c 'plan number [0-9]* at 5 % ' "$out")" -eq 40 ] || fail "a line for each of 40: $(cat "$out")"
     legible compare table.csv
+    printf 'plan,predicted_s,measured_s,error_bar_s\na,1,1.1,9\nb,2,2.2,0.1\n' > table.csv
+    legible errors table.csv
+    run mist-plot errors table.csv
+    grep -q '^ *a <\*.*\*> *$' "$out" || fail "no sign of a bar that goes on: $(cat "$out")"
+    { echo plan,predicted_s,measured_s
+      for e in 5 3 1 0; do echo "p-$e,1e-$e,1.3e-$e"; echo "p$e,1e$e,1.3e$e"; done; echo most,1e6,1.3e6; } > table.csv
+    legible compare table.csv
     { echo plan,predicted_s,measured_s
       i=0; while [ $i -lt 150 ]; do i=$((i + 1)); echo "plan $i,1,1.1"; done; } > table.csv
     legible errors table.csv

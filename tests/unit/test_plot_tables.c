@@ -59,6 +59,12 @@ static const struct {
      {"off by 17.5 % in the mean, 25.0 % at worst, 1 of 2 within 15 %'",
       "set ytics ('a' 1, 'b \"x\"' 2)", "set label 1 '+10 %  it''s' at",
       "1 10 5 1\n2 -25 0 0\nEND\n"}},
+    {"errors", /* bars that leave the page on both sides, on the right, and not */
+     "plan,predicted_s,measured_s,error_bar_s,note\n"
+     "a,1.1,1,5,x\nb,1.6,1,0.9,\nc,1.4,1,0.5,\n",
+     {"limit = 105\n", "set label 1 '+10 %, bar 500 %  x' at", "set label 3 '+40 %  ' at",
+      "set arrow from -103.95, 1 to -105, 1 ", "set arrow from 103.95, 1 to 105, 1 ",
+      "to 105, 2 "}},
     {"breakdown",
      "stage,rank,of,part,time_s,frac,tensor,bytes\n"
      "0,0,time,products,2,0.5,,\n0,0,time,bubble,1,0.5,,\n"
