@@ -372,11 +372,13 @@ static enum mist_status write_pareto(const struct mist_plot_picture *at,
     struct mist_plot_axis t = mist_plot_time_axis(max_t_s);
     struct mist_plot_axis d = mist_plot_time_axis(max_d_s);
     int key = write_names(at, &curves, "stage ", NULL) + 70;
-    int key_height = 80 + 18 * ((int)curves.n_curves + 1);
+    int n_keys = (int)curves.n_curves + 1, key_height = 80 + 18 * n_keys;
+    int rows = at->options->n_text_rows;
     struct mist_plot_page page = {
         790 + key, key_height > 660 ? key_height : 660, 90, key, 56, 58};
     if (at->is_text)
-        page = (struct mist_plot_page){0, at->options->n_text_rows, 10, 22, 4, 4};
+        page = (struct mist_plot_page){
+            0, rows > n_keys + 9 ? rows : n_keys + 9, 10, 22, 4, 4};
     mist_plot_write_page(at, &page);
     fprintf(at->stream, "t_unit = '%s'\nd_unit = '%s'\nhas_chosen = %d\n", t.unit, d.unit,
             n_chosen > 0);

@@ -30,6 +30,8 @@ worse_color = '#D55E00'
 best_color = '#0072B2'
 # dashes and points of lines behind the eighth
 dash(i) = (i - 1) / 8 % 4 + 1
+# points of curves, which take those of their colour in turns behind the 32nd
+shape(i) = int(word('7 5 9 13 11 6 4 8', ((i - 1) + (i - 1) / 32) % 8 + 1))
 # what stands beside a row
 note = "font ',8' textcolor rgb '#444444'"
 # in `plot for` without a turn a title takes room in the key all the same, unless it is ''

@@ -73,6 +73,17 @@ for my $i (0 .. $#texts) {
     }
 }
 PERL
+# looks.pl FILE: how many curves of stages look different, by their colours, dashes and points.
+cat > "$scratch/io/looks.pl" << 'PERL'
+local $/;
+my $svg = <>;
+my %looks;
+while ($svg =~ /<g id="gnuplot_plot_\d+" ><title>stage \d+<\/title>(.*?)(?=<g id="gnuplot_plot_|<\/svg>)/gs) {
+    my $curve = $1;
+    $looks{join ' ', map { $curve =~ /$_/ ? $& : '' } 'rgb\(.*?\)', "dasharray='.*?'", 'gpPt\d+'} = 1;
+}
+print scalar(keys %looks), "\n";
+PERL
 # legible KIND FILE: the picture of a table or timeline, under a case; also in the terminal its axes have units.
 legible() {
     run mist-plot "$1" "$2"
@@ -219,6 +230,15 @@ else
     rm table.csv
     legible compare compare.csv
     legible pareto pareto.csv
+    { echo stage,t_s,d_s,chosen
+      i=0; while [ $i -lt 64 ]; do echo "$i,0.$i,1,0"; echo "$i,2,0.$i,0"; i=$((i + 1)); done; } > table.csv
+    legible pareto table.csv
+    run mist-plot pareto table.csv
+    [ "$(grep -c 'stage [0-9]* *$' "$out")" -eq 64 ] || fail "a line for each of 64 stages: $(cat "$out")"
+    run mist-plot pareto table.csv -o looks.svg
+    n=$(perl "$scratch/io/looks.pl" looks.svg)
+    [ "$n" -eq 64 ] || fail "$n of 64 stages look different"
+    rm looks.svg
     legible links links_fit.csv
     { echo name,bytes,measured_us,fitted_us
       i=0; while [ $i -lt 30 ]; do i=$((i + 1)); echo "all_reduce of $i x 8,4096,$i,$i"; done; } > table.csv
