@@ -164,28 +164,6 @@ static enum mist_status train(struct mist_session *at, struct mist_err *err)
     return status;
 }
 
-/* All ranks read the same data, and do at the end what rank 0 found to be done. */
-static enum mist_status agree_on_files(struct mist_session *at, struct mist_err *err)
-{
-    struct mist_train_job *job = &at->job;
-    int64_t data = (int64_t)(mist_data_fingerprint(at->data) >> 1);
-    bool exports = job->export_folder != NULL || !mist_session_is_first(at);
-    int64_t least[] = {data, -data, exports}; /* of all ranks */
-    enum mist_status status =
-        mist_comm_all_reduce_i64(at->comm, MIST_COMM_MIN, least, 3, err);
-
-    if (status != MIST_OK)
-        return status;
-    if (least[2] == 0)
-        job->export_folder = NULL;
-    if (least[0] != -least[1])
-        status =
-            mist_err_set(err, MIST_ERR_INPUT,
-                         "the ranks read different data; all nodes must see the same "
-                         "files");
-    return mist_comm_agree(at->comm, status, err);
-}
-
 static enum mist_status run(struct mist_session *at, struct mist_err *err)
 {
     enum mist_status status = mist_comm_open(&at->comm, err);
@@ -198,6 +176,8 @@ static enum mist_status run(struct mist_session *at, struct mist_err *err)
     if (status == MIST_OK && mist_session_is_first(at) && at->options.checkpoint)
         status = mist_session_check_folder(at->options.checkpoint, err);
     status = mist_comm_agree(at->comm, status, err);
+    if (status == MIST_OK)
+        status = mist_session_agree_on_start(at, err);
     if (status != MIST_OK)
         return status;
     status = claim_folder(at, err);
@@ -211,7 +191,7 @@ static enum mist_status run(struct mist_session *at, struct mist_err *err)
         status = mist_session_check_outputs(at, err);
     status = mist_comm_agree(at->comm, status, err);
     if (status == MIST_OK)
-        status = agree_on_files(at, err);
+        status = mist_session_agree_on_run(at, err);
     if (status == MIST_OK && at->options.common.is_dry_run) {
         mist_message(&at->messages, "%s can be run", at->plan_path);
         return MIST_OK;

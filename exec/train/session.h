@@ -56,6 +56,17 @@ bool mist_session_goes_on(const struct mist_session *at);
 MIST_MUST_CHECK enum mist_status mist_session_prepare(struct mist_session *at,
                                                       struct mist_err *err);
 
+/* All ranks: that they have the same plan, and the same way to begin. MIST_ERR_INPUT on
+ * all of them; MIST_ERR_RUN. session_agree.c */
+MIST_MUST_CHECK enum mist_status
+mist_session_agree_on_start(const struct mist_session *at, struct mist_err *err);
+
+/* All ranks, when job is filled: that data, settings and what is done beside the steps
+ * are the same, MIST_ERR_INPUT; and the export is left out where rank 0 has found it
+ * done. MIST_ERR_RUN. session_agree.c */
+MIST_MUST_CHECK enum mist_status mist_session_agree_on_run(struct mist_session *at,
+                                                           struct mist_err *err);
+
 /* All ranks, with what prepare() left: the checkpoint or the weights to begin with, and
  * the settings that follow. */
 MIST_MUST_CHECK enum mist_status mist_session_open_start(struct mist_session *at,
