@@ -51,7 +51,7 @@ static void fill_job(struct mist_session *at)
     job->import = at->import;
     job->save_every = options->save_every;
     job->saving = (struct mist_train_saving){options->checkpoint, (int32_t)options->keep,
-                                             at->claim.run_id};
+                                             at->claim.run_id, at->claim.lock};
     job->messages = &at->messages;
     job->export_folder = options->export;
     job->config.stop_signal = mist_interrupt_flag();

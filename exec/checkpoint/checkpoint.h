@@ -151,6 +151,11 @@ enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
                                       struct mist_err *err) MIST_MUST_CHECK;
 uint64_t mist_checkpoint_lock_run_id(const struct mist_checkpoint_lock *lock);
 
+/* MIST_ERR_IO: the folder was removed or replaced since, or the lock's file was, so that
+ * another process may hold a lock there as well. */
+enum mist_status mist_checkpoint_check_lock(const struct mist_checkpoint_lock *lock,
+                                            struct mist_err *err) MIST_MUST_CHECK;
+
 /* Removes the lock's file, and the folder if the lock made it and it is empty; frees
  * lock. NULL is fine. */
 void mist_checkpoint_unlock(struct mist_checkpoint_lock *lock);

@@ -8,7 +8,9 @@
  * file system stands in README.md.
  *
  * The file is removed while it is still locked, so whoever has locked a file looks
- * whether that is still the one with the name.
+ * whether that is still the one with the name. So does a run before it writes: who removes
+ * or moves the folder of a run that is alive takes its lock away, and the next job finds
+ * nothing that is locked.
  */
 #include "exec/checkpoint/checkpoint.h"
 
@@ -216,13 +218,25 @@ uint64_t mist_checkpoint_lock_run_id(const struct mist_checkpoint_lock *lock)
     return lock->run_id;
 }
 
+enum mist_status mist_checkpoint_check_lock(const struct mist_checkpoint_lock *lock,
+                                            struct mist_err *err)
+{
+    if (has_its_name(lock))
+        return MIST_OK;
+    return mist_err_at(
+        err, MIST_ERR_IO, lock->path, 0, 0,
+        "is no longer this run's: the folder was removed or replaced under "
+        "the run; nothing is saved there, another job may have it");
+}
+
 void mist_checkpoint_unlock(struct mist_checkpoint_lock *lock)
 {
     if (!lock)
         return;
-    if (lock->fd >= 0 && has_its_name(lock))
+    bool is_ours = lock->fd < 0 || has_its_name(lock); /* the folder */
+    if (lock->fd >= 0 && is_ours)
         unlink(lock->path);
-    if (lock->has_made_dir)
+    if (lock->has_made_dir && is_ours)
         rmdir(lock->dir); /* it stays if anything is in it */
     if (lock->fd >= 0)
         close(lock->fd);

@@ -61,8 +61,20 @@ struct saving {
     const struct mist_model *model;
     const json_t *training;
     int32_t keep;
+    const struct mist_checkpoint_lock *lock;
     struct mist_err *warning;
+    enum mist_status failure; /* what saving came to, with why */
+    struct mist_err why;
 };
+
+/* Before anything is written: a folder that is gone would be made again, and be nobody's.
+ */
+static enum mist_status check_lock(void *context, struct mist_err *err)
+{
+    const struct saving *at = context;
+
+    return at->lock ? mist_checkpoint_check_lock(at->lock, err) : MIST_OK;
+}
 
 static enum mist_status write_part(void *context, struct mist_err *err)
 {
@@ -74,10 +86,25 @@ static enum mist_status write_part(void *context, struct mist_err *err)
 static enum mist_status commit(void *context, struct mist_err *err)
 {
     const struct saving *at = context;
+    enum mist_status status = check_lock(context, err); /* writing may take long */
 
-    return at->rank == 0 ? mist_checkpoint_commit(at->save, at->model, at->training,
-                                                  at->keep, at->warning, err)
-                         : MIST_OK;
+    if (status != MIST_OK || at->rank != 0)
+        return status;
+    return mist_checkpoint_commit(at->save, at->model, at->training, at->keep,
+                                  at->warning, err);
+}
+
+/* A disk's failure, the same on all ranks, or what it comes from: a folder that went away
+ * meanwhile. */
+static enum mist_status explain(void *context, struct mist_err *err)
+{
+    const struct saving *at = context;
+    enum mist_status status = check_lock(context, err);
+
+    if (status != MIST_OK)
+        return status;
+    *err = at->why;
+    return at->failure;
 }
 
 enum mist_status mist_train_save(const struct mist_runtime *runtime,
@@ -88,16 +115,29 @@ enum mist_status mist_train_save(const struct mist_runtime *runtime,
 {
     const struct mist_checkpoint_save save = {saving->dir, saving->run_id, step,
                                               mist_comm_n_ranks(comm)};
-    struct saving at = {&save,        runtime, mist_comm_rank(comm), model, training,
-                        saving->keep, warning};
+    struct saving at = {.save = &save,
+                        .runtime = runtime,
+                        .rank = mist_comm_rank(comm),
+                        .model = model,
+                        .training = training,
+                        .keep = saving->keep,
+                        .lock = saving->lock,
+                        .warning = warning};
 
     *warning = (struct mist_err){0};
-    enum mist_status status = mist_comm_work_together(comm, write_part, &at, err);
+    enum mist_status status = mist_comm_work_together(comm, check_lock, &at, err);
+    if (status != MIST_OK)
+        return status;
+    status = mist_comm_work_together(comm, write_part, &at, err);
     if (status == MIST_OK)
         status = mist_comm_work_together(comm, commit, &at, err);
     if (status != MIST_OK && at.rank == 0)
         mist_checkpoint_discard(&save);
-    return status;
+    if (status != MIST_ERR_IO && status != MIST_ERR_INPUT)
+        return status;
+    at.failure = status;
+    at.why = *err;
+    return mist_comm_work_together(comm, explain, &at, err);
 }
 
 /* ---------------------------------------------------------------------------- loading */

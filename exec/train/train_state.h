@@ -21,14 +21,16 @@
 
 /* Where checkpoints go. */
 struct mist_train_saving {
-    const char *dir; /* NULL: nowhere */
-    int32_t keep;    /* of them; 0: all */
-    uint64_t run_id; /* of mist_train_claim() */
+    const char *dir;                         /* NULL: nowhere */
+    int32_t keep;                            /* of them; 0: all */
+    uint64_t run_id;                         /* of mist_train_claim() */
+    const struct mist_checkpoint_lock *lock; /* the same, on rank 0; NULL: none is held */
 };
 
 /*
  * Every rank writes what it owns; when all have done so, rank 0 makes it the checkpoint
- * of step. training is rank 0's; warning is cleared at first and filled there, see
+ * of step. Before each of the two rank 0 looks whether its lock is still that of the
+ * folder (MIST_ERR_IO). training is rank 0's; warning is cleared at first and filled there, see
  * mist_checkpoint_commit(). No deadline runs while a rank writes. All ranks get the
  * failure of one, and the job can only end; the checkpoints before it are what they were.
  * MIST_ERR_IO, MIST_ERR_MEMORY, MIST_ERR_RUN.

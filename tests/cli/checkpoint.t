@@ -99,6 +99,35 @@ run mist-exec --verify both
 [ "$code" -eq 0 ] || [ "$code" -eq 3 ] || fail "exit code $code: $(cat "$out" "$err")"
 rm -r both held
 
+# under NAME TAKE COMMAND...: a run that saves all the time ends when TAKE has taken its folder away.
+under() {
+    begin "$1"
+    take=$2
+    shift 2
+    command_line="$*, and $take"
+    mkdir under && "$@" -q --iterations 1000000 --checkpoint under/run --save-every 1 > "$out" 2> "$err" &
+    pid=$!
+    i=0
+    until [ -e under/run/step-00000002 ] || [ $((i += 1)) -gt 3000 ]; do sleep 0.02; done
+    eval "$take"
+    i=0
+    while kill -0 $pid 2> /dev/null && [ $((i += 1)) -le 3000 ]; do sleep 0.02; done
+    kill -0 $pid 2> /dev/null && fail 'it trains on' && kill -9 $pid
+    wait $pid
+    code=$?
+    expect_exit 5
+    expect_once '^mist-exec: under/run/lock: is no longer this run.s: the folder was removed or replaced under the run;'
+    expect_once '^mist-exec: '
+}
+under 'a folder that is moved away under the run' 'mv under/run under/moved' "$MIST_BUILD"/$exec
+[ -z "$(ls under/run 2> /dev/null)" ] || fail "left there: $(ls under/run)"
+rm -r under
+under 'one of two ranks, with another in its place' 'mkdir under/new; mv under/run under/moved; mv under/new under/run' $mpi2
+[ -z "$(find under/run -name 'step-*')" ] || fail "left there: $(ls under/run)"
+rm -r under
+under 'a lock that is removed' 'rm under/run/lock' "$MIST_BUILD"/$exec
+rm -r under
+
 # ---------------------------------------------------------------------------------- one folder for all
 begin 'ranks that see different folders are refused before training'
 mkdir node0 node1

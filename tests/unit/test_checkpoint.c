@@ -1119,6 +1119,22 @@ TEST(test_lock)
     assert_non_null(strstr(text, process));
     mist_checkpoint_unlock(second);
     assert_true(exists(&scratch, "run") && !exists(&scratch, "run/lock"));
+    /* a folder that is moved away, and one in its place, which is left alone */
+    assert_int_equal(mist_checkpoint_lock(folder, 0, NULL, NULL, &lock, &warning, &err),
+                     MIST_OK);
+    must(mist_checkpoint_check_lock(lock, &err), &err);
+    assert_int_equal(rename(folder, scratch_path(&scratch, "moved")), 0);
+    assert_int_equal(mist_checkpoint_check_lock(lock, &err), MIST_ERR_IO);
+    assert_int_equal(mist_checkpoint_lock(folder, 0, NULL, NULL, &second, &warning, &err),
+                     MIST_OK);
+    assert_int_equal(mist_checkpoint_check_lock(lock, &err), MIST_ERR_IO);
+    assert_string_equal(err.path, file);
+    assert_non_null(strstr(err.message, "removed or replaced under the run"));
+    mist_checkpoint_unlock(lock);
+    must(mist_checkpoint_check_lock(second, &err), &err);
+    mist_checkpoint_unlock(second);
+    assert_false(exists(&scratch, "run"));
+    assert_int_equal(mkdir(folder, 0777), 0);
     /* a link is not followed */
     assert_int_equal(symlink("../victim", file), 0);
     assert_int_equal(mist_checkpoint_lock(folder, 0, NULL, NULL, &second, &warning, &err),

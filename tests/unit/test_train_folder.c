@@ -240,7 +240,7 @@ static void run_slow_disk(int32_t slow_rank)
     struct mist_train_job job = {.backend = backend,
                                  .plan = &plan,
                                  .config.n_threads = 1,
-                                 .saving = {dir, 0, claim.run_id}};
+                                 .saving = {dir, 0, claim.run_id, claim.lock}};
     deadline_s = 5; /* the steps before may take longer on a busy machine */
     fsync_s = rank == slow_rank ? 6 : 0;
     CHECK(run_steps(comm, &job, 1, &log, &report, &err) == MIST_OK);

@@ -77,7 +77,7 @@ static char *copy_arena(const struct job *at)
 static void check_saving(enum mist_dtype dtype)
 {
     char folder[128], name[32];
-    const struct mist_train_saving saving = {folder, 0, 1};
+    const struct mist_train_saving saving = {folder, 0, 1, NULL};
     struct job at;
     struct mist_err err = {0}, warning;
     json_t *training = json_object();
