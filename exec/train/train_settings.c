@@ -26,7 +26,7 @@ static const struct {
     {"clip", "clip_norm", false, AT(clip_norm)},
 #undef AT
 };
-enum { SETTING_LR_MIN = 3 };
+enum { SETTING_LR_MIN = 3, SETTING_LR_DECAY = 5 };
 
 static int64_t *whole_at(void *settings, int32_t i)
 {
@@ -56,7 +56,11 @@ enum mist_status mist_train_settings_resolve(struct mist_train_settings *setting
 {
     char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
 
+    if (is_given[SETTING_LR_DECAY])
+        settings->lr_decays_to_last = false; /* a checkpoint's word, overruled */
     if (is_given[SETTING_LR_MIN] && settings->lr_decay_steps == 0)
+        settings->lr_decays_to_last = true;
+    if (settings->lr_decays_to_last)
         settings->lr_decay_steps = settings->n_iterations;
     if (settings->lr_min > settings->lr)
         return mist_err_set(err, MIST_ERR_USAGE, "--lr-min %s is above --lr %s",
@@ -124,7 +128,8 @@ json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
               set(out, "data_fingerprint", json_string(fingerprint_of(data, text))) &&
               set(out, "global_batch", json_integer(plan->job.global_batch)) &&
               set(out, "seq_len", json_integer(plan->job.seq_len)) &&
-              set(out, "dtype", json_string(mist_dtype_name(plan->job.dtype)));
+              set(out, "dtype", json_string(mist_dtype_name(plan->job.dtype))) &&
+              set(out, "lr_decays_to_last", json_boolean(copy.lr_decays_to_last));
 
     for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && ok; i++)
         ok = set(out, fields[i].key,
@@ -145,6 +150,41 @@ static enum mist_status read_setting(const struct mist_json *training, int32_t i
                                    INT64_MAX, whole_at(out, i), err);
     return mist_json_get_double(training, fields[i].key, MIST_JSON_REQUIRED, 0, 1e18,
                                 real_at(out, i), err);
+}
+
+/* Checkpoints did not always say whether the end of the decay was asked for or followed from
+ * the number of steps: then it stays where it was. */
+static enum mist_status read_settings(const struct mist_json *training,
+                                      struct mist_train_settings *out,
+                                      struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && status == MIST_OK; i++)
+        status = read_setting(training, i, out, err);
+    out->lr_decays_to_last = false;
+    if (status == MIST_OK)
+        status = mist_json_get_bool(training, "lr_decays_to_last", MIST_JSON_OPTIONAL,
+                                    &out->lr_decays_to_last, err);
+    return status;
+}
+
+/* The run is made longer or shorter, and nobody knows whether the decay was to end with it.
+ */
+static void note_old_decay(const struct mist_json *training,
+                           const struct mist_train_settings *old,
+                           const struct mist_train_settings *new,
+                           const struct mist_messages *messages)
+{
+    if (json_object_get(training->value, "lr_decays_to_last") ||
+        old->lr_decay_steps != old->n_iterations ||
+        new->lr_decay_steps != old->lr_decay_steps ||
+        new->n_iterations == old->n_iterations)
+        return;
+    mist_message(messages,
+                 "the learning rate's decay ends at step %lld, where the checkpoint's "
+                 "run ended: --lr-decay-steps moves it",
+                 (long long)old->lr_decay_steps);
 }
 
 static bool is_same(const void *a_settings, const void *b_settings, int32_t i)
@@ -234,8 +274,8 @@ enum mist_status mist_train_settings_take_over(
     struct mist_err differs;
     enum mist_status status = read_progress(training, progress, err);
 
-    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && status == MIST_OK; i++)
-        status = read_setting(training, i, &old, err);
+    if (status == MIST_OK)
+        status = read_settings(training, &old, err);
     if (status != MIST_OK)
         return status;
     status = check_samples(training, plan, data, &differs);
@@ -246,6 +286,7 @@ enum mist_status mist_train_settings_take_over(
     }
     if (status != MIST_OK)
         mist_message(messages, "%s", differs.message);
+    settings->lr_decays_to_last = old.lr_decays_to_last;
     for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++) {
         if (!is_given[i])
             memcpy((char *)settings + fields[i].offset, (char *)&old + fields[i].offset,
@@ -253,5 +294,6 @@ enum mist_status mist_train_settings_take_over(
         else if (!is_same(settings, &old, i))
             note_difference(&old, settings, i, messages);
     }
+    note_old_decay(training, &old, settings, messages);
     return MIST_OK;
 }

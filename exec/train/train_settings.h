@@ -26,11 +26,13 @@ struct mist_train_settings {
     double lr_min;          /* 0 .. lr */
     int64_t warm_up_steps;  /* 0: none */
     int64_t lr_decay_steps; /* counted from step 0; 0: constant after the warm-up */
+    bool lr_decays_to_last; /* nobody said where: to n_iterations, also of a run that is
+                               made longer later */
     double beta1, beta2, epsilon, weight_decay;
     double clip_norm; /* 0: off */
 };
 
-enum { MIST_TRAIN_N_SETTINGS = 11 }; /* members of the struct */
+enum { MIST_TRAIN_N_SETTINGS = 11 }; /* members that have an option */
 
 /* How far a run has come. */
 struct mist_train_progress {

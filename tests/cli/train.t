@@ -219,6 +219,24 @@ expect_once '^mist-exec: --lr 0\.5 instead of the checkpoint.s 0\.001$'
 expect_once '^mist-exec: --beta1 0\.8 instead of the checkpoint.s 0\.9$'
 expect_once '^mist-exec: --iterations 4 instead of the checkpoint.s 3$'
 [ "$(grep -c '^mist-exec: --' "$err")" -eq 3 ] || fail "$(cat "$err")"
+begin 'a decay that ends with the run ends with a longer run, too, one that was given an end stays'
+run $exec -q --iterations 6 --lr-min 1e-4 --log want.csv
+run $exec -q --iterations 2 --lr-min 1e-4 --checkpoint short
+run $exec -q --iterations 2 --lr-min 1e-4 --lr-decay-steps 2 --checkpoint fixed
+for options in '' '--lr-min 1e-4'; do
+    # shellcheck disable=SC2086
+    run $exec --iterations 6 --resume short --log longer.csv --force $options
+    expect_exit 0
+    expect_once '^mist-exec: --'
+    [ "$(tail -n 4 want.csv | cut -d, -f1,4)" = "$(tail -n 4 longer.csv | cut -d, -f1,4)" ] || fail "$(cat longer.csv)"
+    # shellcheck disable=SC2086
+    run $exec -q --iterations 4 --resume fixed --log longer.csv --force $options
+    expect_exit 0
+    [ "$(tail -n 2 longer.csv | cut -d, -f4 | tr '\n' ' ')" = '0.0001 0.0001 ' ] || fail "$(cat longer.csv)"
+done
+run $exec -q --iterations 6 --resume short --lr-decay-steps 3 --log longer.csv --force
+[ "$(tail -n 3 longer.csv | cut -d, -f4 | tr '\n' ' ')" = '0.0001 0.0001 0.0001 ' ] || fail "$(cat longer.csv)"
+rm -r short fixed want.csv longer.csv
 begin 'what is not given is the checkpoint'"'"'s'
 run $exec -q --iterations 2 --lr 0.02 --weight-decay 0 --clip 0.5 --seed 9 --checkpoint mine --log mine.csv
 expect_exit 0
