@@ -226,6 +226,22 @@ static enum mist_status read_progress(const struct mist_json *training,
     return status;
 }
 
+/* Weights and moments are fp32 in every checkpoint, so another format is no obstacle. */
+static enum mist_status note_dtype(const struct mist_json *training,
+                                   const struct mist_plan *plan,
+                                   const struct mist_messages *messages,
+                                   struct mist_err *err)
+{
+    const char *ours = mist_dtype_name(plan->job.dtype), *theirs = ours;
+    enum mist_status status =
+        mist_json_get_string(training, "dtype", MIST_JSON_OPTIONAL, &theirs, err);
+
+    if (status == MIST_OK && strcmp(ours, theirs) != 0)
+        mist_message(messages, "the plan trains in %s instead of the checkpoint's %.16s",
+                     ours, theirs);
+    return status;
+}
+
 /* The samples to come are the ones that would have come. */
 static enum mist_status check_samples(const struct mist_json *training,
                                       const struct mist_plan *plan,
@@ -286,6 +302,9 @@ enum mist_status mist_train_settings_take_over(
     }
     if (status != MIST_OK)
         mist_message(messages, "%s", differs.message);
+    status = note_dtype(training, plan, messages, err);
+    if (status != MIST_OK)
+        return status;
     settings->lr_decays_to_last = old.lr_decays_to_last;
     for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++) {
         if (!is_given[i])

@@ -219,6 +219,11 @@ expect_once '^mist-exec: --lr 0\.5 instead of the checkpoint.s 0\.001$'
 expect_once '^mist-exec: --beta1 0\.8 instead of the checkpoint.s 0\.9$'
 expect_once '^mist-exec: --iterations 4 instead of the checkpoint.s 3$'
 [ "$(grep -c '^mist-exec: --' "$err")" -eq 3 ] || fail "$(cat "$err")"
+begin 'another number format is said'
+edit one.json 's/"dtype": "fp32"/"dtype": "bf16"/' > bf16.json
+run mist-exec bf16.json --data text.txt --resume kept --iterations 4
+expect_exit 0
+expect_once '^mist-exec: the plan trains in bf16 instead of the checkpoint.s fp32$'
 begin 'a decay that ends with the run ends with a longer run, too, one that was given an end stays'
 run $exec -q --iterations 6 --lr-min 1e-4 --log want.csv
 run $exec -q --iterations 2 --lr-min 1e-4 --checkpoint short

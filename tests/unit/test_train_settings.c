@@ -102,4 +102,18 @@ TEST(test_decay)
     close_data();
 }
 
+TEST(test_number_format)
+{
+    struct mist_plan other = plan;
+
+    open_data();
+    other.job.dtype = MIST_DTYPE_BF16;
+    take_over(NULL, 4, &other, false, MIST_OK);
+    assert_string_equal(
+        said, "test: the plan trains in bf16 instead of the checkpoint's fp32\n");
+    take_over("dtype", 4, &other, false, MIST_OK);
+    assert_string_equal(said, "");
+    close_data();
+}
+
 TEST_MAIN(NULL, NULL)
