@@ -399,16 +399,14 @@ static enum mist_status read_window(const struct stream *stream, int64_t window,
 }
 
 enum mist_status mist_data_batch(const struct mist_data *data, uint64_t seed,
-                                 int64_t step, int64_t global_batch, int64_t seq_len,
-                                 int64_t first_sample, int64_t n_samples, int32_t *tokens,
-                                 int32_t *targets, struct mist_err *err)
+                                 int64_t first_sample, int64_t seq_len, int64_t n_samples,
+                                 int32_t *tokens, int32_t *targets, struct mist_err *err)
 {
     uint64_t n = (uint64_t)n_windows(&data->training, seq_len);
     enum mist_status status = MIST_OK;
 
     for (int64_t i = 0; i < n_samples && status == MIST_OK; i++) {
-        uint64_t sample = (uint64_t)step * (uint64_t)global_batch +
-                          (uint64_t)first_sample + (uint64_t)i;
+        uint64_t sample = (uint64_t)first_sample + (uint64_t)i;
         uint64_t window = permute(sample % n, n, seed, sample / n);
         status = read_window(&data->training, (int64_t)window, seq_len, data->bound,
                              tokens + i * seq_len, targets + i * seq_len, err);

@@ -19,8 +19,9 @@
  *
  * With sequences of s tokens the training stream is cut into windows w = 0 .. n-1,
  * n = (n_tokens - 1) / s: window w reads tokens w s .. w s + s - 1 and predicts the ones
- * one further. Sample i of step k has the number g = k global_batch + i; epoch g / n goes
- * once through all windows in an order of its own, a permutation that is computed and not
+ * one further. Samples have numbers g = 0, 1, ... in the order in which the steps of a run
+ * take them (as long as its global batch stays, sample i of step k has g = k global_batch +
+ * i); epoch g / n goes once through all windows in an order of its own, a permutation that is computed and not
  * stored (see data.c). So a sample depends on the seed and its number in the run alone,
  * never on ranks, micro-batches or accumulation. The validation stream is either files of
  * its own or the last part of the stream, which training then never sees, not even as a
@@ -111,22 +112,22 @@ MIST_MUST_CHECK enum mist_status mist_data_check(struct mist_data *data, int64_t
                                                  int64_t seq_len, struct mist_err *err);
 
 /*
- * Samples first_sample .. first_sample + n_samples - 1 of the 0 .. global_batch - 1 of
- * a step: tokens[n_samples, seq_len] and targets[n_samples, seq_len], both the caller's.
+ * Samples first_sample .. first_sample + n_samples - 1 of a run, counted from 0 over all
+ * its steps: tokens[n_samples, seq_len] and targets[n_samples, seq_len], both the caller's.
  * seq_len must have passed mist_data_check(). May be called from any thread. MIST_OK, or
  * MIST_ERR_INPUT: an id is not below the vocabulary that was checked (2^31 where none
  * was); then tokens and targets are undefined.
  */
 MIST_MUST_CHECK enum mist_status mist_data_batch(const struct mist_data *data,
-                                                 uint64_t seed, int64_t step,
-                                                 int64_t global_batch, int64_t seq_len,
-                                                 int64_t first_sample, int64_t n_samples,
+                                                 uint64_t seed, int64_t first_sample,
+                                                 int64_t seq_len, int64_t n_samples,
                                                  int32_t *tokens, int32_t *targets,
                                                  struct mist_err *err);
 
 /*
- * The same for batch i_batch of the validation stream: its sample i is window
- * i_batch global_batch + i. MIST_ERR_RANGE when a window is none of the
+ * The same for samples first_sample .. first_sample + n_samples - 1 of the 0 .. global_batch
+ * - 1 of batch i_batch of the validation stream: its sample i is window i_batch
+ * global_batch + i. MIST_ERR_RANGE when a window is none of the
  * mist_data_n_validation_samples().
  */
 MIST_MUST_CHECK enum mist_status

@@ -220,6 +220,7 @@ enum mist_status mist_session_agree_on_run(struct mist_session *at, struct mist_
     hash = add(&items, NULL, "go on from different checkpoints", files);
     mist_hash_add_int64(hash, job->progress.n_steps);
     mist_hash_add_int64(hash, job->progress.n_updates);
+    mist_hash_add_int64(hash, job->progress.n_samples);
     add_options(&items, names, &at->options);
     hash = add(&items, "validation-batches, and the same --validation-data", NULL, NULL);
     mist_hash_add_int64(hash, job->n_validation_batches);

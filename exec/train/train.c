@@ -135,7 +135,7 @@ static void close_rank(struct run *run)
 enum source { SOURCE_TRAINING, SOURCE_VALIDATION };
 
 /* Micro-batch k of all ranks of a stage is samples k M .. (k + 1) M - 1 of the global
- * batch, M = b dp. */
+ * batch, M = b dp. i_batch: of the validation; training goes on behind the samples taken. */
 static enum mist_status load_samples(struct run *run, enum source source, int64_t i_batch,
                                      struct mist_err *err)
 {
@@ -151,7 +151,7 @@ static enum mist_status load_samples(struct run *run, enum source source, int64_
         int64_t at = k * b * job->seq_len;
         if (source == SOURCE_TRAINING)
             status = mist_data_batch(run->job->data, (uint64_t)run->job->settings.seed,
-                                     i_batch, job->global_batch, job->seq_len, first, b,
+                                     run->progress.n_samples + first, job->seq_len, b,
                                      run->tokens + at, run->targets + at, err);
         else
             status = mist_data_validation_batch(run->job->data, i_batch,
@@ -203,7 +203,7 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
 {
     double start_s = mist_clock_now_s();
     struct mist_step_result result;
-    enum mist_status status = load_samples(run, SOURCE_TRAINING, step->step - 1, err);
+    enum mist_status status = load_samples(run, SOURCE_TRAINING, 0, err);
 
     if (status == MIST_OK)
         status = mist_runtime_step(run->runtime, tokens_of(run), targets_of(run), &result,
@@ -214,6 +214,7 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
         run->log->note(run->log->context, "graphs", result.graphs);
     set_update(run, &result, step);
     run->progress.n_steps = step->step;
+    run->progress.n_samples += run->plan->job.global_batch;
     run->stops = result.stops && step->step < run->job->settings.n_iterations;
     step->loss = result.loss_sum / tokens_of_step(run);
     step->step_s = mist_clock_now_s() - start_s;

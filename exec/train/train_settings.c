@@ -125,6 +125,7 @@ json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
     bool ok = out && set(out, "steps", json_integer(progress->n_steps)) &&
               set(out, "updates", json_integer(progress->n_updates)) &&
               set(out, "skipped_steps", json_integer(progress->n_skipped)) &&
+              set(out, "samples", json_integer(progress->n_samples)) &&
               set(out, "data_fingerprint", json_string(fingerprint_of(data, text))) &&
               set(out, "global_batch", json_integer(plan->job.global_batch)) &&
               set(out, "seq_len", json_integer(plan->job.seq_len)) &&
@@ -210,7 +211,10 @@ static void note_difference(const struct mist_train_settings *old,
                      mist_format_double(a, sizeof a, *real_at(&from, i)));
 }
 
+/* global_batch: of the run so far. Checkpoints did not always say how many samples were
+ * taken; then every step had as many. */
 static enum mist_status read_progress(const struct mist_json *training,
+                                      int64_t global_batch,
                                       struct mist_train_progress *out,
                                       struct mist_err *err)
 {
@@ -223,7 +227,11 @@ static enum mist_status read_progress(const struct mist_json *training,
     if (status == MIST_OK)
         status = mist_json_get_int64(training, "skipped_steps", MIST_JSON_REQUIRED, 0,
                                      out->n_steps, &out->n_skipped, err);
-    return status;
+    if (status != MIST_OK)
+        return status;
+    out->n_samples = out->n_steps * global_batch;
+    return mist_json_get_int64(training, "samples", MIST_JSON_OPTIONAL, 0, INT64_MAX,
+                               &out->n_samples, err);
 }
 
 /* Weights and moments are fp32 in every checkpoint, so another format is no obstacle. */
@@ -242,41 +250,55 @@ static enum mist_status note_dtype(const struct mist_json *training,
     return status;
 }
 
-/* The samples to come are the ones that would have come. */
-static enum mist_status check_samples(const struct mist_json *training,
+/* What a checkpoint says of the samples that its run was trained on. */
+struct samples {
+    const char *fingerprint; /* of the data; borrowed */
+    int64_t global_batch, seq_len;
+};
+
+enum { N_SAMPLE_CHECKS = 3 };
+
+static enum mist_status read_samples(const struct mist_json *training,
+                                     struct samples *out, struct mist_err *err)
+{
+    enum mist_status status = mist_json_get_string(
+        training, "data_fingerprint", MIST_JSON_REQUIRED, &out->fingerprint, err);
+
+    if (status == MIST_OK) /* times steps it fits 63 bits */
+        status = mist_json_get_int64(training, "global_batch", MIST_JSON_REQUIRED, 1,
+                                     INT64_MAX >> 32, &out->global_batch, err);
+    if (status == MIST_OK)
+        status = mist_json_get_int64(training, "seq_len", MIST_JSON_REQUIRED, 1,
+                                     INT64_MAX, &out->seq_len, err);
+    return status;
+}
+
+/* Check i of the samples to come: that they are the ones that would have come. */
+static enum mist_status check_samples(int i, const struct mist_json *training,
+                                      const struct samples *old, int64_t n_taken,
                                       const struct mist_plan *plan,
                                       const struct mist_data *data, struct mist_err *err)
 {
-    const char *fingerprint;
     char text[MIST_HASH_TEXT_BYTES];
-    int64_t global_batch, seq_len;
-    enum mist_status status = mist_json_get_string(training, "data_fingerprint",
-                                                   MIST_JSON_REQUIRED, &fingerprint, err);
 
-    if (status == MIST_OK)
-        status = mist_json_get_int64(training, "global_batch", MIST_JSON_REQUIRED, 1,
-                                     INT64_MAX, &global_batch, err);
-    if (status == MIST_OK)
-        status = mist_json_get_int64(training, "seq_len", MIST_JSON_REQUIRED, 1,
-                                     INT64_MAX, &seq_len, err);
-    if (status != MIST_OK)
-        return status;
-    if (strcmp(fingerprint, fingerprint_of(data, text)) != 0)
+    if (i == 0 && strcmp(old->fingerprint, fingerprint_of(data, text)) != 0)
         return mist_json_fail_key(training, "data_fingerprint", MIST_ERR_INPUT, err,
                                   "the run was trained on other data (%.16s, this is "
-                                  "%s); --force goes on with this",
-                                  fingerprint, text);
-    if (global_batch != plan->job.global_batch)
+                                  "%s); --force goes on with this, behind %lld samples",
+                                  old->fingerprint, text, (long long)n_taken);
+    if (i == 1 && old->global_batch != plan->job.global_batch)
         return mist_json_fail_key(training, "global_batch", MIST_ERR_INPUT, err,
                                   "the run had a global batch of %lld, the plan has "
-                                  "%lld; --force goes on with that",
-                                  (long long)global_batch,
-                                  (long long)plan->job.global_batch);
-    if (seq_len != plan->job.seq_len)
+                                  "%lld; --force goes on with that, behind the %lld "
+                                  "samples taken so far",
+                                  (long long)old->global_batch,
+                                  (long long)plan->job.global_batch, (long long)n_taken);
+    if (i == 2 && old->seq_len != plan->job.seq_len)
         return mist_json_fail_key(training, "seq_len", MIST_ERR_INPUT, err,
                                   "the run had sequences of %lld tokens, the plan has "
-                                  "%d; --force goes on with that",
-                                  (long long)seq_len, (int)plan->job.seq_len);
+                                  "%d; --force goes on with that: the data is cut anew, "
+                                  "so tokens of this epoch may come again or be left out",
+                                  (long long)old->seq_len, (int)plan->job.seq_len);
     return MIST_OK;
 }
 
@@ -287,21 +309,27 @@ enum mist_status mist_train_settings_take_over(
     const struct mist_messages *messages, struct mist_err *err)
 {
     struct mist_train_settings old = *settings;
+    struct samples samples;
     struct mist_err differs;
-    enum mist_status status = read_progress(training, progress, err);
+    enum mist_status status = read_samples(training, &samples, err);
 
+    if (status == MIST_OK)
+        status = read_progress(training, samples.global_batch, progress, err);
     if (status == MIST_OK)
         status = read_settings(training, &old, err);
     if (status != MIST_OK)
         return status;
-    status = check_samples(training, plan, data, &differs);
-    if (status != MIST_OK && !force) {
-        if (err)
-            *err = differs;
-        return status;
+    for (int i = 0; i < N_SAMPLE_CHECKS; i++) {
+        status = check_samples(i, training, &samples, progress->n_samples, plan, data,
+                               &differs);
+        if (status != MIST_OK && !force) {
+            if (err)
+                *err = differs;
+            return status;
+        }
+        if (status != MIST_OK)
+            mist_message(messages, "%s", differs.message);
     }
-    if (status != MIST_OK)
-        mist_message(messages, "%s", differs.message);
     status = note_dtype(training, plan, messages, err);
     if (status != MIST_OK)
         return status;

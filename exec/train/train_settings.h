@@ -39,6 +39,7 @@ struct mist_train_progress {
     int64_t n_steps;   /* done */
     int64_t n_updates; /* of the optimizer */
     int64_t n_skipped; /* steps that were not applied */
+    int64_t n_samples; /* of the training data, taken by the steps done */
 };
 
 /* Which settings the command line gave; tool has a row for every one. */
@@ -70,9 +71,11 @@ json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
 
 /*
  * Takes over what a checkpoint says where is_given is false, and fills progress. What
- * differs is said in messages, a line each. Other data,
- * another global batch or sequence length would change which samples are to come:
- * MIST_ERR_INPUT, unless force. MIST_ERR_INPUT: damaged.
+ * differs is said in messages, a line each. Other data, another global batch or sequence
+ * length would change which samples make up the steps to come: MIST_ERR_INPUT, unless
+ * force. Then the run goes on behind the samples it has taken, whatever its batches were,
+ * so that none comes twice in an epoch or is left out; of other data or windows of
+ * another length that many are counted off. MIST_ERR_INPUT: damaged.
  */
 MIST_MUST_CHECK enum mist_status mist_train_settings_take_over(
     const struct mist_json *training, const struct mist_plan *plan,

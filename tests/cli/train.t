@@ -263,6 +263,18 @@ begin 'other data, by force'
 run mist-exec one.json --data other.txt --resume kept --iterations 4 --force
 expect_exit 0
 expect_once '^mist-exec: the run was trained on other data'
+begin 'another global batch, by force: no sample comes again, none is left out'
+# weights that stay what they are: a step's loss says which samples it had
+run mist-exec batch.json --data text.txt -q --lr 0 --iterations 4 --log eight.csv # of 8 samples: 0 to 31
+run mist-exec one.json --data text.txt -q --lr 0 --iterations 4 --checkpoint small # of 4: 0 to 15
+run mist-exec batch.json --data text.txt --resume small --iterations 5 --checkpoint larger --log four.csv --force
+expect_exit 0
+expect_once '^mist-exec: the run had a global batch of 4, the plan has 8; --force goes on with that, behind the 16 samples taken so far$'
+[ "$(tail -n 1 four.csv | cut -d, -f2)" = "$(sed -n 4p eight.csv | cut -d, -f2)" ] || fail "$(cat four.csv eight.csv)"
+run mist-exec batch.json --data text.txt -q --resume larger --iterations 6 --log four.csv --force
+expect_exit 0
+[ "$(tail -n 1 four.csv | cut -d, -f2)" = "$(sed -n 5p eight.csv | cut -d, -f2)" ] || fail "$(cat four.csv eight.csv)"
+rm -r small larger eight.csv four.csv
 refuse 'another model' 3 '^mist-exec: .*ffn' mist-exec other.json -q --data text.txt --resume kept --iterations 4
 refuse 'checkpoints of another run' 2 '^mist-exec: kept/step-00000003: is of another run: go on from it by --resume' \
     $exec --checkpoint kept

@@ -39,9 +39,9 @@ static void read_all(struct mist_data *data, int64_t seq_len, int64_t vocab)
     struct mist_err err = {0};
 
     for (int64_t step = 0; step < n_steps && step < MAX_STEPS; step++) {
-        fuzz_must(mist_data_batch(data, 7, step, BATCH, seq_len, 0, BATCH, tokens,
-                                  targets, &err),
-                  &err);
+        fuzz_must(
+            mist_data_batch(data, 7, step * BATCH, seq_len, BATCH, tokens, targets, &err),
+            &err);
         for (int i = 0; i < BATCH; i++)
             check_sample(tokens + i * seq_len, targets + i * seq_len, seq_len, vocab);
     }

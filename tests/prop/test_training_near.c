@@ -226,7 +226,7 @@ static void train_naive(const struct mist_model *model, struct training_outcome 
     assert_non_null(data);
     fill_naive(model, &config, params, decays);
     for (int i = 0; i < N_STEPS; i++) {
-        assert_int_equal(mist_data_batch(data, TRAINING_SEED, i, TRAINING_BATCH, SEQ, 0,
+        assert_int_equal(mist_data_batch(data, TRAINING_SEED, i * TRAINING_BATCH, SEQ,
                                          TRAINING_BATCH, tokens, targets, &err),
                          MIST_OK);
         out->losses[i] = naive_loss_and_gradient(&config, params, grad, tokens, targets,

@@ -149,11 +149,12 @@ static inline enum mist_status training_load(struct training_child *child, int32
     int64_t b = stage->micro_batch;
 
     for (int64_t k = 0; k < plan->n_micro_batches && status == MIST_OK; k++)
-        status = mist_data_batch(child->data, TRAINING_SEED, i_step,
-                                 plan->job.global_batch, plan->job.seq_len,
-                                 (k * stage->dp + child->schedule->at[MIST_AXIS_DP]) * b,
-                                 b, child->tokens + k * b * plan->job.seq_len,
-                                 child->targets + k * b * plan->job.seq_len, err);
+        status = mist_data_batch(
+            child->data, TRAINING_SEED,
+            i_step * plan->job.global_batch +
+                (k * stage->dp + child->schedule->at[MIST_AXIS_DP]) * b,
+            plan->job.seq_len, b, child->tokens + k * b * plan->job.seq_len,
+            child->targets + k * b * plan->job.seq_len, err);
     return status;
 }
 

@@ -44,7 +44,7 @@ static void read_batch(const struct mist_data *data, uint64_t seed, int step, in
 {
     struct mist_err err;
 
-    assert_int_equal(mist_data_batch(data, seed, step, batch, seq_len, first, n, tokens,
+    assert_int_equal(mist_data_batch(data, seed, step * batch + first, seq_len, n, tokens,
                                      targets, &err),
                      MIST_OK);
 }
@@ -341,7 +341,7 @@ TEST(test_unchecked)
              (long long)n_checked);
     int n = (int)mist_data_n_samples(data, SEQ), n_refused = 0;
     for (int i = 0; i < n; i++) {
-        if (mist_data_batch(data, 3, i, 1, SEQ, 0, 1, tokens, targets, &err) == MIST_OK)
+        if (mist_data_batch(data, 3, i, SEQ, 1, tokens, targets, &err) == MIST_OK)
             continue;
         assert_string_equal(err.path, path);
         assert_non_null(strstr(err.message, expected));

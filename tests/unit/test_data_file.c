@@ -105,7 +105,7 @@ static void check_stream(struct mist_data *data, const int64_t *tokens, int n)
 
     assert_int_equal(mist_data_n_tokens(data), n);
     assert_int_equal(mist_data_n_samples(data, n - 1), 1);
-    assert_int_equal(mist_data_batch(data, 1, 0, 1, n - 1, 0, 1, inputs, targets, &err),
+    assert_int_equal(mist_data_batch(data, 1, 0, n - 1, 1, inputs, targets, &err),
                      MIST_OK);
     for (int i = 0; i < n - 1; i++) {
         assert_int_equal(inputs[i], tokens[i]);
@@ -419,8 +419,7 @@ TEST(test_mixed)
             int32_t inputs[40], targets[40];
             int w = 0;
             assert_int_equal(
-                mist_data_batch(data, 4, i, 1, seq_len, 0, 1, inputs, targets, &err),
-                MIST_OK);
+                mist_data_batch(data, 4, i, seq_len, 1, inputs, targets, &err), MIST_OK);
             for (bool is_same = false; !is_same && w < n; w += !is_same) {
                 is_same = !n_seen[w];
                 for (int k = 0; k < seq_len; k++)
@@ -468,7 +467,7 @@ TEST(test_vocabulary)
     tokens[33] = 0xffffffff;
     save_flat("v.u32", tokens, 50, 4);
     assert_int_equal(open_one("", "v.u32", &data, &err), MIST_OK);
-    assert_int_equal(mist_data_batch(data, 1, 0, 1, 49, 0, 1, inputs, targets, &err),
+    assert_int_equal(mist_data_batch(data, 1, 0, 49, 1, inputs, targets, &err),
                      MIST_ERR_INPUT); /* unchecked, but no int32 */
     assert_int_equal(mist_data_check(data, (int64_t)1 << 40, 9, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "token 33 (from 0) is 4294967295"));
@@ -507,7 +506,7 @@ static bool read_damaged(const char *name)
     for (int i = 0; i < mist_data_n_samples(data, SEQ); i++) {
         int32_t inputs[SEQ], targets[SEQ];
         enum mist_status status =
-            mist_data_batch(data, 2, i, 1, SEQ, 0, 1, inputs, targets, &err);
+            mist_data_batch(data, 2, i, SEQ, 1, inputs, targets, &err);
         assert_true(status == MIST_OK || (status == MIST_ERR_INPUT && !is_good));
         for (int k = 0; status == MIST_OK && k < SEQ; k++) {
             assert_in_range(inputs[k], 0, VOCAB - 1);

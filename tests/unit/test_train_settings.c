@@ -48,12 +48,13 @@ static void close_data(void)
 }
 
 /* What a run has that goes on to n_iterations from a checkpoint of settings, after two
- * steps, which lacks a key (NULL: none). */
+ * steps and 9 samples, which lacks a key (NULL: none). */
 static struct mist_train_settings take_over(const char *lacks, int64_t n_iterations,
                                             const struct mist_plan *by, bool force,
                                             enum mist_status expected)
 {
-    const struct mist_train_progress done = {.n_steps = 2, .n_updates = 2};
+    const struct mist_train_progress done = {
+        .n_steps = 2, .n_updates = 2, .n_samples = 9};
     bool is_given[MIST_TRAIN_N_SETTINGS] = {false, true}; /* iterations */
     struct mist_train_settings out = {.n_iterations = n_iterations};
     struct mist_json_doc doc;
@@ -99,6 +100,29 @@ TEST(test_decay)
     assert_non_null(strstr(said, "decay ends at step 4"));
     take_over("lr_decays_to_last", 4, &plan, false, MIST_OK);
     assert_string_equal(said, "");
+    close_data();
+}
+
+/* Batches of another size go on behind the samples that were taken, also from a checkpoint
+ * that says only how many steps were done. */
+TEST(test_other_samples)
+{
+    struct mist_plan other = plan;
+
+    open_data();
+    other.job.global_batch = 6;
+    take_over(NULL, 4, &other, false, MIST_ERR_INPUT);
+    take_over(NULL, 4, &other, true, MIST_OK);
+    assert_int_equal(progress.n_samples, 9);
+    assert_non_null(strstr(said, "a global batch of 4, the plan has 6; --force goes on "
+                                 "with that, behind the 9 samples taken so far"));
+    take_over("samples", 4, &other, true, MIST_OK);
+    assert_int_equal(progress.n_samples, 8);
+    /* all that differs is said, not the first alone */
+    other.job.seq_len = 8;
+    take_over(NULL, 4, &other, true, MIST_OK);
+    assert_non_null(strstr(said, "a global batch of 4"));
+    assert_non_null(strstr(said, "sequences of 16 tokens, the plan has 8"));
     close_data();
 }
 
