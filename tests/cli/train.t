@@ -182,6 +182,15 @@ refuse 'a table of operators that exists' 2 '^mist-exec: ops\.csv: exists alread
 rm ops.csv
 refuse 'two tables into one file' 2 '^mist-exec: --log and --kernels-csv are both same$' \
     $exec --log same --kernels-csv same
+mkdir folder
+ln -s folder link
+refuse 'spelled in two ways' 2 '^mist-exec: --timeline \./a\.csv and --log a\.csv are one file$' $exec --log a.csv --timeline ./a.csv
+refuse 'by a link and a whole path' 2 '^mist-exec: --log link/a\.csv and --kernels-csv /.*/folder/a\.csv are one file$' \
+    $exec --log link/a.csv --kernels-csv "$PWD/folder/a.csv"
+begin 'one name in two folders is fine'
+run $exec -q --iterations 1 --log folder/a.csv --timeline a.csv
+expect_exit 0
+rm -r folder link a.csv
 
 # --------------------------------------------------------------------------------- checkpoints
 begin 'a run that saves, keeping two'
