@@ -164,13 +164,16 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
     runtime->operators = parts->operators;
     runtime->config = *config;
     runtime->n_iterations = n_iterations;
+    runtime->n_spans = config->n_spans > 0 && config->n_spans < n_iterations
+                           ? config->n_spans
+                           : n_iterations;
     runtime->n_host_threads =
         mist_runtime_host_threads(config->n_threads, config->n_processors);
     runtime->loss_scale =
         (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
     runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);
     runtime->is_awaited = calloc(n + 1, sizeof *runtime->is_awaited);
-    runtime->spans = calloc((size_t)n_iterations + 1, sizeof *runtime->spans);
+    runtime->spans = calloc((size_t)runtime->n_spans + 1, sizeof *runtime->spans);
     enum mist_status status = MIST_OK;
     if (!runtime->bodies || !runtime->is_awaited || !runtime->spans)
         status = mist_err_memory(err, NULL);
@@ -327,12 +330,12 @@ enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *
     runtime->tokens = tokens;
     runtime->targets = targets;
     if (i_iteration < runtime->n_iterations)
-        runtime->spans[i_iteration].start_s = mist_clock_now_s();
+        runtime->spans[i_iteration % runtime->n_spans].start_s = mist_clock_now_s();
     enum mist_status status = walk(runtime, MIST_WALK_ITERATION, err);
     if (status == MIST_OK)
         status = exchange_alone(runtime, err);
     if (i_iteration < runtime->n_iterations)
-        runtime->spans[i_iteration].end_s = mist_clock_now_s();
+        runtime->spans[i_iteration % runtime->n_spans].end_s = mist_clock_now_s();
     runtime->n_done++;
     runtime->has_update = true;
     *result = (struct mist_step_result){
@@ -373,6 +376,8 @@ enum mist_status mist_runtime_evaluate(struct mist_runtime *runtime,
 void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
                        double *start_s, double *end_s)
 {
-    *start_s = runtime->spans[i_iteration].start_s;
-    *end_s = runtime->spans[i_iteration].end_s;
+    const struct mist_task_time *span = &runtime->spans[i_iteration % runtime->n_spans];
+
+    *start_s = span->start_s;
+    *end_s = span->end_s;
 }

@@ -31,6 +31,7 @@ struct mist_train_config {
     int32_t n_threads;      /* of the compute stream; 0: a device of its own */
     int32_t n_processors; /* that the rank may use while no stream runs; 0 counts as 1 */
     int32_t n_timed_iterations; /* last ones, whose task times are kept; 0: none */
+    int32_t n_spans;            /* last ones, of which is kept when they ran; 0: all */
     struct mist_op_table *ops;  /* borrowed; gets the operators of those; NULL: none */
     bool is_serial;             /* one task at a time, to tell races from mistakes */
     uint64_t delay_seed; /* 0: none; else tasks start after random delays, which must not
@@ -132,7 +133,8 @@ mist_runtime_write_state(const struct mist_runtime *runtime, enum mist_state_kin
                          mist_state_write_fn *fn, void *context, struct mist_err *err);
 
 /*
- * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s).
+ * When iteration i of the run began and ended on this rank (clock of mist_clock_now_s); it
+ * is one of the last n_spans that were done.
  */
 void mist_runtime_span(const struct mist_runtime *runtime, int32_t i_iteration,
                        double *start_s, double *end_s);

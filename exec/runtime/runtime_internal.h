@@ -47,7 +47,7 @@ struct mist_runtime {
     /* of collectives, by enum mist_group (PEER: the ends of a tied weight); NULL: none */
     struct mist_collective_group *groups[MIST_GROUP_ALL];
     float loss_scale; /* 1 / tokens of a step */
-    int32_t n_iterations, n_done;
+    int32_t n_iterations, n_done, n_spans;
     struct mist_adamw_args update; /* of the gradients of the latest iteration */
     bool skips_update, has_update;
     enum mist_walk walk;
@@ -57,7 +57,7 @@ struct mist_runtime {
     int64_t exchanged[4]; /* squares, faults and ranks that stop, of all, after it */
     atomic_int n_faults;  /* things not finite on this rank */
     char where[200];      /* the first of them */
-    struct mist_task_time *spans;         /* [n_iterations] */
+    struct mist_task_time *spans;         /* [n_spans]: iteration i at i % n_spans */
     struct mist_task_time *times;         /* [n_timed_iterations + 1][n_tasks] */
     struct mist_task_time *current_times; /* row of the running iteration */
     enum mist_span_loss *losses;          /* [n_timed_iterations] */

@@ -27,15 +27,15 @@ struct measured {
 
 /* ------------------------------------------------------------------------- iterations */
 
-/* iteration_s[i] = end of iteration i on the last rank - the same of i - 1, or when the
- * first rank began it after a pause. */
+/* iteration_s[i] = end of kept iteration i on the last rank - the same of i - 1, or when the
+ * first rank began it after a pause, as it does the first. */
 static enum mist_status gather_iterations(struct mist_comm *comm,
                                           const struct mist_runtime *runtime,
                                           const double *begin_s,
                                           struct mist_train_report *report,
                                           struct mist_err *err)
 {
-    int32_t n = report->n_iterations;
+    int32_t n = report->n_kept, first = report->n_iterations - n;
     double start_s, end_s;
 
     if (n == 0)
@@ -44,10 +44,11 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
     if (!ends)
         return mist_err_memory(err, NULL);
     double *begins = ends + n;
-    for (int32_t i = 0; i < n; i++)
-        mist_runtime_span(runtime, i, &start_s, &ends[i]);
-    memcpy(begins, begin_s, (size_t)n * sizeof *begins);
-    mist_runtime_span(runtime, 0, &begins[0], &end_s);
+    for (int32_t i = 0; i < n; i++) {
+        mist_runtime_span(runtime, first + i, &start_s, &ends[i]);
+        begins[i] = begin_s[(first + i) % n];
+    }
+    mist_runtime_span(runtime, first, &begins[0], &end_s);
     enum mist_status status = mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, ends, n, err);
     if (status == MIST_OK)
         status = mist_comm_all_reduce_f64(comm, MIST_COMM_MIN, begins, n, err);

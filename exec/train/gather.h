@@ -14,8 +14,8 @@ struct mist_train_memory mist_gather_memory(const struct mist_schedule *schedule
 
 /*
  * Fills everything of the report but the steps. All ranks call it, streams idle, after
- * the last update. begin_s: [n_iterations] when an iteration began that followed a pause
- * (validation, a checkpoint); 0: none did.
+ * the last update. begin_s: [n_kept] when an iteration began that followed a pause
+ * (validation, a checkpoint), iteration i at i % n_kept; 0: none did.
  */
 MIST_MUST_CHECK enum mist_status
 mist_gather_report(struct mist_comm *comm, const struct mist_train_job *job,

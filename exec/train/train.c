@@ -26,7 +26,7 @@ struct run {
     struct mist_adamw_args adamw;
     char last_warning[512]; /* about saving; the same is said once */
     bool stops;             /* a signal came: this step was the last */
-    double *begin_s; /* [n_iterations] when a step began after a pause; 0: no pause */
+    double *begin_s;        /* [n_kept] when a step began after a pause; 0: no pause */
 };
 
 /* ------------------------------------------------------------------------------ parts */
@@ -66,6 +66,7 @@ static enum mist_status open_runtime(struct run *run, struct mist_train_report *
 
     config.seed = (uint64_t)job->settings.seed;
     config.n_steps_before = job->progress.n_steps;
+    config.n_spans = report->n_kept;
     config.ops = job->times_operators ? &report->ops : NULL;
     enum mist_status status = mist_runtime_new(run->plan, run->schedule, &parts, &config,
                                                report->n_iterations, &run->runtime, err);
@@ -107,7 +108,7 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
     stage = &run->plan->stages[run->schedule->i_stage];
     run->has_embedding = run->schedule->i_stage == 0;
     run->has_head = run->schedule->i_stage == mist_plan_head_stage(run->plan);
-    run->begin_s = calloc((size_t)report->n_iterations + 1, sizeof *run->begin_s);
+    run->begin_s = calloc((size_t)report->n_kept + 1, sizeof *run->begin_s);
     if (!run->begin_s)
         return mist_err_memory(err, NULL);
     status = open_device(run, err);
@@ -292,8 +293,7 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
                  step->step == (before > first ? before : first);
     enum mist_status status = warms ? mist_device_start_spans(run->device, err) : MIST_OK;
 
-    if (*has_paused || warms)
-        *begin_s = mist_clock_now_s();
+    *begin_s = *has_paused || warms ? mist_clock_now_s() : 0;
     if (status == MIST_OK)
         status = do_step(run, step, err);
     if (status == MIST_OK && validates)
@@ -316,12 +316,15 @@ static enum mist_status init_report(struct mist_train_report *report,
 {
     int64_t left = job->settings.n_iterations - job->progress.n_steps;
     int64_t n = left > 0 ? left : 0;
+    int64_t most = job->n_kept > 0 ? job->n_kept : MIST_TRAIN_MAX_KEPT;
+    int64_t n_kept = n < most ? n : most;
 
     *report = (struct mist_train_report){
         .n_iterations = (int32_t)n,
+        .n_kept = (int32_t)n_kept,
         .n_ranks = n_ranks,
-        .steps = calloc((size_t)n + 1, sizeof *report->steps),
-        .iteration_s = calloc((size_t)n + 1, sizeof *report->iteration_s),
+        .steps = calloc((size_t)n_kept + 1, sizeof *report->steps),
+        .iteration_s = calloc((size_t)n_kept + 1, sizeof *report->iteration_s),
         .memory = calloc((size_t)n_ranks, sizeof *report->memory),
         .losses =
             calloc((size_t)job->config.n_timed_iterations + 1, sizeof *report->losses),
@@ -330,9 +333,6 @@ static enum mist_status init_report(struct mist_train_report *report,
     mist_op_table_init(&report->ops);
     if (!report->steps || !report->iteration_s || !report->memory || !report->losses)
         return mist_err_memory(err, NULL);
-    for (int64_t i = 0; i < n; i++)
-        report->steps[i] = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
-                                                    .validation_loss = NAN};
     return MIST_OK;
 }
 
@@ -473,8 +473,16 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
     if (status == MIST_OK)
         status = begin(&run, err);
     report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s - probed_s : 0;
-    for (int32_t i = 0; i < report->n_iterations && status == MIST_OK && !run.stops; i++)
-        status = iterate(&run, &report->steps[i], &run.begin_s[i], &has_paused, err);
+    for (int32_t i = 0; i < report->n_iterations && status == MIST_OK && !run.stops;
+         i++) {
+        int32_t place = i % report->n_kept;
+        struct mist_train_step *step = &report->steps[place];
+        *step = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
+                                         .validation_loss = NAN};
+        status = iterate(&run, step, &run.begin_s[place], &has_paused, err);
+        if (i == 0)
+            report->first = *step;
+    }
     if (status == MIST_OK)
         status = run.stops ? stop(&run, report, err) : end(&run, report, err);
     close_rank(&run);

@@ -61,6 +61,7 @@ struct mist_train_job {
     double begun_s;       /* when the process began; 0: nobody asks */
     double deadline_s;    /* of a wait for other ranks */
     double probe_s; /* of probes before the first step, and after the last; 0: none */
+    int32_t n_kept; /* last iterations that the report tells one by one; 0: a million */
     bool allows_atomics; /* see struct mist_device_config */
     enum mist_attention_choice attention;
 };
@@ -96,10 +97,18 @@ struct mist_train_log {
     void (*note)(void *context, const char *name, const char *text);
 };
 
-struct mist_train_report { /* complete on rank 0 only */
-    int32_t n_iterations, n_ranks;
-    struct mist_train_step *steps; /* owned; [n_iterations] of this process */
-    double *iteration_s; /* owned; [n_iterations]: from end to end of the last rank */
+/*
+ * Complete on rank 0 only. Of a run longer than MIST_TRAIN_MAX_KEPT (or the job's n_kept)
+ * iterations the last ones alone are told one by one, and the median is theirs: memory does
+ * not grow with the run.
+ */
+enum { MIST_TRAIN_MAX_KEPT = 1 << 20 };
+
+struct mist_train_report {
+    int32_t n_iterations, n_kept, n_ranks; /* of this process; of those, the last */
+    struct mist_train_step first;          /* of this process */
+    struct mist_train_step *steps;         /* owned; [n_kept]: mist_train_report_step() */
+    double *iteration_s; /* owned; [n_kept]: from end to end of the last rank */
     double steady_s; /* median of iteration_s without the first two (or what there is) */
     double start_s;  /* from the process' begin to that of its first step, without probes;
                         0: not asked */
@@ -133,5 +142,14 @@ MIST_MUST_CHECK enum mist_status mist_train_run(struct mist_comm *comm,
                                                 struct mist_train_report *report,
                                                 struct mist_err *err);
 void mist_train_report_fini(struct mist_train_report *report);
+
+/* Step i = 0 .. n_kept - 1 of those kept, in the order of the run. */
+static inline const struct mist_train_step *
+mist_train_report_step(const struct mist_train_report *report, int32_t i)
+{
+    int32_t n = report->n_kept;
+
+    return &report->steps[(report->n_iterations % n + i) % n];
+}
 
 #endif

@@ -9,8 +9,9 @@
 
 static void emit_steps(struct mist_emit *emit, const struct mist_train_report *report)
 {
-    const struct mist_train_step *first = &report->steps[0];
-    const struct mist_train_step *last = &report->steps[report->n_iterations - 1];
+    const struct mist_train_step *first = &report->first;
+    const struct mist_train_step *last =
+        mist_train_report_step(report, report->n_kept - 1);
 
     mist_emit_int64(emit, "first_step", "first step", first->step, MIST_HUMAN_NUMBER);
     mist_emit_int64(emit, "iterations", "iterations", report->n_iterations,
@@ -78,21 +79,26 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
         emit_level(emit, report, predicted);
 }
 
-/* What every step was, for machines only. */
+/* What every kept step was, for machines only. */
 static void emit_lists(struct mist_emit *emit, const struct mist_train_report *report)
 {
+    if (report->n_kept < report->n_iterations)
+        mist_emit_int64(emit, "lists_first_step", NULL,
+                        mist_train_report_step(report, 0)->step, MIST_HUMAN_NUMBER);
     mist_emit_list_begin(emit, "losses", NULL);
-    for (int32_t i = 0; i < report->n_iterations; i++)
-        mist_emit_double(emit, NULL, NULL, report->steps[i].loss, MIST_HUMAN_NUMBER);
+    for (int32_t i = 0; i < report->n_kept; i++)
+        mist_emit_double(emit, NULL, NULL, mist_train_report_step(report, i)->loss,
+                         MIST_HUMAN_NUMBER);
     mist_emit_list_end(emit);
     mist_emit_list_begin(emit, "gradient_norms", NULL);
-    for (int32_t i = 0; i < report->n_iterations; i++)
-        mist_emit_double(emit, NULL, NULL, report->steps[i].gradient_norm,
+    for (int32_t i = 0; i < report->n_kept; i++)
+        mist_emit_double(emit, NULL, NULL,
+                         mist_train_report_step(report, i)->gradient_norm,
                          MIST_HUMAN_NUMBER);
     mist_emit_list_end(emit);
     mist_emit_list_begin(emit, "validations", NULL);
-    for (int32_t i = 0; i < report->n_iterations; i++) {
-        const struct mist_train_step *step = &report->steps[i];
+    for (int32_t i = 0; i < report->n_kept; i++) {
+        const struct mist_train_step *step = mist_train_report_step(report, i);
         if (isnan(step->validation_loss))
             continue;
         mist_emit_object_begin(emit, NULL, NULL);

@@ -99,6 +99,18 @@ begin 'every third step and the last'
 run $exec --iterations 7 --log-every 3
 expect_exit 0
 [ "$(sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p' "$err" | tr '\n' ' ')" = '3 6 7 ' ] || fail "$(cat "$err")"
+begin 'a run of a thousand million steps takes no more memory than a short one'
+command_line='a run with 16 GiB of addresses, and SIGTERM'
+sh -c "ulimit -S -v 16777216; exec \"\$MIST_BUILD\"/mist-exec one.json --data text.txt --iterations 1000000000" > "$out" 2> "$err" &
+pid=$!
+i=0
+until grep -q '^ *2 ' "$err" || ! kill -0 $pid 2> /dev/null || [ $((i += 1)) -gt 1500 ]; do sleep 0.02; done
+kill $pid 2> /dev/null
+wait $pid 2> /dev/null
+code=$?
+expect_exit 143
+expect_stderr '^training +steps 1 to 1000000000,'
+if grep -q '__[at]san_init' "$MIST_BUILD/mist-exec"; then skip 'sanitizers take all addresses'; fi
 begin 'quiet is quiet, JSON is one document'
 run $exec -q --json --iterations 3 --validation-frac 0.1
 expect_exit 0
