@@ -275,20 +275,26 @@ static enum mist_status check_output(const char *path, bool force, struct mist_e
     return status;
 }
 
+enum mist_status mist_outputs_check_names(const struct mist_output *outputs, size_t n,
+                                          struct mist_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i && outputs[i].path; k++)
+            if (outputs[k].path && are_one_file(outputs[k].path, outputs[i].path))
+                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
+                                    outputs[k].option, outputs[i].option,
+                                    outputs[i].path);
+    return MIST_OK;
+}
+
 enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
                                     bool force, struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_outputs_check_names(outputs, n, err);
 
-    for (size_t i = 0; i < n && status == MIST_OK; i++) {
-        const char *path = outputs[i].path;
-        for (size_t k = 0; k < i && path; k++)
-            if (outputs[k].path && are_one_file(outputs[k].path, path))
-                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
-                                    outputs[k].option, outputs[i].option, path);
-        if (path)
-            status = check_output(path, force, err);
-    }
+    for (size_t i = 0; i < n && status == MIST_OK; i++)
+        if (outputs[i].path)
+            status = check_output(outputs[i].path, force, err);
     return status;
 }
 

@@ -46,10 +46,13 @@ struct mist_output {
     const char *path;   /* NULL: not given */
 };
 
+/* MIST_ERR_USAGE: two are one file, by whatever names and links. */
+enum mist_status mist_outputs_check_names(const struct mist_output *outputs, size_t n,
+                                          struct mist_err *err) MIST_MUST_CHECK;
+
 /*
  * Whether all of them can be written, so that nothing is refused behind the work. MIST_ERR_USAGE:
- * two are one file, however it is spelled, or one exists and force is false; MIST_ERR_IO,
- * MIST_ERR_MEMORY.
+ * two are one file, or one exists and force is false; MIST_ERR_IO, MIST_ERR_MEMORY.
  */
 enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
                                     bool force, struct mist_err *err) MIST_MUST_CHECK;

@@ -1,13 +1,11 @@
 /* The command line of mist-exec. See train_options.h. */
 #include "exec/train/train_options.h"
 
+#include "core/atomic_file.h"
 #include "core/embed.h"
 #include "exec/train/option_rows.h"
 
-#include <limits.h> /* PATH_MAX */
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_exec_options, __VA_ARGS__)
@@ -171,53 +169,15 @@ const struct mist_tool mist_exec_tool = {
         "once",
 };
 
-/* The folder that a file is or will be in, and its name there; false: no such folder. */
-static bool find_folder(const char *path, struct stat *folder, const char **name)
-{
-    const char *slash = strrchr(path, '/');
-    char text[PATH_MAX] = ".";
-
-    *name = slash ? slash + 1 : path;
-    if (slash && slash - path >= PATH_MAX - 1)
-        return false;
-    if (slash) /* with it: the folder of "/a" is "/" */
-        snprintf(text, sizeof text, "%.*s", (int)(slash - path + 1), path);
-    return stat(text, folder) == 0;
-}
-
-/* Whether two paths are one, however they are spelled. A link with the last name is a
- * file of its own: outputs replace it. */
-static bool are_same_file(const char *a, const char *b)
-{
-    struct stat a_folder, b_folder;
-    const char *a_name, *b_name;
-
-    if (strcmp(a, b) == 0)
-        return true;
-    return find_folder(a, &a_folder, &a_name) && find_folder(b, &b_folder, &b_name) &&
-           strcmp(a_name, b_name) == 0 && a_folder.st_dev == b_folder.st_dev &&
-           a_folder.st_ino == b_folder.st_ino;
-}
-
 /* No two outputs into one file: the second would be found in the way after the run. */
 static enum mist_status check_outputs(const struct mist_exec_options *options,
                                       struct mist_err *err)
 {
-    const char *const names[] = {"timeline", "log", "kernels-csv"};
-    const char *const paths[] = {options->timeline, options->log, options->kernels_csv};
+    const struct mist_output outputs[] = {{"timeline", options->timeline},
+                                          {"log", options->log},
+                                          {"kernels-csv", options->kernels_csv}};
 
-    for (int i = 0; i < 3; i++)
-        for (int k = i + 1; k < 3; k++) {
-            if (!paths[i] || !paths[k] || !are_same_file(paths[i], paths[k]))
-                continue;
-            if (strcmp(paths[i], paths[k]) == 0)
-                return mist_err_set(err, MIST_ERR_USAGE, "--%s and --%s are both %.200s",
-                                    names[i], names[k], paths[i]);
-            return mist_err_set(err, MIST_ERR_USAGE,
-                                "--%s %.200s and --%s %.200s are one file", names[i],
-                                paths[i], names[k], paths[k]);
-        }
-    return MIST_OK;
+    return mist_outputs_check_names(outputs, sizeof outputs / sizeof *outputs, err);
 }
 
 static enum mist_status check(const struct mist_exec_options *options, int n_plans,

@@ -196,8 +196,8 @@ refuse 'two tables into one file' 2 '^mist-exec: --log and --kernels-csv are bot
     $exec --log same --kernels-csv same
 mkdir folder
 ln -s folder link
-refuse 'spelled in two ways' 2 '^mist-exec: --timeline \./a\.csv and --log a\.csv are one file$' $exec --log a.csv --timeline ./a.csv
-refuse 'by a link and a whole path' 2 '^mist-exec: --log link/a\.csv and --kernels-csv /.*/folder/a\.csv are one file$' \
+refuse 'spelled in two ways' 2 '^mist-exec: --timeline and --log are both a\.csv$' $exec --log a.csv --timeline ./a.csv
+refuse 'by a link and a whole path' 2 '^mist-exec: --log and --kernels-csv are both /.*/folder/a\.csv$' \
     $exec --log link/a.csv --kernels-csv "$PWD/folder/a.csv"
 begin 'one name in two folders is fine'
 run $exec -q --iterations 1 --log folder/a.csv --timeline a.csv
