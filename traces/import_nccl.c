@@ -1,19 +1,26 @@
 /*
  * Importer of nccl-tests logs. See import_nccl.h.
  *
- * The format (nccl-tests 2.x, src/common.cu), as far as it is used here; other lines are
- * ignored:
+ * The format (nccl-tests 2.x, src/common.cu and src/util.cu), as far as it is used here
+ * and with fewer blanks; other lines are ignored:
  *
- *   # Collective test starting: all_reduce_perf                       newer versions only
- *   # nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5
- * iters: 20 ... #  Rank  0 Group  0 Pid 8166 on node-1 device  0 [0x07] NVIDIA A100 one
- * line per rank #       size         count      type   redop    root     time   algbw
- * busbw #wrong  ... #        (B)    (elements)                               (us)  (GB/s)
- * (GB/s) 134217728      33554432     float     sum      -1    857.6  156.50  156.50 0 ...
+ * # Collective test starting: all_reduce_perf                       newer versions only
+ * # nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 ... warmup iters: 5 iters: 20 ...
+ * #  Rank  0 Group  0 Pid 8166 on node-1 device  0 [0x07] NVIDIA A100    one line a rank
+ * #                                              out-of-place               in-place
+ * #  size    count   type  redop  root   time  algbw  busbw #wrong   time  algbw ...
+ * #   (B) (elements)                     (us) (GB/s) (GB/s)          (us) (GB/s) ...
+ *    1024      256  float    sum    -1  857.6 156.50 156.50      0  840.1 ...
  *
- * A table line begins with digits: size, count, type, redop, root (absent in old versions
- * of some programs, as redop is), then twice - out of place, in place - time, algbw,
- * busbw, #wrong (N/A when unchecked). So the eight last cells are counted from the end.
+ * The line that begins with "size" names the columns. Which there are depends on the
+ * version and on options: redop and root are missing in old ones, error stands in place of
+ * #wrong before 2.13, #bitdiff or i_min i_max i_p99 i_cv% follow it in new ones, a
+ * timestamp of two words may come last. redop and root may be blank. So cells are found
+ * by their names and counted from the end of a row. A table that lost its header is taken
+ * to end in the eight results that all versions print by default.
+ *
+ * #wrong is N/A when unchecked. error is the largest deviation of an element.
+ *
  * "size" is what links.csv calls bytes: the larger of the buffers of one rank, hence the
  * gathered output of all_gather and the full input of reduce_scatter. Left out: logs of
  * several runs in one file.
@@ -29,8 +36,17 @@
 #include <string.h>
 
 #define LOG_BYTES_MAX ((size_t)256 << 20)
-#define MAX_CELLS     24
+#define MAX_CELLS     64
 #define RESULT_CELLS  8 /* time algbw busbw #wrong, out of place and in place */
+
+/* Where what is read of a row stands. */
+struct columns {
+    int n;           /* cells of a row */
+    int n_optional;  /* of them, how many may be missing behind size, count, type */
+    int time, check; /* cells from the end, 1 is the last one */
+    bool is_guessed; /* no line named them */
+    bool is_error;   /* check is a deviation, not a number of wrong elements */
+};
 
 /* What the comment lines say. */
 struct header {
@@ -50,6 +66,7 @@ struct import {
     const struct mist_import_nccl *options;
     struct mist_err *err;
     struct header header;
+    struct columns columns;
     long line;
     size_t n_added;
 };
@@ -115,11 +132,48 @@ static enum mist_status add_rank(struct import *import, const char *host)
     return MIST_OK;
 }
 
+/* The line of names; cells[0] is "#". */
+static enum mist_status read_columns(struct import *import, char **cells, int n)
+{
+    int wanted = import->options->in_place ? 1 : 0; /* the second of a name */
+    int n_times = 0, n_checks = 0, time = 0, check = 0;
+    bool has_redop = n > 5 && strcmp(cells[4], "redop") == 0;
+    struct columns columns = {.n = n - 1};
+
+    for (int i = 1; i < n; i++) {
+        if (strcmp(cells[i], "cputime") == 0)
+            return fail(import, "the log has the time of the processor (cputime), "
+                                "expected time: run the program without -C 1");
+        bool is_error = strcmp(cells[i], "error") == 0;
+        if (strcmp(cells[i], "time") == 0 && n_times++ == wanted)
+            time = i;
+        if ((is_error || strcmp(cells[i], "#wrong") == 0) && n_checks++ == wanted) {
+            check = i;
+            columns.is_error = is_error;
+        }
+        columns.n -= strcmp(cells[i], "timestamp") == 0; /* rows are read without it */
+    }
+    columns.n_optional = has_redop + (has_redop && strcmp(cells[5], "root") == 0);
+    if (time == 0 || check < time)
+        return fail(import,
+                    "the table's header does not name the columns expected: time, "
+                    "algbw, busbw and #wrong or error");
+    columns.time = columns.n + 1 - time;
+    columns.check = columns.n + 1 - check;
+    import->columns = columns;
+    return MIST_OK;
+}
+
 /* cells[0] is "#". */
 static enum mist_status read_comment(struct import *import, char **cells, int n)
 {
     struct header *header = &import->header;
 
+    if (n >= 2 && strcmp(cells[1], "size") == 0)
+        return read_columns(import, cells, n);
+    if (n >= 3 && strcmp(cells[1], "bytes") == 0 && strcmp(cells[2], "N") == 0)
+        return fail(import, "the table is of the tests of NCCL 1, whose times are in "
+                            "milliseconds; expected one of nccl-tests 2");
     if (n >= 5 && strcmp(cells[1], "Collective") == 0 &&
         strcmp(cells[3], "starting:") == 0) {
         if (!program_operation(cells[4], false, &header->operation))
@@ -179,27 +233,107 @@ static enum mist_status describe_row(struct import *import, struct mist_link_row
     return MIST_OK;
 }
 
-static enum mist_status read_row(struct import *import, char **cells, int n)
+/*
+ * How large the deviation of an element may be: what nccl-tests before 2.13 allowed for
+ * each addition, by format, times the additions. Copies and integers are exact.
+ */
+static double error_max(const char *type, int n_ranks)
 {
-    struct mist_link_row row = {0};
-    struct mist_err message = {0};
-    enum mist_status status;
+    static const struct {
+        const char *type;
+        double error;
+    } formats[] = {
+        {"half", 1e-2}, {"bfloat16", 1e-2}, {"float", 1e-5}, {"double", 1e-12}};
 
-    if (n < 3 + RESULT_CELLS) /* size, count, type and the results */
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].type, type) == 0)
+            return formats[i].error * (n_ranks - 1);
+    return 0;
+}
+
+/* Whether the collective gave what it should have. */
+static enum mist_status check_results(struct import *import, const char *cell,
+                                      const char *type, int n_ranks)
+{
+    double value = 0, value_max;
+
+    if (strcmp(cell, "N/A") == 0)
+        return MIST_OK;
+    if (mist_parse_double(cell, &value, NULL) != MIST_OK)
+        return fail(import, "#wrong or error is no number");
+    if (!import->columns.is_error)
+        return value == 0
+                   ? MIST_OK
+                   : fail(import, "#wrong is not 0: the collective gave wrong results");
+    value_max = error_max(type, n_ranks);
+    if (value >= 0 && value <= value_max)
+        return MIST_OK;
+    return mist_err_at(import->err, MIST_ERR_INPUT, import->path, import->line, 0,
+                       "error is %s, expected at most %.0e for %s on %d ranks: the "
+                       "collective gave wrong results",
+                       cell, value_max, type, n_ranks);
+}
+
+/* How many of n cells there are before the date and the time of day. */
+static int before_timestamp(char **cells, int n)
+{
+    if (n < 2)
+        return n;
+    const char *date = cells[n - 2], *time = cells[n - 1];
+    bool is_timestamp = strlen(date) == 10 && date[4] == '-' && date[7] == '-' &&
+                        strlen(time) == 8 && time[2] == ':' && time[5] == ':';
+    return is_timestamp ? n - 2 : n;
+}
+
+/* Whether a row of n cells is whole. */
+static enum mist_status check_length(struct import *import, char **cells, int n)
+{
+    struct columns *columns = &import->columns;
+    double number;
+
+    if (columns->n == 0)
+        *columns =
+            (struct columns){.n = 5 + RESULT_CELLS, /* size count type redop root */
+                             .n_optional = 2,
+                             .time = import->options->in_place ? 4 : 8,
+                             .check = import->options->in_place ? 1 : 5,
+                             .is_guessed = true};
+    int n_missing = columns->n - n;
+    if (n_missing < 0)
+        return fail(import,
+                    columns->is_guessed
+                        ? "the row has more cells than time, algbw, busbw, #wrong "
+                          "twice, expected the table's header before it"
+                        : "the row has more cells than the table's header names");
+    /* where redop is blank, numbers follow the type at once */
+    if (n_missing > columns->n_optional ||
+        (n_missing > 0 && !columns->is_guessed &&
+         mist_parse_double(cells[3], &number, NULL) != MIST_OK))
         return fail(import,
                     "the row is cut off, expected size, count, type and two groups "
                     "of time, algbw, busbw, #wrong");
-    char **results = cells + n - RESULT_CELLS + (import->options->in_place ? 4 : 0);
+    return MIST_OK;
+}
+
+static enum mist_status read_row(struct import *import, char **cells, int n)
+{
+    const struct columns *columns = &import->columns;
+    struct mist_link_row row = {0};
+    struct mist_err message = {0};
+    enum mist_status status = check_length(import, cells, n);
+
+    if (status != MIST_OK)
+        return status;
     if (mist_parse_int64(cells[0], &row.bytes, NULL) != MIST_OK || row.bytes < 0)
         return fail(import, "size is no integer of 0 or more");
     if (row.bytes == 0)
         return MIST_OK;
-    if (mist_parse_double(results[0], &row.time_us, NULL) != MIST_OK)
+    if (mist_parse_double(cells[n - columns->time], &row.time_us, NULL) != MIST_OK)
         return fail(import, "time is no number");
-    if (strcmp(results[3], "N/A") != 0 && strcmp(results[3], "0") != 0 &&
-        strcmp(results[3], "0e+00") != 0)
-        return fail(import, "#wrong is not 0: the collective gave wrong results");
     status = describe_row(import, &row);
+    if (status == MIST_OK)
+        status = check_results(import, cells[n - columns->check], cells[2],
+                               row.nodes * row.ranks_per_node);
     if (status != MIST_OK)
         return status;
     status = mist_trace_set_add_link(import->set, &row, &message);
@@ -219,7 +353,7 @@ static enum mist_status read_line(struct import *import, char *line)
     if (n > 0 && strcmp(cells[0], "#") == 0)
         return read_comment(import, cells, n);
     if (n > 0 && cells[0][0] >= '0' && cells[0][0] <= '9')
-        return read_row(import, cells, n);
+        return read_row(import, cells, before_timestamp(cells, n));
     return MIST_OK; /* launcher and driver messages */
 }
 

@@ -4,7 +4,8 @@
  * import_nccl.c.
  *
  * nccl-tests prints a mean only, so deviation_us is 0 (not known). Rows whose check
- * failed (#wrong is not 0) are an error: such times are worth nothing.
+ * failed (#wrong is not 0, or error is larger than the program itself allowed) are an
+ * error: such times are worth nothing. So is a log of the processor's times (-C 1).
  */
 #ifndef MIST_TRACES_IMPORT_NCCL_H
 #define MIST_TRACES_IMPORT_NCCL_H

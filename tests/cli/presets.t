@@ -245,5 +245,14 @@ expect_exit 0
 grep -q '^all_reduce,2,4,1,4194304,131,' old/links.csv || fail "$(cat old/links.csv)"
 refuse 'one that says nothing at all' 3 '^mist-profile: old\.log:[0-9]+: .* before version 2\.17; .*all_reduce\.log' \
     $import nccl-tests old.log
+begin 'a log with a report by iteration: columns are found by their names'
+awk '/size  / { gsub("#wrong", "#wrong i_min i_max") } /float/ { $9 = $9 " 1 99"; $13 = $13 " 1 99" } { print }' \
+    "$root/tests/data/nccl_all_reduce_2x4.log" > by_iteration.log
+run mist-profile --import nccl-tests by_iteration.log --cluster h100-sxm:2x4 -o by_iteration
+expect_exit 0
+expect_same by_iteration/links.csv old/links.csv
+sed 's/ time/ cputime/g' "$root/tests/data/nccl_all_reduce_2x4.log" > cputime.log
+refuse 'one of times of the processor' 3 '^mist-profile: cputime\.log:[0-9]+: .*cputime.*, expected time' \
+    $import nccl-tests cputime.log
 refuse 'no log' 3 '^mist-profile: gemm\.csv:' $import nccl-tests gemm.csv
 finish

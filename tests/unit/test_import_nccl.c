@@ -84,6 +84,112 @@ TEST(test_old_log_without_program_and_redop)
     assert_non_null(strstr(err.message, "such as all_reduce.log says it"));
 }
 
+/* The names and the row are as several versions print them; all have 20.5 out of place
+ * and 19.5 in place. */
+#define NAMES "#  size  count  type  redop  root  "
+#define LEFT  "  1024  256  float  sum  -1  "
+
+TEST(test_columns_by_name)
+{
+    static const struct {
+        const char *names, *row;
+    } cases[] = {
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         LEFT "20.5 0.1 0.1 0 19.5 0.1 0.1 0"},
+        /* per-iteration report, alone, with bits compared, with a time of day */
+        {NAMES "time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong "
+               "i_min i_max i_p99 i_cv%\n",
+         LEFT "20.5 0.1 0.1 0 18 24 23 5.00 19.5 0.1 0.1 0 17 23 22 5.00"},
+        {NAMES
+         "time algbw busbw #wrong #bitdiff i_min i_max i_p99 i_cv% time algbw busbw "
+         "#wrong #bitdiff i_min i_max i_p99 i_cv% timestamp\n",
+         LEFT "20.5 0.1 0.1 0 3 18 24 23 5.00 19.5 0.1 0.1 0 3 17 23 22 5.00 2025-11-01 "
+              "12:00:00"},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong timestamp\n",
+         LEFT "20.5 0.1 0.1 0 19.5 0.1 0.1 0 2025-11-01 12:00:00"},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         LEFT "20.5 0.1 0.1 0 19.5 0.1 0.1 0 2025-11-01 12:00:00"},
+        {"", LEFT "20.5 0.1 0.1 0 19.5 0.1 0.1 0 2025-11-01 12:00:00"},
+        /* redop without an operation is blank, and so may root be */
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         "  1024  256  float  -1  20.5 0.1 0.1 0 19.5 0.1 0.1 0"},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         "  1024  256  float  20.5 0.1 0.1 0 19.5 0.1 0.1 0"},
+        /* before 2.13: the largest deviation, up to 1e-05 for each of seven additions */
+        {"#  size  count  type  redop  time algbw busbw error time algbw busbw error\n",
+         "  1024  256  float  sum  20.5 0.1 0.1 7e-05 19.5 0.1 0.1 1e-07"},
+        {"#  size  count  type  time algbw busbw error time algbw busbw error\n",
+         "  1024  256  int8  20.5 0.1 0.1 0e+00 19.5 0.1 0.1 N/A"},
+    };
+    struct mist_import_nccl options = {.has_operation = true,
+                                       .operation = MIST_LINK_ALL_REDUCE,
+                                       .nodes = 1,
+                                       .ranks_per_node = 8};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            char text[512];
+            struct mist_link_row row = {0};
+            struct mist_err err = {0};
+            options.in_place = in_place;
+            snprintf(text, sizeof text, "%s%s", cases[i].names, cases[i].row);
+            if (import_text(text, &options, &row, &err) != MIST_OK)
+                fail_msg("case %zu: %s", i, err.message);
+            if (row.time_us != (in_place ? 19.5 : 20.5))
+                fail_msg("case %zu, in place %d: %g us", i, in_place, row.time_us);
+        }
+}
+
+TEST(test_refused_columns)
+{
+    static const struct {
+        const char *names, *row, *message;
+        long line;
+    } cases[] = {
+        {NAMES "cputime algbw busbw #wrong cputime algbw busbw #wrong\n", "", "cputime",
+         2},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         LEFT "20.5 0.1 0.1 0 19.5 0.1 0.1", "cut off", 3},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong timestamp\n",
+         LEFT "20.5 0.1 0.1 0 19.5 0.1 0.1 0 2025-11-01 12:0", "more cells", 3},
+        {"#  size  count  type  root  time algbw busbw #wrong time algbw busbw #wrong\n",
+         "  1024  256  float  -1  20.5 0.1 0.1 0 19.5 0.1 0.1", "cut off", 3},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         LEFT "20.5 0.1 0.1 0 18 19.5 0.1 0.1 0 17", "more cells than the table's", 3},
+        {"", LEFT "20.5 0.1 0.1 0 18 24 19.5 0.1 0.1 0 17 23", "expected the table", 2},
+        {NAMES "time algbw busbw #wrong time algbw busbw #wrong\n",
+         LEFT "20.5 0.1 0.1 1e-07 19.5 0.1 0.1 0", "#wrong is not 0", 3},
+        {"#  size  count  type  redop  time algbw busbw error time algbw busbw error\n",
+         "  1024  256  float  sum  20.5 0.1 0.1 8e-05 19.5 0.1 0.1 0e+00",
+         "error is 8e-05, expected at most 7e-05 for float on 8 ranks", 3},
+        {"#  size  count  type  redop  time algbw busbw error time algbw busbw error\n",
+         "  1024  256  int32  sum  20.5 0.1 0.1 1e+00 19.5 0.1 0.1 0e+00",
+         "expected at most 0e+00 for int32", 3},
+        {"#  size  count  type  redop  time algbw busbw error time algbw busbw error\n",
+         "  1024  256  float  sum  20.5 0.1 0.1 -1e-07 19.5 0.1 0.1 0e+00", "error is -1",
+         3},
+        {"#  size  count  type  redop  root  time  algbw  busbw\n", "", "does not name",
+         2},
+        {"#  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res\n", "",
+         "NCCL 1", 2},
+    };
+    const struct mist_import_nccl options = {.has_operation = true,
+                                             .operation = MIST_LINK_ALL_REDUCE,
+                                             .nodes = 1,
+                                             .ranks_per_node = 8};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        struct mist_link_row row;
+        struct mist_err err = {0};
+        snprintf(text, sizeof text, "%s%s%s", RANK, cases[i].names, cases[i].row);
+        assert_int_equal(import_text(text, &options, &row, &err), MIST_ERR_INPUT);
+        if (!strstr(err.message, cases[i].message))
+            fail_msg("case %zu: %s", i, err.message);
+        assert_int_equal(err.line, cases[i].line);
+    }
+}
+
 TEST(test_malformed)
 {
     static const struct {
