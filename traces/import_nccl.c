@@ -28,8 +28,8 @@
 #include "traces/import_nccl.h"
 
 #include "core/atomic_file.h"
-#include "core/memory.h"
 #include "core/parse.h"
+#include "traces/import_nccl_ranks.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -52,12 +52,8 @@ struct columns {
 struct header {
     bool has_operation;
     enum mist_link_operation operation;
-    int64_t repetitions; /* 0: not said */
-    struct host {
-        const char *name; /* in the log's text */
-        int n_ranks;
-    } * hosts; /* owned */
-    size_t n_hosts, hosts_capacity;
+    int64_t repetitions;                 /* 0: not said */
+    struct mist_import_nccl_ranks ranks; /* owned */
 };
 
 struct import {
@@ -117,18 +113,19 @@ static bool program_operation(const char *name, bool is_file,
     return false;
 }
 
-static enum mist_status add_rank(struct import *import, const char *host)
+/* "# Rank 0 Group 0 Pid 8166 on node-1 ..."; old versions name no group. */
+static enum mist_status read_rank(struct import *import, char **cells, int n)
 {
-    struct header *header = &import->header;
+    int64_t group = 0;
 
-    for (size_t i = 0; i < header->n_hosts; i++)
-        if (strcmp(header->hosts[i].name, host) == 0) {
-            header->hosts[i].n_ranks++;
-            return MIST_OK;
-        }
-    if (!MIST_RESERVE(header->hosts, header->hosts_capacity, header->n_hosts + 1))
-        return mist_err_set(import->err, MIST_ERR_MEMORY, "out of memory for host names");
-    header->hosts[header->n_hosts++] = (struct host){host, 1};
+    for (int i = 3; i + 1 < n; i++) {
+        if (strcmp(cells[i], "Group") == 0 &&
+            mist_parse_int64(cells[i + 1], &group, NULL) != MIST_OK)
+            return fail(import, "Group is not followed by an integer");
+        if (strcmp(cells[i], "on") == 0)
+            return mist_import_nccl_ranks_add(&import->header.ranks, cells[i + 1], group,
+                                              import->err);
+    }
     return MIST_OK;
 }
 
@@ -190,14 +187,34 @@ static enum mist_status read_comment(struct import *import, char **cells, int n)
                  header->repetitions < 1))
                 return fail(import, "iters: is not followed by an integer above 0");
     } else if (n >= 3 && strcmp(cells[1], "Rank") == 0) {
-        for (int i = 3; i + 1 < n; i++)
-            if (strcmp(cells[i], "on") == 0)
-                return add_rank(import, cells[i + 1]);
+        return read_rank(import, cells, n);
     }
     return MIST_OK;
 }
 
 /* ---- table lines ---- */
+
+/* Nodes, ranks and groups: what options don't give is read of the lines of ranks. */
+static enum mist_status describe_group(struct import *import, struct mist_link_row *row)
+{
+    const struct mist_import_nccl *options = import->options;
+    struct mist_import_nccl_shape shape = {.concurrent_groups = 1};
+    struct mist_err message = {0};
+    enum mist_status status = MIST_OK;
+
+    if (!options->nodes || !options->ranks_per_node)
+        status = mist_import_nccl_ranks_shape(&import->header.ranks, &shape, &message);
+    if (status == MIST_ERR_INPUT)
+        return fail(import, message.message);
+    if (status != MIST_OK)
+        return mist_err_memory(import->err, NULL);
+    row->nodes = options->nodes ? options->nodes : shape.nodes;
+    row->ranks_per_node =
+        options->ranks_per_node ? options->ranks_per_node : shape.ranks_per_node;
+    row->concurrent_groups =
+        options->concurrent_groups ? options->concurrent_groups : shape.concurrent_groups;
+    return MIST_OK;
+}
 
 /* Operation and group shape of the rows: options first, then the log. */
 static enum mist_status describe_row(struct import *import, struct mist_link_row *row)
@@ -213,24 +230,10 @@ static enum mist_status describe_row(struct import *import, struct mist_link_row
         !program_operation(import->path, true, &row->operation))
         return fail(import, "the log does not name its program, as before version 2.17; "
                             "a name of the file such as all_reduce.log says it");
-    row->concurrent_groups = options->concurrent_groups ? options->concurrent_groups : 1;
     row->repetitions = options->repetitions  ? options->repetitions
                        : header->repetitions ? header->repetitions
                                              : 1;
-    row->nodes = options->nodes ? options->nodes : (int)header->n_hosts;
-    if (row->nodes == 0)
-        return fail(import, "the log lists no ranks, the number of nodes must be given");
-    row->ranks_per_node = options->ranks_per_node;
-    if (row->ranks_per_node)
-        return MIST_OK;
-    for (size_t i = 0; i < header->n_hosts; i++)
-        if (header->hosts[i].n_ranks != header->hosts[0].n_ranks)
-            return fail(import,
-                        "the hosts have unequal numbers of ranks, expected equal ones");
-    if (header->n_hosts == 0)
-        return fail(import, "the log lists no ranks, the ranks per node must be given");
-    row->ranks_per_node = header->hosts[0].n_ranks;
-    return MIST_OK;
+    return describe_group(import, row);
 }
 
 /*
@@ -379,7 +382,7 @@ enum mist_status mist_import_nccl_log(struct mist_trace_set *set, const char *pa
         status = fail(&import, "has no rows, expected the output of nccl-tests");
     if (status == MIST_OK && n_added)
         *n_added = import.n_added;
-    free(import.header.hosts);
+    mist_import_nccl_ranks_fini(&import.header.ranks);
     free(text);
     return status;
 }

@@ -21,9 +21,10 @@ struct mist_import_nccl {
     bool has_operation;                 /* false: the log must name its program, or
                                            the file begin like it: all_reduce.log */
     enum mist_link_operation operation; /* must agree with the log where that names one */
-    int nodes;             /* 0: distinct host names of the log's rank lines */
-    int ranks_per_node;    /* 0: rank lines per host name (equal on all hosts) */
-    int concurrent_groups; /* 0: 1 */
+    int nodes;             /* 0: distinct host names of the ranks of a group */
+    int ranks_per_node;    /* 0: ranks of a group per host name (equal on all hosts) */
+    int concurrent_groups; /* 0: groups of the log on the same hosts, or 1 where nodes
+                              and ranks_per_node are given */
     int64_t repetitions;   /* 0: "iters:" of the log, or 1 where it does not say */
     bool in_place;         /* take the in-place instead of the out-of-place times */
 };

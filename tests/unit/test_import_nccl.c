@@ -249,6 +249,55 @@ TEST(test_unequal_hosts)
     assert_non_null(strstr(err.message, "ranks per node must be given"));
 }
 
+/* Runs of the ranks that a case lists, "HOST GROUP" in the order of the ranks. */
+TEST(test_split_runs)
+{
+    static const struct {
+        const char *ranks[9];
+        int nodes, ranks_per_node, concurrent_groups; /* 0: refused */
+        const char *message;
+    } cases[] = {
+        {{"a 0", "a 0", "b 0", "b 0"}, 2, 2, 1, NULL},
+        {{"a 0", "a 1", "b 0", "b 1"}, 2, 1, 2, NULL}, /* MOD 2 */
+        {{"a 0", "a 0", "b 1", "b 1"}, 1, 2, 1, NULL}, /* DIV 2 */
+        {{"a 0", "a 0", "a 8", "a 8", "b 16", "b 16", "b 24", "b 24"}, 1, 2, 2, NULL},
+        {{"a 0", "b 0", "c 1", "d 1", "a 2", "b 2", "c 3", "d 3"}, 2, 1, 2, NULL},
+        {{"a 0", "a 0", "b 0", "b 1"}, 0, 0, 0, "unequal numbers of ranks"},
+        {{"a 0", "a 0", "a 1"}, 0, 0, 0, "groups of unequal shape"},
+        {{"a 0", "b 0", "a 1"}, 0, 0, 0, "groups of unequal shape"},
+        {{"a 0", "b 0", "b 1", "c 1"}, 0, 0, 0, "share only some of their hosts"},
+        {{"b 0", "c 0", "a 1", "b 1"}, 0, 0, 0, "share only some of their hosts"},
+        {{"a 0", "b 0", "c 1", "d 1", "a 2", "c 2"}, 0, 0, 0, "share only some"},
+        {{"a 0", "a 0", "b 1", "b 1", "a 2", "a 2"}, 0, 0, 0, "numbers of groups"},
+        {{"a one"}, 0, 0, 0, "Group is not followed by an integer"},
+    };
+    const struct mist_import_nccl options = {.has_operation = true,
+                                             .operation = MIST_LINK_ALL_REDUCE};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+        struct mist_link_row row = {0};
+        struct mist_err err = {0};
+        int used = 0;
+        for (int k = 0; cases[i].ranks[k]; k++) {
+            const char *rank = cases[i].ranks[k];
+            used += snprintf(text + used, sizeof text - (size_t)used,
+                             "#  Rank %2d Group %2s Pid 1 on %.1s device  0 [0x07] GPU\n",
+                             k, rank + 2, rank);
+        }
+        snprintf(text + used, sizeof text - (size_t)used, "%s", ROW);
+        enum mist_status status = import_text(text, &options, &row, &err);
+        if (status != (cases[i].message ? MIST_ERR_INPUT : MIST_OK) ||
+            (cases[i].message && !strstr(err.message, cases[i].message)))
+            fail_msg("case %zu: status %d, %s", i, (int)status, err.message);
+        if (row.nodes != cases[i].nodes ||
+            row.ranks_per_node != cases[i].ranks_per_node ||
+            row.concurrent_groups != cases[i].concurrent_groups)
+            fail_msg("case %zu: %d x %d, %d groups", i, row.nodes, row.ranks_per_node,
+                     row.concurrent_groups);
+    }
+}
+
 TEST(test_missing_file)
 {
     struct mist_trace_set set;
