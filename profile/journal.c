@@ -185,6 +185,13 @@ static enum mist_status begin(struct mist_journal *journal, uint64_t fingerprint
     return status;
 }
 
+enum mist_status mist_journal_describe_stop(int stop_signal, struct mist_err *err)
+{
+    return mist_err_set(err, MIST_ERR_RUN,
+                        "%s: stopped; --resume goes on from what is measured",
+                        mist_interrupt_name(stop_signal));
+}
+
 /* Rank 0's result, and a signal that came to any rank, on all ranks. */
 static enum mist_status share(struct mist_journal *journal, enum mist_status status,
                               struct mist_err *err)
@@ -203,11 +210,7 @@ static enum mist_status share(struct mist_journal *journal, enum mist_status sta
         return mist_err_set(err, (enum mist_status)found[0],
                             "rank 0 can't keep a journal");
     journal->stopped = (int)found[1];
-    if (journal->stopped)
-        return mist_err_set(err, MIST_ERR_RUN,
-                            "%s: stopped; --resume goes on from what is measured",
-                            mist_interrupt_name(journal->stopped));
-    return MIST_OK;
+    return journal->stopped ? mist_journal_describe_stop(journal->stopped, err) : MIST_OK;
 }
 
 void mist_journal_set_stop(struct mist_journal *journal, const atomic_int *stop_signal)

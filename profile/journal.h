@@ -55,6 +55,10 @@ void mist_journal_set_stop(struct mist_journal *journal, const atomic_int *stop_
 /* The signal that ended it, 0: none. */
 int mist_journal_stopped(const struct mist_journal *journal);
 
+/* What is said of a session that a signal ended. Returns MIST_ERR_RUN. */
+MIST_MUST_CHECK enum mist_status mist_journal_describe_stop(int stop_signal,
+                                                            struct mist_err *err);
+
 /* Bytes that this rank gave to the next record, if that is of this part, else NULL (also
  * for a journal NULL); they stay until the journal is closed. */
 const char *mist_journal_take(struct mist_journal *journal, enum mist_journal_part part,

@@ -13,14 +13,33 @@
 /* True in a process that mpirun or srun started. */
 bool mist_launch_is_launched(void);
 
+/* True in a rank that mist_launch_ranks() started: the process that did says what signal
+ * ended the session. */
+bool mist_launch_is_own(void);
+
+/* How the ranks ended. */
+struct mist_launch_end {
+    int code;        /* exit code of mpirun, which is that of a rank; 128 + n: signal n */
+    int stop_signal; /* that came to this process first, and ended them; 0: none */
+};
+
 /*
- * Replaces this process by `mpirun -n n_ranks` of the same command line followed by the
- * n_extra arguments, as mist_command_add_mpirun() has it; exit code and signals are then
- * mpirun's. Returns only with an error: MIST_ERR_RUN (no mpirun: the message says what to
- * install) or MIST_ERR_MEMORY.
+ * Runs `mpirun -n n_ranks` of the same command line followed by the n_extra arguments, as
+ * mist_command_add_mpirun() has it, and waits for its end.
+ *
+ * SIGINT, SIGTERM and SIGUSR1 to this process reach the ranks as SIGUSR1, which mpirun
+ * forwards: they end behind the record of the journal that they are at, whenever that is.
+ * (mpirun itself would kill them a second after SIGINT or SIGTERM.) Another SIGINT makes
+ * mpirun end them within some seconds, as it does when this process is killed.
+ * Signals are caught from here on, so this is for main() only.
+ *
+ * *end is filled on MIST_OK. MIST_ERR_RUN (no mpirun: the message says what to install) or
+ * MIST_ERR_MEMORY.
  */
-enum mist_status mist_launch_ranks(int32_t n_ranks, int32_t n_processors, int argc,
-                                   char **argv, const char *const *extra, int n_extra,
-                                   struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_launch_ranks(int32_t n_ranks, int32_t n_processors,
+                                                   int argc, char **argv,
+                                                   const char *const *extra, int n_extra,
+                                                   struct mist_launch_end *end,
+                                                   struct mist_err *err);
 
 #endif

@@ -29,6 +29,7 @@
 #include "profile/time_links.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -520,8 +521,9 @@ static int run_here(struct setup *setup, struct mist_err *err)
     setup->messages = mist_messages_to_stderr(tool.name, setup->options.common.is_quiet ||
                                                              mist_comm_rank(comm) > 0);
     status = run_rank(setup, comm, err);
-    bool is_alike = mist_comm_rank(comm) > 0 && setup->stop_signal;
-    int code = mist_comm_rank(comm) == 0 || (status == MIST_ERR_RUN && !is_alike)
+    bool is_alike =
+        setup->stop_signal && (mist_comm_rank(comm) > 0 || mist_launch_is_own());
+    int code = !is_alike && (mist_comm_rank(comm) == 0 || status == MIST_ERR_RUN)
                    ? finish(err, status)
                    : mist_exit_code(status);
     if (setup->stop_signal)
@@ -530,6 +532,21 @@ static int run_here(struct setup *setup, struct mist_err *err)
         mist_comm_abort(comm, code); /* the others may wait for this rank */
     mist_comm_close(comm);
     return code;
+}
+
+/* What the session ended with, as far as the ranks have not said it: they know the signal
+ * only that was passed on to them. */
+static int end_session(const struct setup *setup, const struct mist_launch_end *end)
+{
+    struct mist_err err = {0};
+    int n =
+        end->stop_signal ? end->stop_signal : end->code - 128; /* of the ranks alone */
+
+    if (end->code == 0 || (n != SIGINT && n != SIGTERM && n != SIGUSR1))
+        return end->code;
+    if (mist_journal_exists(setup->options.common.output))
+        (void)finish(&err, mist_journal_describe_stop(n, &err));
+    return 128 + n;
 }
 
 /* Checks everything here, where messages are clean, and starts the ranks. */
@@ -541,6 +558,7 @@ static int start_ranks(struct setup *setup, int argc, char **argv, struct mist_e
                  (common->progress == MIST_PROGRESS_AUTO && isatty(STDERR_FILENO));
     /* their stderr is a pipe to mpirun; whether it is a terminal is known here */
     const char *const extra[] = {shows ? "--progress=always" : "--progress=never"};
+    struct mist_launch_end end = {0};
     enum mist_status status = set_up(setup, 1, n_ranks, err);
 
     if (status == MIST_OK && common->is_dry_run)
@@ -553,8 +571,8 @@ static int start_ranks(struct setup *setup, int argc, char **argv, struct mist_e
         return finish(err, print_plan(setup, err));
     if (status == MIST_OK)
         status = mist_launch_ranks(n_ranks, setup->machine.n_processors, argc, argv,
-                                   extra, 1, err);
-    return finish(err, status);
+                                   extra, 1, &end, err);
+    return status == MIST_OK ? end_session(setup, &end) : finish(err, status);
 }
 
 static int32_t default_ranks(const struct mist_machine *machine)

@@ -170,6 +170,62 @@ ended 130
 expect_file set.partial/journal
 rm -r set.partial
 
+# start_session OPTIONS: with ranks that the tool itself starts, in a process group as a shell makes it for what it
+# has in the foreground, until the journal has records and signals are caught (a background job ignores SIGINT).
+start_session() {
+    # shellcheck disable=SC2086
+    start setsid "$MIST_BUILD/mist-profile" --backend cpu --quick --model tiny.json --seq-len 32 --micro-batches 1 \
+        --progress never --ranks 2 -o set "$@"
+    i=0
+    while [ "$(cat set.partial/journal 2> /dev/null | wc -c)" -lt 1000 ] && [ $((i += 1)) -lt 300 ]; do sleep 0.1; done
+    wait_for 'operator shapes' "$err"
+}
+
+# nobody_left: no process of a session works in this folder any more.
+nobody_left() {
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/cwd" 2> /dev/null)" = "$PWD" ] || continue
+        case $(cat "$process/comm" 2> /dev/null) in
+        mist-* | mpirun) fail "left: $(tr '\0' ' ' < "$process/cmdline")" ;;
+        esac
+    done
+}
+for case in 'TERM 143 ' 'INT 130 ' 'INT 130 -'; do
+    # shellcheck disable=SC2086
+    set -- $case
+    begin "mist-profile with ranks of its own: SIG$1 to ${3:+the group of }the process"
+    start_session --resume
+    size=$(wc -c < set.partial/journal)
+    kill "-$1" "${3-}$pid"
+    ended "$2"
+    expect_once "^mist-profile: SIG$1: stopped; --resume goes on from what is measured\$"
+    [ "$(wc -l < "$err")" -eq 2 ] || fail "$(cat "$err")"
+    expect_stdout_empty
+    [ ! -e set ] || fail "left: $(find set)"
+    nobody_left
+    [ "$(wc -c < set.partial/journal)" -ge "$size" ] || fail "the journal has shrunk"
+done
+begin 'mist-profile with ranks of its own: they hang, a second SIGINT ends them'
+start_session --resume
+for process in /proc/[0-9]*; do
+    [ "$(readlink "$process/cwd" 2> /dev/null)" = "$PWD" ] && [ "$(cat "$process/comm")" = mist-profile ] &&
+        [ "${process#/proc/}" != $pid ] && kill -STOP "${process#/proc/}"
+done
+kill -INT $pid
+arrived
+sleep 0.2
+kill -INT $pid
+ended 130
+nobody_left
+expect_file set.partial/journal
+begin 'mist-profile with ranks of its own: killed, none of them stays'
+start_session --resume
+kill -KILL $pid
+wait $pid 2> /dev/null
+sleep 3 # mpirun gives them a second
+nobody_left
+rm -r set.partial
+
 # The limit is that of the tool alone, and what it says goes through a pipe.
 limited() {
     begin "$1 writes beyond the limit of a file's size: as to a full disk"
