@@ -1,12 +1,15 @@
 /* See import.h. */
 #include "profile/import.h"
 
+#include "core/emit.h"
 #include "profile/import_torch.h"
 #include "traces/import_gemm.h"
 #include "traces/import_nccl.h"
 #include "traces/import_nsys.h"
 #include "traces/import_rows.h"
 #include "traces/preset.h"
+
+#include <stdio.h>
 
 const char *const mist_import_formats[] = {"none",           "nccl-tests", "gemm-csv",
                                            "torch-profiler", "nsys",       NULL};
@@ -46,27 +49,84 @@ static void say_torch(const struct mist_import_torch_report *torch,
                      torch->n_nameless, torch->n_messages);
 }
 
+/* Imports all files, with a list of what each of them added. */
+static enum mist_status import_files(const struct mist_import *import,
+                                     const struct mist_import_rows *rows,
+                                     struct mist_import_torch_report *torch,
+                                     struct mist_emit *emit, struct mist_err *err)
+{
+    const struct mist_trace_set *set = rows->set;
+    enum mist_status status = MIST_OK;
+
+    mist_emit_text(emit, "format", NULL, mist_import_formats[import->format]);
+    mist_emit_text(emit, "cluster", "added to", import->cluster);
+    mist_emit_text(emit, "output", "written to", import->output);
+    mist_emit_list_begin(emit, "files", "Files");
+    for (int i = 0; i < import->n_paths && status == MIST_OK; i++) {
+        size_t n_kernels = set->n_kernels, n_links = set->n_links;
+        status = import_file(import, import->paths[i], rows, torch, err);
+        mist_emit_object_begin(emit, NULL, NULL);
+        mist_emit_text(emit, "file", NULL, import->paths[i]);
+        mist_emit_integer(emit, "kernels_added", "rows of kernels.csv",
+                          (int64_t)(set->n_kernels - n_kernels));
+        mist_emit_integer(emit, "links_added", "rows of links.csv",
+                          (int64_t)(set->n_links - n_links));
+        mist_emit_object_end(emit);
+    }
+    mist_emit_list_end(emit);
+    return status;
+}
+
+static void emit_sums(const struct mist_import *import,
+                      const struct mist_import_rows *rows,
+                      const struct mist_import_torch_report *torch,
+                      struct mist_emit *emit)
+{
+    mist_emit_integer(emit, "rows_added", "rows", (int64_t)mist_import_rows_count(rows));
+    if (torch->kernels_s > 0)
+        mist_emit_number(emit, "imported_frac", "of the kernels' time",
+                         torch->used_s / torch->kernels_s);
+    if (import->format == MIST_IMPORT_TORCH_PROFILER)
+        mist_emit_integer(emit, "messages_left_out", "messages without a group",
+                          (int64_t)torch->n_nameless);
+}
+
+static void say_rows(const struct mist_import *import,
+                     const struct mist_import_rows *rows,
+                     const struct mist_messages *messages)
+{
+    size_t n = mist_import_rows_count(rows);
+
+    mist_message(messages, "%zu row%s of %s%s%s%s", n, n == 1 ? "" : "s",
+                 import->paths[0], import->n_paths > 1 ? " and others" : "",
+                 import->output ? " added to " : " can be added",
+                 import->output ? import->output : "");
+}
+
 enum mist_status mist_profile_import(const struct mist_import *import,
                                      const struct mist_messages *messages,
                                      struct mist_err *err)
 {
     struct mist_import_torch_report torch = {0};
+    struct mist_emit *emit = NULL;
     struct mist_trace_set set;
     enum mist_status status = mist_trace_set_open(&set, import->cluster, err);
     struct mist_import_rows rows = mist_import_rows_begin(&set);
 
-    for (int i = 0; i < import->n_paths && status == MIST_OK; i++)
-        status = import_file(import, import->paths[i], &rows, &torch, err);
+    if (status == MIST_OK)
+        status =
+            mist_emit_begin(&emit, MIST_EMIT_JSON, import->as_json ? stdout : NULL, err);
+    if (status == MIST_OK)
+        status = import_files(import, &rows, &torch, emit, err);
     if (status == MIST_OK && import->output)
         status = mist_trace_set_save(&set, import->output, import->force, err);
     if (status == MIST_OK) {
-        size_t n = mist_import_rows_count(&rows);
-        mist_message(messages, "%zu row%s of %s%s%s%s", n, n == 1 ? "" : "s",
-                     import->paths[0], import->n_paths > 1 ? " and others" : "",
-                     import->output ? " added to " : " can be added",
-                     import->output ? import->output : "");
+        emit_sums(import, &rows, &torch, emit);
+        say_rows(import, &rows, messages);
         say_torch(&torch, messages);
+        status = mist_emit_end(&emit, err);
     }
+    mist_emit_free(emit);
     mist_trace_set_fini(&set);
     return status;
 }

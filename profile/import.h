@@ -29,9 +29,11 @@ struct mist_import {
     enum mist_trace_dtype dtype; /* of products of a table that don't say theirs */
     const char *output; /* folder that the set is written to; NULL: all is only checked */
     bool force;         /* an existing set there is replaced */
+    bool as_json;       /* one document on stdout: the rows of each file, and of all */
 };
 
-/* messages: hear how many rows there are, and what was left out. */
+/* messages: hear how many rows there are, and what was left out. Rows that the set had are
+ * never replaced. */
 MIST_MUST_CHECK enum mist_status mist_profile_import(const struct mist_import *import,
                                                      const struct mist_messages *messages,
                                                      struct mist_err *err);

@@ -582,33 +582,59 @@ static int32_t default_ranks(const struct mist_machine *machine)
     return machine->n_processors < DEFAULT_RANKS ? machine->n_processors : DEFAULT_RANKS;
 }
 
-/* What others measured, in n files. */
-static enum mist_status import(const struct options *options, char *const *paths, int n,
+/* Options that say what is measured, and where: nothing is. */
+static enum mist_status check_import_options(const struct options *options,
+                                             const struct mist_positionals *positionals,
+                                             struct mist_err *err)
+{
+    for (size_t i = 0; i < tool.n_options; i++) {
+        const struct mist_option *option = &option_table[i];
+        bool is_dtype = strcmp(option->name, "dtype") == 0;
+        if (!positionals->is_given[i] ||
+            (is_dtype && options->import == MIST_IMPORT_GEMM_CSV) ||
+            (strcmp(option->group, "What") != 0 && strcmp(option->group, "Where") != 0))
+            continue;
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s: --import %s does not use it%s",
+                            option->name, mist_import_formats[options->import],
+                            is_dtype ? ", only --import gemm-csv does"
+                                     : ", as it measures nothing");
+    }
+    return MIST_OK;
+}
+
+/* What others measured, in files. */
+static enum mist_status import(const struct options *options,
+                               const struct mist_positionals *positionals,
                                struct mist_err *err)
 {
     const struct mist_common_options *common = &options->common;
     struct mist_messages messages = mist_messages_to_stderr(tool.name, common->is_quiet);
+    int n = positionals->n;
 
     if (options->import == MIST_IMPORT_NONE)
         return mist_err_set(err, MIST_ERR_USAGE,
                             n > 0 ? "unexpected argument '%.200s': nothing is read "
                                     "without --import FORMAT"
                                   : "--cluster names what --import adds to%s",
-                            n > 0 ? paths[0] : "");
+                            n > 0 ? positionals->items[0] : "");
     if (n == 0 || !options->cluster || (!common->output && !common->is_dry_run))
         return mist_err_set(err, MIST_ERR_USAGE, "--import %s needs %s",
                             mist_import_formats[options->import],
                             n == 0              ? "the FILE to read"
                             : !options->cluster ? "--cluster, what the rows are added to"
                                                 : "-o, the folder to write");
+    enum mist_status status = check_import_options(options, positionals, err);
+    if (status != MIST_OK)
+        return status;
     const struct mist_import import = {
         .format = (enum mist_import_format)options->import,
         .cluster = options->cluster,
-        .paths = paths,
+        .paths = positionals->items,
         .n_paths = n,
         .dtype = options->dtype == DTYPE_FP32 ? MIST_TRACE_FP32 : MIST_TRACE_BF16,
         .output = common->is_dry_run ? NULL : common->output,
-        .force = common->force};
+        .force = common->force,
+        .as_json = common->as_json};
     return mist_profile_import(&import, &messages, err);
 }
 
@@ -627,8 +653,7 @@ int main(int argc, char **argv)
         return finish(&err, status);
     if (setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
         positionals.n > 0)
-        return finish(&err,
-                      import(&setup.options, positionals.items, positionals.n, &err));
+        return finish(&err, import(&setup.options, &positionals, &err));
     status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
                                &setup.machine, setup.note, sizeof setup.note, &err);
     if (status != MIST_OK)

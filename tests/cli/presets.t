@@ -245,6 +245,34 @@ expect_exit 0
 grep -q '^all_reduce,2,4,1,4194304,131,' old/links.csv || fail "$(cat old/links.csv)"
 refuse 'one that says nothing at all' 3 '^mist-profile: old\.log:[0-9]+: .* before version 2\.17; .*all_reduce\.log' \
     $import nccl-tests old.log
+begin 'what was imported, as JSON'
+run mist-profile --import nccl-tests all_reduce_old.log --cluster h100-sxm:2x4 -o told --json
+expect_exit 0
+expect_json
+expect_stdout '"format": "nccl-tests"'
+expect_stdout '"file": "all_reduce_old.log"'
+expect_stdout '"kernels_added": 0'
+expect_stdout '"links_added": 2'
+expect_stdout '"rows_added": 2'
+expect_stdout '"cluster": "h100-sxm:2x4"'
+expect_stdout '"output": "told"'
+begin 'what can be imported, of two files, and of which the second has nothing new'
+printf 'm,n,k,time_us\n4096,4096,4096,300\n' > one.csv
+printf 'm,n,k,time_us\n4096,4096,4096,310\n' > other.csv
+run mist-profile --import gemm-csv one.csv other.csv --cluster h100-sxm:2x4 -n --json -q
+expect_exit 0
+expect_json
+[ "$(grep -c '"file"' "$out")" -eq 2 ] || fail "$(cat "$out")"
+expect_stdout '"rows_added": 3' # forward, and the gradients of input and weight
+expect_stdout '"output": null'
+expect_stderr_empty
+for option in --quick '--model gpt3-125m' '--seconds 3' '--ranks 2' --resume --kernels '--backend cpu'; do
+    # shellcheck disable=SC2086
+    refuse "an import that is told how to measure: $option" 2 \
+        "^mist-profile: ${option%% *}: --import nccl-tests does not use it" $import nccl-tests all_reduce_old.log $option
+done
+refuse 'a number format where none is missing' 2 '^mist-profile: --dtype: .*only --import gemm-csv does' \
+    $import nccl-tests all_reduce_old.log --dtype fp32
 begin 'a log with a report by iteration: columns are found by their names'
 awk '/size  / { gsub("#wrong", "#wrong i_min i_max") } /float/ { $9 = $9 " 1 99"; $13 = $13 " 1 99" } { print }' \
     "$root/tests/data/nccl_all_reduce_2x4.log" > by_iteration.log
