@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MOST_WORKERS 16 /* that people see of the slowest */
+
 /* What is printed; CSV has one list, whose rows say what they are of. */
 struct output {
     struct mist_emit *emit;
@@ -100,19 +102,36 @@ static enum mist_status add_parts(const struct output *to, const char *list,
     return MIST_OK;
 }
 
-static void add_slowest(struct mist_emit *emit, const struct mist_operations *job,
-                        const struct mist_recorded_study *study)
+/* The slowest workers: all of them for programs; for people as many as a line holds, and
+ * how many more there are. */
+static enum mist_status add_slowest(const struct output *to,
+                                    const struct mist_operations *job,
+                                    const struct mist_recorded_study *study,
+                                    struct mist_err *err)
 {
-    char text[256];
-    int used = 0, n_workers = job->n_replicas * job->n_stages;
+    int n_workers = job->n_replicas * job->n_stages, n = 0, n_slowest = 0;
+    size_t used = 0;
 
-    for (int i = 0; i < n_workers && used < (int)sizeof text - 32; i++)
+    for (int i = 0; i < n_workers; i++)
+        n_slowest += study->is_slowest[i];
+    int n_shown = to->kind == MIST_EMIT_TABLE && n_slowest > MOST_WORKERS ? MOST_WORKERS
+                                                                          : n_slowest;
+    /* ", " and a number of 10 digits at most; " and 2147483647 more" */
+    size_t size = (size_t)n_shown * 12 + 32;
+    char *text = calloc(1, size);
+    if (!text)
+        return mist_err_memory(err, NULL);
+    for (int i = 0; i < n_workers && n < n_shown; i++)
         if (study->is_slowest[i])
-            used += snprintf(text + used, sizeof text - (size_t)used, "%s%d",
-                             used ? ", " : "", i);
-    mist_emit_text(emit, "slowest_workers", "slowest workers", text);
-    mist_emit_number(emit, "without_slowest_s", "iteration without them",
+            used +=
+                (size_t)snprintf(text + used, size - used, "%s%d", n++ ? ", " : "", i);
+    if (n_shown < n_slowest)
+        snprintf(text + used, size - used, " and %d more", n_slowest - n_shown);
+    mist_emit_text(to->emit, "slowest_workers", "slowest workers", text);
+    mist_emit_number(to->emit, "without_slowest_s", "iteration without them",
                      study->slowest.without_s);
+    free(text);
+    return MIST_OK;
 }
 
 static void add_times(struct mist_emit *emit, const struct mist_operations *job,
@@ -132,7 +151,6 @@ static void add_times(struct mist_emit *emit, const struct mist_operations *job,
     mist_emit_number(emit, "even_s", "if all were even", study->even_s);
     mist_emit_number(emit, "slowdown", "slowdown by unevenness",
                      study->even_s > 0 ? study->without_gaps_s / study->even_s : 1);
-    add_slowest(emit, job, study);
 }
 
 /* As in sim_study.c: what is saved is negative. */
@@ -155,8 +173,10 @@ static enum mist_status add_study(const struct output *to, struct mist_operation
     enum mist_status status =
         mist_recorded_study(table, edits, n_edits, &study, progress, arena, err);
 
-    if (status == MIST_OK)
+    if (status == MIST_OK) {
         add_times(emit, table, &study);
+        status = add_slowest(to, table, &study, err);
+    }
     if (status == MIST_OK && n_edits > 0)
         add_edited(emit, study.edited_s, study.unchanged_s);
     const struct output all = {emit, to->kind, 0};

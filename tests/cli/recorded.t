@@ -16,7 +16,8 @@ step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us
 END
 
 # value KEY: of the JSON that was printed
-value() { perl -MJSON::PP -e 'local $/; printf "%.9g\n", decode_json(<STDIN>)->{$ARGV[0]}' "$1" < "$out"; }
+value() { perl -MJSON::PP -e 'local $/; my $value = decode_json(<STDIN>)->{$ARGV[0]};
+    printf $value =~ /,/ ? "%s\n" : "%.9g\n", $value' "$1" < "$out"; }
 expect_value() { [ "$(value "$1")" = "$2" ] || fail "$1 is $(value "$1"), expected $2"; }
 
 begin 'unchanged, without gaps, even'
@@ -59,6 +60,25 @@ expect_exit 0
 expect_stdout_empty
 expect_stderr '^mist-sim: ops\.csv\.gz can be replayed$'
 rm ops.csv.gz
+
+# 3,000 replicas of one stage, of which every thirtieth takes twice as long.
+awk 'BEGIN {
+    print "step,dp_rank,stage,optype,mb_id,seq_id,model_chunk,stream,start_us,dur_us"
+    for (i = 0; i < 3000; i++) {
+        took = i % 30 == 7 ? 20 : 10
+        print "7," i ",0,forward-compute,0,0,0,compute,100," took
+        print "7," i ",0,backward-compute,0,0,0,compute," 100 + took "," took
+    }
+}' > wide.csv
+begin 'many slowest workers: programs see all of them, people the first, and how many there are'
+run mist-sim --replay wide.csv --json
+expect_exit 0
+[ "$(value slowest_workers)" = "$(seq -s ', ' 7 30 2700)" ] || fail "$(value slowest_workers)"
+run mist-sim --replay wide.csv --csv
+expect_stdout "\"$(seq -s ', ' 7 30 2700)\""
+run mist-sim --replay wide.csv
+expect_stdout "^slowest workers  *$(seq -s ', ' 7 30 460) and 74 more\$"
+rm wide.csv
 
 # 40,000 steps, their rows far apart: what was read is sorted on the disk.
 awk -F, -v OFS=, 'NR == 1 { print; next } { rest = substr($0, 2); for (i = 1; i <= 40000; i++) print i rest }' ops.csv > long.csv
