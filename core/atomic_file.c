@@ -1,6 +1,5 @@
 /* Files that are either whole or not there. See atomic_file.h. */
-#define _XOPEN_SOURCE 700 /* realpath */
-
+#define _GNU_SOURCE /* realpath */
 #include "core/atomic_file.h"
 
 #include "core/memory.h"
