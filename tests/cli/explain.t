@@ -55,9 +55,13 @@ run mist-sim kept.json --cluster a100-80:1x2 --json
 needed=$(grep -A1 '"what": "all"' "$out" | sed -n 's/^ *"bytes": \([0-9]*\),$/\1/p')
 run mist-sim kept.json --cluster a100-80:1x2 --explain --csv
 for part in 'kept by the framework' 'held by the allocator' runtime; do expect_stdout "beside the arena,$part"; done
-awk -F, -v stage="$(column stage)" -v of="$(column of)" -v bytes="$(column bytes)" -v needed="$needed" '
+awk -F, -v stage="$(column stage)" -v of="$(column of)" -v part="$(column part)" -v bytes="$(column bytes)" \
+    -v needed="$needed" '
     $of == "device memory" || $of == "beside the arena" { sum[$stage] += $bytes }
-    END {
+    $of == "device memory" || $part == "kept by the framework" { used[$stage] += $bytes }
+    $part == "held by the allocator" { held[$stage] += $bytes }
+    END { # of what is used, a fifth
+        for (s in used) if (held[s] != int(used[s] / 5)) { print held[s] " held beyond " used[s]; exit 1 }
         for (s in sum) most = sum[s] > most ? sum[s] : most
         if (most != needed) { print most ", not " needed; exit 1 }
     }' "$out" > "$scratch/io/sums" || fail "$(cat "$scratch/io/sums")"
