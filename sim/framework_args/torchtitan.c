@@ -273,6 +273,8 @@ static enum mist_status find_recomputation(struct mist_args *args, struct mist_e
     bool is_told = !args->line[MIST_ARG_RECOMPUTE] && !args->line[SELECTION] &&
                    !mist_args_is_open(args, MIST_ARG_RECOMPUTE);
     double pp = args->v[MIST_ARG_PP], n = args->v[SELECTION];
+    double ends = mist_args_or(args, MIST_ARG_EMBEDDING_LAYERS, 0) +
+                  mist_args_or(args, MIST_ARG_HEAD_LAYERS, 0);
     bool is_cut = mist_args_or(args, MIST_ARG_CHUNKS, 1) > 1 ||
                   args->v[MIST_ARG_PIPELINE] == MIST_PIPELINE_ZB_V;
 
@@ -280,10 +282,11 @@ static enum mist_status find_recomputation(struct mist_args *args, struct mist_e
         mist_args_or(args, MIST_ARG_RECOMPUTE, MIST_RECOMPUTE_SELECTIVE);
     if (args->v[MIST_ARG_RECOMPUTE] != MIST_RECOMPUTE_SELECTIVE || n == 0 || is_told)
         return MIST_OK;
-    if (is_cut && n > 1)
+    if ((is_cut || ends > 0) && n > 1)
         return mist_args_fail(args, SELECTION, err,
-                              "selective_ac_option %g of each chunk can't be expressed: "
-                              "the first blocks of a stage are",
+                              "selective_ac_option %g can't be expressed here: the same "
+                              "number of blocks of each stage is computed again, its "
+                              "first",
                               n);
     args->v[MIST_ARG_RECOMPUTE] = MIST_RECOMPUTE_FULL;
     args->v[MIST_ARG_RECOMPUTE_LAYERS] = floor(args->v[MIST_ARG_LAYERS] / pp / n);

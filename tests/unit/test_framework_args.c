@@ -102,6 +102,8 @@ TEST_WITH(test_megatron_model, set_up, tear_down)
     "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n"            \
     "local_batch_size = 4\n[parallelism]\npipeline_parallel_degree = 4\n"
 
+#define PLAIN_AC "[activation_checkpoint]\nmode = \"none\"\n"
+
 /* In a pipeline weights stay after the forward, and the ends may have fewer blocks. */
 TEST_WITH(test_torchtitan_pipeline, set_up, tear_down)
 {
@@ -113,11 +115,11 @@ TEST_WITH(test_torchtitan_pipeline, set_up, tear_down)
         {TITAN_8B, {8, 8, 8, 8}, 2},
         {TITAN_8B "fsdp_reshard_after_forward = \"always\"\n", {8, 8, 8, 8}, 3},
         {TITAN_8B "pipeline_parallel_first_stage_less_layers = 2\n"
-                  "pipeline_parallel_last_stage_less_layers = 2\n",
+                  "pipeline_parallel_last_stage_less_layers = 2\n" PLAIN_AC,
          {7, 9, 9, 7},
          2},
         {TITAN_8B "pipeline_parallel_first_stage_less_layers = 1\n"
-                  "pipeline_parallel_last_stage_less_layers = 1\n",
+                  "pipeline_parallel_last_stage_less_layers = 1\n" PLAIN_AC,
          {8, 9, 8, 7},
          2},
     };
@@ -208,7 +210,7 @@ TEST_WITH(test_refusals, set_up, tear_down)
     refuse(TORCHTITAN,
            TITAN_8B "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n"
                     "[activation_checkpoint]\nselective_ac_option = \"2\"\n",
-           11, "selective_ac_option 2 of each chunk can't be expressed");
+           11, "selective_ac_option 2 can't be expressed here");
     refuse(DEEPSPEED, "{\"zero_optimization\": {\"stage\": \"auto\"}}", 1,
            "zero_optimization.stage: 'auto' can't be expressed");
     refuse(TORCHTITAN, "[training]\nseq_len = 1\n[training2]\nx = 1", 4,
@@ -218,6 +220,10 @@ TEST_WITH(test_refusals, set_up, tear_down)
            "data_parallel_replicate_degree = 2\n"
            "data_parallel_shard_degree = 4\n",
            5, "data_parallel_replicate_degree 2 with 4 shards");
+    refuse(TORCHTITAN,
+           TITAN_8B "pipeline_parallel_first_stage_less_layers = 1\n"
+                    "pipeline_parallel_last_stage_less_layers = 1\n",
+           0, "selective_ac_option 2 can't be expressed here");
     refuse(TORCHTITAN, "[model\nname = 1", 1, "expected ']'");
     refuse(TORCHTITAN, "[model]\nname 1", 2, "expected '='");
     refuse(TORCHTITAN, "[model]\nname = \"a", 2, "is not closed");
