@@ -27,10 +27,8 @@ struct mist_framework {
     const char *name;
     enum mist_attention attention; /* unless the job says another */
     bool takes_turns;              /* communication and computation never overlap */
-    bool blocks_transfers; /* nothing is computed while a stage sends or receives */
-    bool
-        overlaps_interleaved; /* unless the job says otherwise, but in interleaved pipelines;
-                                  in others it always blocks */
+    bool blocks_transfers;     /* nothing is computed while a stage sends or receives */
+    bool overlaps_interleaved; /* but in interleaved pipelines, unless the job says no */
     bool fuses_gradients; /* products of weights' gradients add to fp32 ones themselves */
     bool has_dropout;     /* keeps masks of a byte per element: one of what is embedded,
                                  two of a block's input */
