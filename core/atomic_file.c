@@ -263,14 +263,13 @@ static bool are_one_file(const char *a, const char *b)
            strcmp(name_a, name_b) == 0 && is_same(&of_a, &of_b);
 }
 
-/* Whether one can be written. */
-static enum mist_status check_output(const char *path, bool force, struct mist_err *err)
+enum mist_status mist_output_check(const char *path, bool force, struct mist_err *err)
 {
-    struct mist_atomic_file file;
-    enum mist_status status = mist_atomic_file_open(&file, path, force, err);
+    struct mist_atomic_file file = {0};
+    enum mist_status status =
+        path ? mist_atomic_file_open(&file, path, force, err) : MIST_OK;
 
-    if (status == MIST_OK)
-        mist_atomic_file_abort(&file);
+    mist_atomic_file_abort(&file);
     return status;
 }
 
@@ -292,8 +291,7 @@ enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
     enum mist_status status = mist_outputs_check_names(outputs, n, err);
 
     for (size_t i = 0; i < n && status == MIST_OK; i++)
-        if (outputs[i].path)
-            status = check_output(outputs[i].path, force, err);
+        status = mist_output_check(outputs[i].path, force, err);
     return status;
 }
 

@@ -40,6 +40,11 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
 /* Removes what was written and closes file. A closed or zeroed file is left alone. */
 void mist_atomic_file_abort(struct mist_atomic_file *file);
 
+/* Whether a file can be written (NULL: none is to be), so that it is not refused behind the
+ * work; nothing is left of the trial. Errors as mist_atomic_file_open(). */
+enum mist_status mist_output_check(const char *path, bool force,
+                                   struct mist_err *err) MIST_MUST_CHECK;
+
 /* What a tool is to write. */
 struct mist_output {
     const char *option; /* "timeline" */
@@ -50,10 +55,7 @@ struct mist_output {
 enum mist_status mist_outputs_check_names(const struct mist_output *outputs, size_t n,
                                           struct mist_err *err) MIST_MUST_CHECK;
 
-/*
- * Whether all of them can be written, so that nothing is refused behind the work. MIST_ERR_USAGE:
- * two are one file, or one exists and force is false; MIST_ERR_IO, MIST_ERR_MEMORY.
- */
+/* Both of all of them. */
 enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
                                     bool force, struct mist_err *err) MIST_MUST_CHECK;
 

@@ -32,9 +32,7 @@ enum mist_status mist_plot_begin(struct mist_plot_run *run, const char *path,
     *run = (struct mist_plot_run){.format = format, .path = path, .force = force};
     if (strcmp(path, "-") != 0) {
         /* What can't be written is refused before the work, and left alone during it. */
-        struct mist_atomic_file trial;
-        enum mist_status status = mist_atomic_file_open(&trial, path, force, err);
-        mist_atomic_file_abort(&trial);
+        enum mist_status status = mist_output_check(path, force, err);
         if (status != MIST_OK)
             return status;
     }

@@ -187,12 +187,8 @@ static enum mist_status read_micro_batches(const struct mist_option_list *list,
 static enum mist_status check_output(const struct options *options, struct mist_err *err)
 {
     const struct mist_common_options *common = &options->common;
-    struct mist_atomic_file file = {0};
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_output_check(options->kernels_csv, common->force, err);
 
-    if (options->kernels_csv)
-        status = mist_atomic_file_open(&file, options->kernels_csv, common->force, err);
-    mist_atomic_file_abort(&file);
     if (status != MIST_OK || !common->output)
         return status;
     status = mist_profile_check_output(common->output, common->force, err);

@@ -119,13 +119,10 @@ static enum mist_status try_first(const char *folder, struct mist_err *err)
 {
     char name[NAME_BYTES];
     char *path = mist_path_join(folder, name_plan(1, name));
-    struct mist_atomic_file file;
 
     if (!path)
         return mist_err_memory(err, NULL);
-    enum mist_status status = mist_atomic_file_open(&file, path, true, err);
-    if (status == MIST_OK)
-        mist_atomic_file_abort(&file);
+    enum mist_status status = mist_output_check(path, true, err);
     free(path);
     return status;
 }

@@ -11,17 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum mist_status check_file(const char *path, bool force, struct mist_err *err)
-{
-    struct mist_atomic_file file;
-    enum mist_status status =
-        path ? mist_atomic_file_open(&file, path, force, err) : MIST_OK;
-
-    if (path && status == MIST_OK)
-        mist_atomic_file_abort(&file);
-    return status;
-}
-
 enum mist_status mist_session_check_folder(const char *path, struct mist_err *err)
 {
     char *above = strdup(path);
@@ -113,11 +102,11 @@ enum mist_status mist_session_check_outputs(struct mist_session *at, struct mist
     enum mist_status status = MIST_OK;
 
     if (!at->is_finished) /* else nothing is timed */
-        status = check_file(options->timeline, force, err);
+        status = mist_output_check(options->timeline, force, err);
     if (status == MIST_OK && !at->is_finished)
-        status = check_file(options->kernels_csv, force, err);
+        status = mist_output_check(options->kernels_csv, force, err);
     if (status == MIST_OK)
-        status = check_file(options->log, force || mist_session_goes_on(at), err);
+        status = mist_output_check(options->log, force || mist_session_goes_on(at), err);
     if (status == MIST_OK && options->tensorboard)
         status = mist_session_check_folder(options->tensorboard, err);
     if (status == MIST_OK && options->export)
