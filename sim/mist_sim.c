@@ -23,11 +23,11 @@
 #include "sim/sim_run.h"
 #include "sim/sim_study.h"
 #include "sim/sim_uneven.h"
+#include "sim/what_if.h"
 #include "traces/chrome_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---------------------------------------------------------------------------- output */
 
@@ -244,7 +244,7 @@ static enum mist_status check_study(const struct mist_sim_options *options,
             "--retune plans again for the job of a PLAN; --save-plan FILE "
             "makes one of this job");
     for (int i = 0; i < options->what_if.n && options->retunes; i++)
-        if (strncmp(options->what_if.items[i], "rank.", strlen("rank.")) == 0)
+        if (mist_what_if_is_of_rank(options->what_if.items[i]))
             return mist_err_set(err, MIST_ERR_USAGE,
                                 "--retune: another plan has other ranks; leave "
                                 "--what-if %s out",

@@ -31,8 +31,8 @@ static bool edits_ranks(struct mist_sim_edits edits)
 
     for (int i = 0; i < edits.n; i++) {
         const char *value = strchr(edits.items[i], '=');
-        is_found = is_found || (strncmp(edits.items[i], "rank.", strlen("rank.")) == 0 &&
-                                value && strtod(value + 1, NULL) != 1);
+        is_found = is_found || (mist_what_if_is_of_rank(edits.items[i]) && value &&
+                                strtod(value + 1, NULL) != 1);
     }
     return is_found;
 }

@@ -564,6 +564,11 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
     return refuse_name(at);
 }
 
+bool mist_what_if_is_of_rank(const char *edit)
+{
+    return mist_text_begins(edit, "rank.", &edit);
+}
+
 void mist_what_if_init(struct mist_what_if *what_if, struct mist_trace_set *traces,
                        enum mist_framework_name framework, double *factors, int n_ranks)
 {

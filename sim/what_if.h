@@ -46,6 +46,9 @@ MIST_MUST_CHECK enum mist_status mist_what_if_apply_all(struct mist_what_if *wha
                                                         bool must_change,
                                                         struct mist_err *err);
 
+/* Whether an edit is of one rank alone. */
+bool mist_what_if_is_of_rank(const char *edit);
+
 /* Number i = 0, 1, .. of the names, what they take and mean; false: there are no more. */
 bool mist_what_if_name(int i, const char **name, const char **takes,
                        const char **meaning);
