@@ -33,6 +33,7 @@ static const struct mist_cluster_field curve[] = {
     FIELD(mist_trace_curve, FRAC, REQUIRED, ABOVE_0, product_frac),
     FIELD(mist_trace_curve, FRAC, REQUIRED, ABOVE_0, memory_frac),
     FIELD(mist_trace_curve, FRAC, REQUIRED, FROM_0, residual_frac),
+    FIELD(mist_trace_curve, RATE, OPTIONAL, FROM_0, host_adamw_elements_per_s),
     END,
 };
 

@@ -242,6 +242,29 @@ static enum mist_status read_power(const struct reader *at, const char *value)
     return MIST_OK;
 }
 
+/* "1.4G/s" of "1.4e9/s": not a data sheet's, so all of it is reached. */
+static enum mist_status read_updates(const struct reader *at, const char *value)
+{
+    char number[MAX_TEXT];
+    size_t n = strcspn(value, "kMG/");
+    const char *unit = value + n;
+    double scale = *unit == 'G' ? 1e9 : *unit == 'M' ? 1e6 : *unit == 'k' ? 1e3 : 1;
+    double per_s;
+
+    snprintf(number, sizeof number, "%.*s", (int)n, value);
+    /* slower than any processor, or faster than memory could be: of something else */
+    if (strcmp(unit + (scale > 1), "/s") != 0 ||
+        mist_parse_double(number, &per_s, NULL) != MIST_OK || per_s * scale < 1e5 ||
+        per_s * scale > 1e12)
+        return mist_err_set(at->err, MIST_ERR_INPUT,
+                            "cluster: host-adamw=%.60s: expected 0.1M/s to 1000G/s, the "
+                            "parameters that a node's processors update in a second, "
+                            "such as 1.4G/s",
+                            value);
+    at->cluster->curve.host_adamw_elements_per_s = per_s * scale;
+    return MIST_OK;
+}
+
 /* A rate without a latency, of which frac is reached. */
 static enum mist_status read_rate(const struct reader *at, const char *key, char *value,
                                   double frac, double *out)
@@ -270,8 +293,9 @@ static void fill_rings(const struct mist_preset_wiring_shares *wiring,
 
 static enum mist_status read_key(struct reader *at, const char *key, char *value)
 {
-    static const char *const keys[] = {"nic",         "link", "pcie",        "memory",
-                                       "host-memory", "host", "memory-rate", "power"};
+    static const char *const keys[] = {"nic",         "link",        "pcie",
+                                       "memory",      "host-memory", "host",
+                                       "memory-rate", "host-adamw",  "power"};
     const int n_keys = sizeof keys / sizeof *keys;
     struct mist_trace_declared *declared = &at->cluster->declared;
     const struct mist_preset_wiring_shares *wiring =
@@ -285,7 +309,7 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
         return mist_err_set(
             at->err, MIST_ERR_INPUT,
             "cluster: unknown key %.40s; there are nic, link, pcie, host, memory, "
-            "memory-rate, host-memory and power",
+            "memory-rate, host-memory, host-adamw and power",
             key);
     if (at->keys_seen & 1u << i)
         return mist_err_set(at->err, MIST_ERR_INPUT, "cluster: %s= comes twice", key);
@@ -309,6 +333,8 @@ static enum mist_status read_key(struct reader *at, const char *key, char *value
                          &declared->host_node_bytes_per_s);
     case 6:
         return read_rate(at, key, value, 1, &at->cluster->memory_bytes_per_s);
+    case 7:
+        return read_updates(at, value);
     default:
         return read_power(at, value);
     }
@@ -351,8 +377,10 @@ static void fill(const struct mist_preset *preset, struct mist_cluster *cluster)
         .launch_us = mist_preset_shares.launch_us,
         .runtime_memory_bytes = mist_preset_shares.context_memory_bytes +
                                 mist_preset_shares.nccl_memory_bytes,
-        .curve = {preset->processors, preset->product_frac * preset->sustained_frac,
-                  mist_preset_shares.memory_frac, mist_preset_shares.curve_residual_frac},
+        .curve = {.processors = preset->processors,
+                  .product_frac = preset->product_frac * preset->sustained_frac,
+                  .memory_frac = mist_preset_shares.memory_frac,
+                  .residual_frac = mist_preset_shares.curve_residual_frac},
     };
     snprintf(cluster->name, sizeof cluster->name, "%s", preset->name);
     snprintf(cluster->how_measured, sizeof cluster->how_measured,

@@ -22,6 +22,7 @@
  *     memory-rate=2.4TB/s  of a device's own memory
  *     power=500W           that a device may draw, if less than its data sheet says
  *     host-memory=1TiB     of a node
+ *     host-adamw=1.4G/s    parameters that its processors update, which no preset knows
  *
  * Rates are those of data sheets; of what is reached, preset_table.h knows a share.
  */

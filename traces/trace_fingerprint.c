@@ -17,6 +17,8 @@ static void hash_prices(struct mist_hash *hash, const struct mist_cluster *clust
         mist_hash_add_double(hash, curve->product_frac);
         mist_hash_add_double(hash, curve->memory_frac);
         mist_hash_add_double(hash, curve->residual_frac);
+        if (curve->host_adamw_elements_per_s > 0)
+            mist_hash_add_double(hash, curve->host_adamw_elements_per_s);
     }
     if (!mist_cluster_declares_links(cluster))
         return;

@@ -142,6 +142,9 @@ struct mist_trace_curve {
     double product_frac;  /* of peak_flop_per_s that large products reach */
     double memory_frac;   /* of memory_bytes_per_s that passes over arrays reach */
     double residual_frac; /* standard deviation of such a price, relative */
+    /* Parameters with fp32 gradients that AdamW updates on the processors of a node, which
+     * its devices share; 0: not said, and then such an update has no price. */
+    double host_adamw_elements_per_s;
 };
 
 /* A way for messages that nobody measured. */

@@ -137,8 +137,8 @@ enum mist_status mist_space_check_bounds(const struct mist_space *space,
                                 mist_space_group_name(without[i].group));
     if (space->bounds.of[MIST_KNOB_UPDATE].min > 0 && !space->allows_host_updates)
         return mist_err_set(err, MIST_ERR_NO_PLAN,
-                            "--fix update-on=host: the trace set has no adamw_host, or "
-                            "the device is the host");
+                            "--fix update-on=host: the trace set has no adamw_host (a "
+                            "preset: no host-adamw=), or the device is the host");
     return check_chunks(&space->bounds, err);
 }
 

@@ -130,15 +130,11 @@ static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_e
     return status;
 }
 
-/* Whether AdamW on the host was measured (mist_cost_model_prices_host()). Where the
- * device is the host, there is nothing to move to it. */
+/* Where the device is the host, there is nothing to move to it. */
 static bool has_host_updates(const struct mist_tune_session *at)
 {
-    enum mist_trace_dtype dtype = mist_cost_trace_dtype(at->job.dtype);
-
     return at->traces.cluster.backend != MIST_TRACE_CPU &&
-           mist_trace_set_first_kernel(&at->traces, mist_op_name(MIST_OP_ADAMW_HOST),
-                                       dtype, MIST_TRACE_OPTIMIZER);
+           mist_cost_model_prices_host(at->cost_model, at->job.dtype);
 }
 
 static enum mist_status make_space(struct mist_tune_session *at, struct mist_err *err)
@@ -231,8 +227,12 @@ static void say_limits(const struct mist_tune_session *at)
     else if (mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
              at->traces.cluster.backend != MIST_TRACE_CPU &&
              !at->space.allows_host_updates)
-        mist_message(&at->messages, "the trace set has no adamw_host: optimizer state is "
-                                    "not updated on the host");
+        mist_message(&at->messages,
+                     "the trace set has no adamw_host%s: optimizer state is not updated "
+                     "on the host",
+                     mist_trace_set_is_folder(at->options->cluster)
+                         ? ""
+                         : ", nor the preset host-adamw=RATE");
     if (mist_space_has(&at->space, MIST_SPACE_MESH) &&
         at->space.n_ranks > MIST_SPACE_MAX_MESH_RANKS)
         mist_message(&at->messages,

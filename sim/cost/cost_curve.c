@@ -218,7 +218,9 @@ struct mist_trace_curve mist_cost_fit_curve(const struct mist_cost_model *model)
         return best;
     double least = spread_of_products(model, &best, stride); /* of the roofline */
     for (int n = MIN_PROCESSORS; isfinite(least) && n <= MAX_PROCESSORS; n += 2) {
-        struct mist_trace_curve curve = {n, USUAL_PRODUCT_FRAC, USUAL_MEMORY_FRAC, 0};
+        struct mist_trace_curve curve = {.processors = n,
+                                         .product_frac = USUAL_PRODUCT_FRAC,
+                                         .memory_frac = USUAL_MEMORY_FRAC};
         double spread = spread_of_products(model, &curve, stride);
         if (spread < least) {
             least = spread;
@@ -229,6 +231,14 @@ struct mist_trace_curve mist_cost_fit_curve(const struct mist_cost_model *model)
 }
 
 /* ------------------------------------------------------------------------- data sheet */
+
+/* All devices of a node update at about the same time. The rate is of gradients in fp32;
+ * what others save was taken off the elements (mist_cost_add_elements). */
+static double host_adamw_s(const struct mist_cluster *cluster, int64_t n_elements)
+{
+    return (double)n_elements * cluster->devices_per_node /
+           cluster->curve.host_adamw_elements_per_s;
+}
 
 enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
                                      enum mist_phase phase, enum mist_trace_dtype dtype,
@@ -245,8 +255,11 @@ enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mi
                             cluster->name, mist_trace_dtype_name(dtype), mist_op_name(op),
                             mist_trace_dtype_name(dtype));
     double time_s =
-        (has_curve ? MIST_COST_START_S : 0) +
-        mist_cost_bound_s(cluster, &cluster->curve, op, phase, dtype, dims, flop, bytes);
+        op == MIST_OP_ADAMW_HOST && cluster->curve.host_adamw_elements_per_s > 0
+            ? host_adamw_s(cluster, dims[0])
+            : (has_curve ? MIST_COST_START_S : 0) +
+                  mist_cost_bound_s(cluster, &cluster->curve, op, phase, dtype, dims,
+                                    flop, bytes);
     double frac = has_curve ? cluster->curve.residual_frac : ROOFLINE_DOUBT_FRAC;
     *out = (struct mist_cost){.time_s = time_s,
                               .extrapolated_s = time_s,

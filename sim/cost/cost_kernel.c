@@ -359,6 +359,7 @@ bool mist_cost_model_prices_host(const struct mist_cost_model *model,
                                  enum mist_dtype dtype)
 {
     return model->interference.shares_processors ||
+           model->cluster.curve.host_adamw_elements_per_s > 0 ||
            group_of(model, MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER, dtype, NULL)->n > 0;
 }
 

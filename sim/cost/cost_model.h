@@ -89,8 +89,9 @@ double mist_cost_model_interference_residual_frac(const struct mist_cost_model *
 const struct mist_trace_set *mist_cost_model_traces(const struct mist_cost_model *model);
 double mist_cost_model_launch_s(const struct mist_cost_model *model);
 
-/* Whether an optimizer step on the host has a price: "adamw_host" was measured, or the
- * device computes on the host's processors itself, where it costs what "adamw" does. */
+/* Whether an optimizer step on the host has a price: "adamw_host" was measured, a node's
+ * processors have a declared rate, or the device computes on them itself, where it costs
+ * what "adamw" does. */
 bool mist_cost_model_prices_host(const struct mist_cost_model *model,
                                  enum mist_dtype dtype);
 

@@ -177,8 +177,9 @@ static enum mist_status price_host(const struct place *at, const struct mist_tas
     if (!mist_cost_model_prices_host(at->model, at->dtype))
         return mist_err_set(err, MIST_ERR_INPUT,
                             "cluster %s has no %s adamw_host in kernels.csv, which an "
-                            "update on the host needs: mist-profile measures it, no "
-                            "preset knows a node's processors",
+                            "update on the host needs: mist-profile measures it; of a "
+                            "preset host-adamw=RATE says how many parameters a node's "
+                            "processors update in a second",
                             at->model->traces->cluster.name, mist_dtype_name(at->dtype));
     return mist_cost_add_elements(
         at->model, is_device ? MIST_OP_ADAMW : MIST_OP_ADAMW_HOST, at->dtype,

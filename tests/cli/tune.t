@@ -89,6 +89,18 @@ run mist-sim host.json --cluster gpu
 expect_exit 3
 expect_stderr '^mist-sim: .*no fp32 adamw_host in kernels\.csv'
 rm -r gpu host.json
+presets='--model gpt3-2.7b --global-batch 16 --seq-len 1024 --dtype bf16 --fix dp=2 --fix update-on=host'
+run mist-tune $presets --cluster a10g:1x2
+expect_exit 4
+expect_stderr '^mist-tune: --fix update-on=host: .*a preset: no host-adamw='
+for rate in 1e9/s 4G/s; do
+    run mist-tune $presets --cluster "a10g:1x2,host-adamw=$rate" --json
+    expect_exit 0
+    expect_stdout '"update_on": "host"'
+    sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1 >> times
+done
+awk 'NR == 1 { first = $1 } END { exit !(NR == 2 && $1 < first) }' times || fail "$(cat times), the second is no faster"
+rm times
 
 # --------------------------------------------------------------------------------- bounds
 tune 'an unknown knob' 2 "--fix: 'cp=2' is no knob=value; knobs are pp, micro-batches, " --fix cp=2

@@ -936,7 +936,12 @@ static double device_s(int64_t n)
     return optimizer_s(n, 0);
 }
 
-/* By its own rows; on a CPU as the device's; else not at all. */
+static double declared_s(int64_t n)
+{
+    return 4 * (double)n / 2e9; /* four devices share a node's processors */
+}
+
+/* By its own rows; on a CPU as the device's; by a declared rate; else not at all. */
 TEST(test_update_on_host)
 {
     static struct mist_plan plan;
@@ -954,6 +959,11 @@ TEST(test_update_on_host)
     check_host(&set, &plan, device_s);
     set.cluster.backend = MIST_TRACE_DATASHEET;
     check_host(&set, &plan, NULL);
+    int devices_per_node = set.cluster.devices_per_node;
+    set.cluster.devices_per_node = 4;
+    set.cluster.curve.host_adamw_elements_per_s = 2e9;
+    check_host(&set, &plan, declared_s);
+    set.cluster.devices_per_node = devices_per_node;
     for (int64_t n = 1; n <= 1 << 24; n *= 1 << 24) {
         struct mist_kernel_row row = {
             .op = "adamw_host",

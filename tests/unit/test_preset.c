@@ -147,6 +147,11 @@ TEST(test_refusals)
         {"h100-sxm:8x8,power=800W", "power=800W: expected 175W to 700W"},
         {"h100-sxm:8x8,power=5W", "power=5W: expected 175W to 700W"},
         {"h100-sxm:8x8,power=W", "power=W: expected 175W to 700W"},
+        {"h100-sxm:8x8,host-adamw=1.4G", "host-adamw=1.4G: expected 0.1M/s to 1000G/s"},
+        {"h100-sxm:8x8,host-adamw=1.4/s", "host-adamw=1.4/s: expected 0.1M/s"},
+        {"h100-sxm:8x8,host-adamw=1.4GB/s", "host-adamw=1.4GB/s: expected 0.1M/s"},
+        {"h100-sxm:8x8,host-adamw=G/s", "host-adamw=G/s: expected 0.1M/s"},
+        {"h100-sxm:8x8,host-adamw=5T/s", "host-adamw=5T/s: expected 0.1M/s"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -199,7 +204,8 @@ TEST(test_saved)
     struct mist_err err = {0};
 
     scratch_init(&scratch);
-    parse("h100-sxm:2x8,host=100GB/s", &set);
+    parse("h100-sxm:2x8,host=100GB/s,host-adamw=1.5G/s", &set);
+    near_to(set.cluster.curve.host_adamw_elements_per_s, 1.5e9);
     must(mist_trace_set_save(&set, scratch_path(&scratch, "set"), false, &err), &err);
     must(mist_trace_set_open(&read, scratch.path, &err), &err);
     assert_memory_equal(&set.cluster.curve, &read.cluster.curve,
@@ -209,6 +215,7 @@ TEST(test_saved)
     uint64_t fingerprint = mist_trace_set_fingerprint(&set);
     assert_int_equal(fingerprint, mist_trace_set_fingerprint(&read));
     double *const values[] = {&read.cluster.curve.product_frac,
+                              &read.cluster.curve.host_adamw_elements_per_s,
                               &read.cluster.declared.node.bytes_per_s,
                               &read.cluster.declared.ring_bytes_per_s,
                               &read.cluster.declared.host_node_bytes_per_s,
