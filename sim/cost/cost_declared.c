@@ -49,17 +49,6 @@ static double node_rate(const struct mist_cluster *cluster, struct mist_group_sh
     return brought > 0 ? fmin(rate, brought) : rate;
 }
 
-double mist_cost_sharing(const struct mist_cluster *cluster,
-                         struct mist_group_shape group, int32_t n_groups)
-{
-    struct mist_group_shape other = group;
-
-    other.concurrent_groups = n_groups;
-    return group.nodes > 1 && cluster->declared.node.bytes_per_s > 0
-               ? node_rate(cluster, other) / node_rate(cluster, group)
-               : (double)group.concurrent_groups / n_groups;
-}
-
 /* False: a part of the way is not declared. */
 static bool find_way(const struct mist_cluster *cluster,
                      enum mist_link_operation operation, struct mist_group_shape group,

@@ -170,11 +170,6 @@ bool mist_cost_declared(const struct mist_cluster *cluster,
                         enum mist_link_operation operation, struct mist_group_shape group,
                         int64_t bytes, struct mist_cost *out);
 
-/* How much longer a group's message takes than it would with so many groups at once: in
- * proportion, but between nodes by the adapters where these are declared. */
-double mist_cost_sharing(const struct mist_cluster *cluster,
-                         struct mist_group_shape group, int32_t n_groups);
-
 /* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,
                                                         struct mist_err *err);

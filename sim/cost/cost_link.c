@@ -6,9 +6,11 @@
  * the table would have been off by. Below the first and above the last a line through the
  * two outer points continues (alpha-beta), and the time counts as extrapolated. A group
  * shape that was not measured borrows the table of the same operation whose number of
- * ranks is nearest: what the outer points' line says of no bytes goes by the number of
- * steps from rank to rank (cost_declared.c), the rest by the volume that a ring moves,
- * (n-1)/n, and both by how many groups share the links (mist_cost_sharing()). An operation
+ * ranks is nearest. Where the ways of both are declared (cost_declared.c), its time goes
+ * by what these say of the two: the links that a group has depend on how many of a node's
+ * devices are in it. Else what the outer points' line says of no bytes goes by the number
+ * of steps from rank to rank, the rest by the volume that a ring moves, (n-1)/n, and both
+ * by how many groups run at once. An operation
  * that was not measured at all is derived from the ones that a ring makes of it: an
  * all-reduce is a reduce-scatter and an all-gather, these two mirror each other, and
  * either is half an all-reduce; copies in the two directions mirror each other, too. All
@@ -310,23 +312,48 @@ static double latency_s(const struct mist_link_table *table)
                                           (double)(p[1].bytes - p[0].bytes)));
 }
 
+/* How much longer a message takes a group than the one that a table is of, by what is
+ * declared of their ways; false: nothing is. */
+static bool declared_ratio(const struct mist_cluster *cluster,
+                           const struct mist_link_table *table,
+                           struct mist_group_shape group, int64_t bytes, double *out)
+{
+    struct mist_cost to = {0}, from = {0};
+
+    if (!mist_cost_declared(cluster, table->operation, group, bytes, &to) ||
+        !mist_cost_declared(cluster, table->operation, table->shape, bytes, &from))
+        return false;
+    *out = to.time_s / from.time_s;
+    return true;
+}
+
+/* The same by what a ring does. time_s: what the table says of the message. */
+static double ring_ratio(const struct mist_link_table *table,
+                         struct mist_group_shape group, double time_s)
+{
+    struct mist_group_shape by = table->shape;
+    double waiting_frac = fmin(1, latency_s(table) / time_s);
+    double waiting = n_steps(table->operation, group) / n_steps(table->operation, by);
+    double moving = ring_volume(table->operation, group.nodes * group.ranks_per_node) /
+                    ring_volume(table->operation, by.nodes * by.ranks_per_node);
+
+    return (waiting_frac * waiting + (1 - waiting_frac) * moving) *
+           group.concurrent_groups / by.concurrent_groups;
+}
+
 /* What a message of a group costs by a table of the same operation. */
 static void price_by(const struct mist_cost_model *model,
                      const struct mist_link_table *table, struct mist_group_shape group,
                      int64_t bytes, struct mist_cost *out)
 {
-    struct mist_group_shape by = table->shape;
+    double ratio;
 
     price(table, bytes, out);
-    if (is_copy(table->operation) || memcmp(&group, &by, sizeof by) == 0)
+    if (is_copy(table->operation) || memcmp(&group, &table->shape, sizeof group) == 0)
         return;
-    double waiting_frac = fmin(1, latency_s(table) / out->time_s);
-    double waiting = n_steps(table->operation, group) / n_steps(table->operation, by);
-    double moving = ring_volume(table->operation, group.nodes * group.ranks_per_node) /
-                    ring_volume(table->operation, by.nodes * by.ranks_per_node);
-    mist_cost_scale(
-        out, (waiting_frac * waiting + (1 - waiting_frac) * moving) *
-                 mist_cost_sharing(&model->traces->cluster, group, by.concurrent_groups));
+    if (!declared_ratio(&model->traces->cluster, table, group, bytes, &ratio))
+        ratio = ring_ratio(table, group, out->time_s);
+    mist_cost_scale(out, ratio);
     out->extrapolated_s = out->borrowed_s = out->time_s;
 }
 

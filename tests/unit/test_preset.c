@@ -504,10 +504,59 @@ TEST(test_rows_come_first)
                         1000000, &cost, &err),
          &err);
     near_to(cost.borrowed_s, cost.time_s);
-    near_to(cost.time_s, 77e-6 * (3.0 / 4) / (7.0 / 8));
+    near_to(cost.time_s, 77e-6 * 42 / 60.5); /* us as declared: 15 + 6 * 2 + 15 */
     cost = link_cost(model, MIST_LINK_ALL_REDUCE, 2, 8, 1, 1000000);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
+}
+
+/* A row of other groups goes by the links that a group has: four pairs of a node don't share
+ * them, one rank of each node has an eighth of the adapters. */
+TEST(test_rows_of_other_groups)
+{
+    static const struct {
+        struct mist_group_shape measured, asked;
+        double measured_s, asked_s; /* as declared: start, steps, bytes over a rate */
+    } cases[] = {
+        {{1, 8, 1},
+         {1, 2, 4},
+         15e-6 + 14 * 2e-6 + 17.5e8 / 1e11,
+         15e-6 + 2 * 2e-6 + 1e9 / 1e11},
+        {{4, 8, 1},
+         {4, 1, 8},
+         15e-6 + 14 * 2e-6 + 4 * 10e-6 + 31.0 / 16 * 1e9 / 8e10,
+         15e-6 + 4 * 10e-6 + 1.5e9 / 1e10},
+        {{4, 1, 8},
+         {4, 8, 1},
+         15e-6 + 4 * 10e-6 + 1.5e9 / 1e10,
+         15e-6 + 14 * 2e-6 + 4 * 10e-6 + 31.0 / 16 * 1e9 / 8e10},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set set;
+        struct mist_err err = {0};
+        struct mist_cost cost;
+        struct mist_link_row row = {.operation = MIST_LINK_ALL_REDUCE,
+                                    .nodes = cases[i].measured.nodes,
+                                    .ranks_per_node = cases[i].measured.ranks_per_node,
+                                    .concurrent_groups =
+                                        cases[i].measured.concurrent_groups,
+                                    .bytes = 1000000000,
+                                    .time_us = 30000,
+                                    .repetitions = 1};
+        mist_trace_set_init(&set);
+        set.cluster = declared_cluster();
+        must(mist_trace_set_add_link(&set, &row, &err), &err);
+        struct mist_cost_model *model = model_of(&set);
+        must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, cases[i].asked, 1000000000,
+                            &cost, &err),
+             &err);
+        near_to(cost.time_s, 30e-3 * cases[i].asked_s / cases[i].measured_s);
+        near_to(cost.borrowed_s, cost.time_s);
+        near_to(cost.extrapolated_s, cost.time_s);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
 }
 
 /* What is not declared is an error that says what to write. */
