@@ -312,18 +312,20 @@ static double latency_s(const struct mist_link_table *table)
                                           (double)(p[1].bytes - p[0].bytes)));
 }
 
-/* How much longer a message takes a group than the one that a table is of, by what is
- * declared of their ways; false: nothing is. */
-static bool declared_ratio(const struct mist_cluster *cluster,
-                           const struct mist_link_table *table,
-                           struct mist_group_shape group, int64_t bytes, double *out)
+/* Makes the price of a table's group that of another, by what is declared of their ways, as
+ * doubtful as that is; false: nothing is. */
+static bool scale_as_declared(const struct mist_cluster *cluster,
+                              const struct mist_link_table *table,
+                              struct mist_group_shape group, int64_t bytes,
+                              struct mist_cost *cost)
 {
     struct mist_cost to = {0}, from = {0};
 
     if (!mist_cost_declared(cluster, table->operation, group, bytes, &to) ||
         !mist_cost_declared(cluster, table->operation, table->shape, bytes, &from))
         return false;
-    *out = to.time_s / from.time_s;
+    mist_cost_scale(cost, to.time_s / from.time_s);
+    cost->doubt_s = to.doubt_s / to.time_s * cost->time_s;
     return true;
 }
 
@@ -346,14 +348,11 @@ static void price_by(const struct mist_cost_model *model,
                      const struct mist_link_table *table, struct mist_group_shape group,
                      int64_t bytes, struct mist_cost *out)
 {
-    double ratio;
-
     price(table, bytes, out);
     if (is_copy(table->operation) || memcmp(&group, &table->shape, sizeof group) == 0)
         return;
-    if (!declared_ratio(&model->traces->cluster, table, group, bytes, &ratio))
-        ratio = ring_ratio(table, group, out->time_s);
-    mist_cost_scale(out, ratio);
+    if (!scale_as_declared(&model->traces->cluster, table, group, bytes, out))
+        mist_cost_scale(out, ring_ratio(table, group, out->time_s));
     out->extrapolated_s = out->borrowed_s = out->time_s;
 }
 

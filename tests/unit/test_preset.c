@@ -554,6 +554,7 @@ TEST(test_rows_of_other_groups)
         near_to(cost.time_s, 30e-3 * cases[i].asked_s / cases[i].measured_s);
         near_to(cost.borrowed_s, cost.time_s);
         near_to(cost.extrapolated_s, cost.time_s);
+        near_to(cost.doubt_s, 0.2 * cost.time_s);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }
