@@ -32,7 +32,7 @@ static enum mist_status import_file(const struct mist_import *import, const char
     case MIST_IMPORT_NONE:
         break;
     }
-    return mist_import_nccl_log(rows->set, path, &by_log, NULL, err);
+    return mist_import_nccl_log(rows, path, &by_log, err);
 }
 
 static void say_torch(const struct mist_import_torch_report *torch,

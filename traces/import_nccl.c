@@ -22,8 +22,13 @@
  * #wrong is N/A when unchecked. error is the largest deviation of an element.
  *
  * "size" is what links.csv calls bytes: the larger of the buffers of one rank, hence the
- * gathered output of all_gather and the full input of reduce_scatter. Left out: logs of
- * several runs in one file.
+ * gathered output of all_gather and the full input of reduce_scatter. A line "nThread"
+ * begins a run, of which a file may have several. A size that comes again, by another run,
+ * format (-d all) or operator (-o all), is measured again.
+ *
+ * In sendrecv_perf each rank sends to the next one while it receives from the one before,
+ * so between nodes a group has one message in each direction, and within one half as many
+ * pairs as ranks. That is what its rows say.
  */
 #include "traces/import_nccl.h"
 
@@ -48,8 +53,9 @@ struct columns {
     bool is_error;   /* check is a deviation, not a number of wrong elements */
 };
 
-/* What the comment lines say. */
+/* What the comment lines say of a run. */
 struct header {
+    bool has_run; /* a line said that one begins */
     bool has_operation;
     enum mist_link_operation operation;
     int64_t repetitions;                 /* 0: not said */
@@ -57,14 +63,14 @@ struct header {
 };
 
 struct import {
-    struct mist_trace_set *set;
+    const struct mist_import_rows *rows;
     const char *path;
     const struct mist_import_nccl *options;
     struct mist_err *err;
     struct header header;
     struct columns columns;
     long line;
-    size_t n_added;
+    size_t n_read; /* rows */
 };
 
 static enum mist_status fail(struct import *import, const char *message)
@@ -87,7 +93,8 @@ static int split(char *line, char *cells[MAX_CELLS])
 
 /* ---- comment lines ---- */
 
-/* "all_reduce_perf", and, of a file's name, the beginning of it behind the folders. */
+/* "all_reduce_perf", or with what the name of a build ends in, "all_reduce_perf_mpi"; and, of
+ * a file's name, the beginning of it behind the folders. */
 static bool program_operation(const char *name, bool is_file,
                               enum mist_link_operation *out)
 {
@@ -105,7 +112,8 @@ static bool program_operation(const char *name, bool is_file,
     name = is_file && slash ? slash + 1 : name;
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         size_t n = strlen(programs[i].program) - (is_file ? strlen("_perf") : 0);
-        if (strncmp(programs[i].program, name, n) == 0 && (is_file || !name[n])) {
+        if (strncmp(programs[i].program, name, n) == 0 &&
+            (is_file || !name[n] || name[n] == '_')) {
             *out = programs[i].operation;
             return true;
         }
@@ -161,6 +169,28 @@ static enum mist_status read_columns(struct import *import, char **cells, int n)
     return MIST_OK;
 }
 
+/* "# nThread 1 nGpus 8 ... iters: 20 ...": a run begins, whose ranks come next. */
+static enum mist_status read_run(struct import *import, char **cells, int n)
+{
+    struct header *header = &import->header;
+
+    if (header->has_run && !header->has_operation && !import->options->has_operation)
+        return fail(import,
+                    "another run begins, of a program that the log does not name, "
+                    "as before version 2.17; expected a file of each run");
+    header->has_run = true;
+    header->repetitions = 0;
+    mist_import_nccl_ranks_fini(&header->ranks);
+    import->columns = (struct columns){0};
+    for (int i = 2; i + 1 < n; i++)
+        if (strcmp(cells[i], "iters:") == 0 && strcmp(cells[i - 1], "warmup") != 0 &&
+            strcmp(cells[i - 1], "agg") != 0 &&
+            (mist_parse_int64(cells[i + 1], &header->repetitions, NULL) != MIST_OK ||
+             header->repetitions < 1))
+            return fail(import, "iters: is not followed by an integer above 0");
+    return MIST_OK;
+}
+
 /* cells[0] is "#". */
 static enum mist_status read_comment(struct import *import, char **cells, int n)
 {
@@ -180,12 +210,7 @@ static enum mist_status read_comment(struct import *import, char **cells, int n)
                         "sendrecv_perf");
         header->has_operation = true;
     } else if (n >= 3 && strcmp(cells[1], "nThread") == 0) {
-        for (int i = 2; i + 1 < n; i++)
-            if (strcmp(cells[i], "iters:") == 0 && strcmp(cells[i - 1], "warmup") != 0 &&
-                strcmp(cells[i - 1], "agg") != 0 &&
-                (mist_parse_int64(cells[i + 1], &header->repetitions, NULL) != MIST_OK ||
-                 header->repetitions < 1))
-                return fail(import, "iters: is not followed by an integer above 0");
+        return read_run(import, cells, n);
     } else if (n >= 3 && strcmp(cells[1], "Rank") == 0) {
         return read_rank(import, cells, n);
     }
@@ -216,10 +241,24 @@ static enum mist_status describe_group(struct import *import, struct mist_link_r
     return MIST_OK;
 }
 
+/* The messages of a group in which each rank sends to the next. */
+static void describe_pairs(struct mist_link_row *row)
+{
+    if (row->nodes > 1) {
+        row->nodes = 2;
+        row->ranks_per_node = 1;
+    } else if (row->ranks_per_node > 2) {
+        row->concurrent_groups *= row->ranks_per_node / 2;
+        row->ranks_per_node = 2;
+    }
+}
+
 /* Operation and group shape of the rows: options first, then the log. */
-static enum mist_status describe_row(struct import *import, struct mist_link_row *row)
+static enum mist_status describe_row(struct import *import, struct mist_link_row *row,
+                                     int *n_ranks)
 {
     const struct mist_import_nccl *options = import->options;
+    const struct mist_cluster *cluster = &import->rows->set->cluster;
     const struct header *header = &import->header;
 
     if (options->has_operation && header->has_operation &&
@@ -233,7 +272,19 @@ static enum mist_status describe_row(struct import *import, struct mist_link_row
     row->repetitions = options->repetitions  ? options->repetitions
                        : header->repetitions ? header->repetitions
                                              : 1;
-    return describe_group(import, row);
+    enum mist_status status = describe_group(import, row);
+    if (status != MIST_OK)
+        return status;
+    *n_ranks = row->nodes * row->ranks_per_node;
+    if (cluster->devices_per_node / row->ranks_per_node < row->concurrent_groups)
+        return mist_err_at(import->err, MIST_ERR_INPUT, import->path, import->line, 0,
+                           "the log is of %d x %d ranks on a node, the cluster has %d "
+                           "devices on each; --cluster names the one that it is of",
+                           row->concurrent_groups, row->ranks_per_node,
+                           cluster->devices_per_node);
+    if (row->operation == MIST_LINK_SEND_RECV)
+        describe_pairs(row);
+    return MIST_OK;
 }
 
 /*
@@ -323,6 +374,7 @@ static enum mist_status read_row(struct import *import, char **cells, int n)
     const struct columns *columns = &import->columns;
     struct mist_link_row row = {0};
     struct mist_err message = {0};
+    int n_ranks = 0;
     enum mist_status status = check_length(import, cells, n);
 
     if (status != MIST_OK)
@@ -333,18 +385,17 @@ static enum mist_status read_row(struct import *import, char **cells, int n)
         return MIST_OK;
     if (mist_parse_double(cells[n - columns->time], &row.time_us, NULL) != MIST_OK)
         return fail(import, "time is no number");
-    status = describe_row(import, &row);
+    status = describe_row(import, &row, &n_ranks);
     if (status == MIST_OK)
-        status = check_results(import, cells[n - columns->check], cells[2],
-                               row.nodes * row.ranks_per_node);
+        status = check_results(import, cells[n - columns->check], cells[2], n_ranks);
     if (status != MIST_OK)
         return status;
-    status = mist_trace_set_add_link(import->set, &row, &message);
+    status = mist_import_rows_add_link(import->rows, &row, MIST_IMPORT_MEAN, &message);
     if (status == MIST_ERR_INPUT)
         return fail(import, message.message);
     if (status != MIST_OK && import->err)
         *import->err = message;
-    import->n_added += status == MIST_OK;
+    import->n_read += status == MIST_OK;
     return status;
 }
 
@@ -355,16 +406,17 @@ static enum mist_status read_line(struct import *import, char *line)
 
     if (n > 0 && strcmp(cells[0], "#") == 0)
         return read_comment(import, cells, n);
-    if (n > 0 && cells[0][0] >= '0' && cells[0][0] <= '9')
+    if (n > 0 && cells[0][0] >= '0' && cells[0][0] <= '9' && !strpbrk(cells[0], ":-"))
         return read_row(import, cells, before_timestamp(cells, n));
-    return MIST_OK; /* launcher and driver messages */
+    return MIST_OK; /* of launcher and libraries, "3f2a9b:52:52 [0] NCCL INFO ..." */
 }
 
-enum mist_status mist_import_nccl_log(struct mist_trace_set *set, const char *path,
+enum mist_status mist_import_nccl_log(const struct mist_import_rows *rows,
+                                      const char *path,
                                       const struct mist_import_nccl *options,
-                                      size_t *n_added, struct mist_err *err)
+                                      struct mist_err *err)
 {
-    struct import import = {.set = set, .path = path, .options = options, .err = err};
+    struct import import = {.rows = rows, .path = path, .options = options, .err = err};
     char *text = NULL;
     size_t n = 0;
     enum mist_status status = mist_file_read_all(path, LOG_BYTES_MAX, &text, &n, err);
@@ -378,10 +430,10 @@ enum mist_status mist_import_nccl_log(struct mist_trace_set *set, const char *pa
         line = end ? end + 1 : NULL;
     }
     import.line = 0;
-    if (status == MIST_OK && import.n_added == 0)
-        status = fail(&import, "has no rows, expected the output of nccl-tests");
-    if (status == MIST_OK && n_added)
-        *n_added = import.n_added;
+    if (status == MIST_OK && import.n_read == 0)
+        status =
+            fail(&import, "has no rows, expected the output of nccl-tests, without "
+                          "tags of a launcher (0:, [1,0]<stdout>:) before its lines");
     mist_import_nccl_ranks_fini(&import.header.ranks);
     free(text);
     return status;

@@ -11,10 +11,9 @@
 #define MIST_TRACES_IMPORT_NCCL_H
 
 #include "core/status.h"
-#include "traces/trace_set.h"
+#include "traces/import_rows.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 
 /* What the log may not say. Zero-initialise for "take everything from the log". */
 struct mist_import_nccl {
@@ -30,17 +29,16 @@ struct mist_import_nccl {
 };
 
 /*
- * Adds the rows of the log at path to set (0-byte rows are skipped).
+ * Adds the rows of the log at path to rows (0-byte rows are skipped); those of one message
+ * become one row, of their mean.
  *
- * n_added   out, on MIST_OK; may be NULL.
- *
- * On failure set may hold a part of the rows. MIST_ERR_INPUT with file:line (not an
- * nccl-tests log, no rows, a row the set already has, what the log does not say and
- * options did not either), MIST_ERR_IO or MIST_ERR_MEMORY.
+ * On failure the set may hold a part of the rows. MIST_ERR_INPUT with file:line (not an
+ * nccl-tests log, no rows, a row the set had before, groups that the set's cluster has no
+ * room for, what the log does not say and options did not either), MIST_ERR_IO or
+ * MIST_ERR_MEMORY.
  */
 MIST_MUST_CHECK enum mist_status
-mist_import_nccl_log(struct mist_trace_set *set, const char *path,
-                     const struct mist_import_nccl *options, size_t *n_added,
-                     struct mist_err *err);
+mist_import_nccl_log(const struct mist_import_rows *rows, const char *path,
+                     const struct mist_import_nccl *options, struct mist_err *err);
 
 #endif

@@ -279,6 +279,12 @@ awk '/size  / { gsub("#wrong", "#wrong i_min i_max") } /float/ { $9 = $9 " 1 99"
 run mist-profile --import nccl-tests by_iteration.log --cluster h100-sxm:2x4 -o by_iteration
 expect_exit 0
 expect_same by_iteration/links.csv old/links.csv
+begin 'the same log twice is measured twice'
+run mist-profile --import nccl-tests all_reduce_old.log by_iteration.log --cluster h100-sxm:2x4 -o twice
+expect_exit 0
+grep -q '^all_reduce,2,4,1,4194304,131,0,40$' twice/links.csv || fail "$(cat twice/links.csv)"
+refuse 'nodes that have fewer devices' 3 '^mist-profile: all_reduce_old\.log:[0-9]+: .* 1 x 4 ranks on a node, the cluster has 2' \
+    mist-profile --import nccl-tests all_reduce_old.log --cluster h100-sxm:4x2 -o fewer
 sed 's/ time/ cputime/g' "$root/tests/data/nccl_all_reduce_2x4.log" > cputime.log
 refuse 'one of times of the processor' 3 '^mist-profile: cputime\.log:[0-9]+: .*cputime.*, expected time' \
     $import nccl-tests cputime.log

@@ -4,6 +4,9 @@
 
 #include "tests/unit/find_link.h"
 #include "traces/import_nccl.h"
+#include "traces/preset.h"
+
+#include <math.h>
 
 #include <unistd.h>
 
@@ -13,24 +16,47 @@ static const char RANK[] = "#  Rank  0 Group  0 Pid 1 on  a device  0 [0x07] GPU
 static const char ROW[] =
     "  1024  256  float  sum  -1  20.5  0.1  0.1  0  19.5  0.1  0.1  0\n";
 
+/* Imports the log at path behind what set has, and counts the rows in *n. */
+static enum mist_status import_log(struct mist_trace_set *set, const char *path,
+                                   const struct mist_import_nccl *options, size_t *n,
+                                   struct mist_err *err)
+{
+    struct mist_import_rows rows = mist_import_rows_begin(set);
+    enum mist_status status = mist_import_nccl_log(&rows, path, options, err);
+
+    *n = mist_import_rows_count(&rows);
+    return status;
+}
+
+/* Imports text into set, the caller's to fini. */
+static enum mist_status import_set(const char *text,
+                                   const struct mist_import_nccl *options,
+                                   struct mist_trace_set *set, struct mist_err *err)
+{
+    char path[] = "/tmp/mist_test_XXXXXX";
+    int fd = mkstemp(path);
+    size_t n;
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    must(mist_preset_parse(set, "h100-sxm:4x8", err), err);
+    enum mist_status status = import_log(set, path, options, &n, err);
+    unlink(path);
+    return status;
+}
+
 /* Imports text; on MIST_OK the first link is in *first. */
 static enum mist_status import_text(const char *text,
                                     const struct mist_import_nccl *options,
                                     struct mist_link_row *first, struct mist_err *err)
 {
-    char path[] = "/tmp/mist_test_XXXXXX";
     struct mist_trace_set set;
-    int fd = mkstemp(path);
+    enum mist_status status = import_set(text, options, &set, err);
 
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    close(fd);
-    mist_trace_set_init(&set);
-    enum mist_status status = mist_import_nccl_log(&set, path, options, NULL, err);
     if (status == MIST_OK)
         *first = set.links[0];
     mist_trace_set_fini(&set);
-    unlink(path);
     return status;
 }
 
@@ -41,8 +67,8 @@ TEST(test_log)
     struct mist_err err = {0};
     size_t n = 0;
 
-    mist_trace_set_init(&set);
-    assert_int_equal(mist_import_nccl_log(&set, LOG, &options, &n, &err), MIST_OK);
+    must(mist_preset_parse(&set, "h100-sxm:4x12", &err), &err);
+    assert_int_equal(import_log(&set, LOG, &options, &n, &err), MIST_OK);
     assert_int_equal(n, 2);
     const struct mist_link_row *row =
         find_link(&set, MIST_LINK_ALL_REDUCE, 2, 4, 1, 4194304);
@@ -51,13 +77,13 @@ TEST(test_log)
     assert_int_equal(row->repetitions, 20);
 
     options = (struct mist_import_nccl){.in_place = true, .concurrent_groups = 3};
-    assert_int_equal(mist_import_nccl_log(&set, LOG, &options, &n, &err), MIST_OK);
+    assert_int_equal(import_log(&set, LOG, &options, &n, &err), MIST_OK);
     row = find_link(&set, MIST_LINK_ALL_REDUCE, 2, 4, 3, 2048);
     assert_non_null(row);
     assert_true(row->time_us == 20.25);
 
     /* The same rows again are duplicates. */
-    assert_int_equal(mist_import_nccl_log(&set, LOG, &options, &n, &err), MIST_ERR_INPUT);
+    assert_int_equal(import_log(&set, LOG, &options, &n, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "twice"));
     assert_int_equal(err.line, 20);
     assert_string_equal(err.path, LOG);
@@ -298,15 +324,120 @@ TEST(test_split_runs)
     }
 }
 
+#define RUN                                                                              \
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 warmup iters: 5 iters: 20 agg iters: 1\n"
+#define RANK_A "#  Rank  0 Group  0 Pid 1 on  a device  0 [0x07] GPU\n"
+#define RANK_B "#  Rank  1 Group  0 Pid 1 on  b device  0 [0x07] GPU\n"
+#define NAMED  "# Collective test starting: "
+
+/* Several runs in one file: each has its own program, ranks and columns. What comes twice is
+ * measured twice: 20.5 and 24.5 us are 22.5 +- 2. */
+TEST(test_several_runs)
+{
+    static const char text[] = NAMED
+        "all_reduce_perf_mpi\n" RUN RANK_A RANK_A
+        "a:52:52 [0] NCCL INFO Using network IB\n"
+        "3f2a9bc01d52:52:52 [0] NCCL INFO Channel 00/24 : 0 1 2 3\n"
+        "  1024  256  float  sum  -1  20.5  0.1  0.1  0  19.5  0.1  0.1  0\n"
+        "  1024  512  half  sum  -1  24.5  0.1  0.1  0  19.5  0.1  0.1  0\n" NAMED
+        "all_gather_perf_mpi\n" RUN RANK_A RANK_B
+        "#  size  count  type  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+        "  1024  256  float  30.5  0.1  0.1  0  29.5  0.1  0.1  0\n" NAMED
+        "all_reduce_perf_mpi\n" RUN RANK_A RANK_A RANK_A
+        "  1024  256  float  sum  -1  40.5  0.1  0.1  0  39.5  0.1  0.1  0\n";
+    struct mist_import_nccl options = {0};
+    struct mist_trace_set set;
+    struct mist_err err = {0};
+
+    must(import_set(text, &options, &set, &err), &err);
+    assert_int_equal(set.n_links, 3);
+    const struct mist_link_row *row =
+        find_link(&set, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1024);
+    assert_non_null(row);
+    assert_true(fabs(row->time_us - 22.5) < 1e-9 && fabs(row->deviation_us - 2) < 1e-9);
+    assert_int_equal(row->repetitions, 40);
+    row = find_link(&set, MIST_LINK_ALL_GATHER, 2, 1, 1, 1024);
+    assert_true(row && row->time_us == 30.5);
+    row = find_link(&set, MIST_LINK_ALL_REDUCE, 1, 3, 1, 1024);
+    assert_true(row && row->time_us == 40.5);
+    mist_trace_set_fini(&set);
+
+    /* who ran is not known of the second, nor are the ranks of one that doesn't list them */
+    static const struct {
+        const char *text, *message;
+        long line;
+    } cases[] = {
+        {RUN RANK_A RANK_A RUN, "of a program that the log does not name", 4},
+        {NAMED "all_reduce_perf\n" RUN RANK_A NAMED "all_reduce_perf\n" RUN
+               "  1024  256  float  sum  -1  40.5  0.1  0.1  0  39.5  0.1  0.1  0\n",
+         "the log lists no ranks", 6},
+        {NAMED "all_reduce_perfect\n", "without a link operation", 1},
+        {"0: " RUN, "without tags of a launcher", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        err = (struct mist_err){0};
+        assert_int_equal(import_set(cases[i].text, &options, &set, &err), MIST_ERR_INPUT);
+        if (!strstr(err.message, cases[i].message) || err.line != cases[i].line)
+            fail_msg("case %zu: line %ld: %s", i, err.line, err.message);
+        mist_trace_set_fini(&set);
+    }
+}
+
+/* Each rank sends to the next one: between nodes one message in each direction, within a node
+ * of 8 as many as 4 pairs exchange. */
+TEST(test_sendrecv)
+{
+    static const struct {
+        int nodes, ranks;                  /* that ran */
+        int of_nodes, of_ranks, of_groups; /* that the row is of */
+    } cases[] = {{1, 2, 1, 2, 1}, {1, 8, 1, 2, 4}, {4, 8, 2, 1, 1}, {2, 1, 2, 1, 1}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mist_import_nccl options = {.has_operation = true,
+                                                 .operation = MIST_LINK_SEND_RECV,
+                                                 .nodes = cases[i].nodes,
+                                                 .ranks_per_node = cases[i].ranks};
+        struct mist_link_row row = {0};
+        struct mist_err err = {0};
+        must(import_text(ROW, &options, &row, &err), &err);
+        if (row.nodes != cases[i].of_nodes || row.ranks_per_node != cases[i].of_ranks ||
+            row.concurrent_groups != cases[i].of_groups)
+            fail_msg("case %zu: %d x %d, %d groups", i, row.nodes, row.ranks_per_node,
+                     row.concurrent_groups);
+    }
+}
+
+/* What can't be of this cluster, and a time that can't be true. */
+TEST(test_other_cluster)
+{
+    struct mist_import_nccl options = {.has_operation = true,
+                                       .operation = MIST_LINK_ALL_REDUCE,
+                                       .nodes = 1,
+                                       .ranks_per_node = 16};
+    struct mist_link_row row = {0};
+    struct mist_err err = {0};
+
+    assert_int_equal(import_text(ROW, &options, &row, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "1 x 16 ranks on a node, the cluster has 8"));
+    options.ranks_per_node = 8;
+    assert_int_equal(
+        import_text("  8589934592  256  float  sum  -1  1.5  0.1  0.1  0  1.5  "
+                    "0.1  0.1  0\n",
+                    &options, &row, &err),
+        MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "beyond reason"));
+    assert_int_equal(err.line, 1);
+}
+
 TEST(test_missing_file)
 {
     struct mist_trace_set set;
     struct mist_import_nccl options = {0};
     struct mist_err err = {0};
+    size_t n;
 
     mist_trace_set_init(&set);
-    assert_int_equal(mist_import_nccl_log(&set, "/no/such.log", &options, NULL, &err),
-                     MIST_ERR_IO);
+    assert_int_equal(import_log(&set, "/no/such.log", &options, &n, &err), MIST_ERR_IO);
     mist_trace_set_fini(&set);
 }
 

@@ -16,6 +16,7 @@
 #include "tests/unit/scratch.h"
 #include "traces/chrome_trace.h"
 #include "traces/import_nccl.h"
+#include "traces/preset.h"
 #include "traces/timeline.h"
 #include "traces/trace_set.h"
 #include "tune/inter_stage.h"
@@ -125,12 +126,13 @@ static enum mist_status import_nccl(struct mist_err *err)
 {
     struct mist_import_nccl options = {0};
     struct mist_trace_set set;
-    size_t n_added = 0;
+    enum mist_status status = mist_preset_parse(&set, "h100-sxm:2x8", err);
+    struct mist_import_rows rows = mist_import_rows_begin(&set);
 
-    mist_trace_set_init(&set);
-    enum mist_status status = mist_import_nccl_log(
-        &set, "tests/data/nccl_all_reduce_2x4.log", &options, &n_added, err);
-    world.outcome = (double)n_added;
+    if (status == MIST_OK)
+        status = mist_import_nccl_log(&rows, "tests/data/nccl_all_reduce_2x4.log",
+                                      &options, err);
+    world.outcome = (double)mist_import_rows_count(&rows);
     mist_trace_set_fini(&set);
     return status;
 }
