@@ -47,6 +47,11 @@ static void say_torch(const struct mist_import_torch_report *torch,
         mist_message(messages,
                      "%zu of %zu messages left out: the trace does not say their group",
                      torch->n_nameless, torch->n_messages);
+    if (torch->n_other > 0)
+        mist_message(messages,
+                     "%zu of %zu messages left out: no sum, gather or scatter, or of a "
+                     "group that has unequal numbers of ranks on its nodes",
+                     torch->n_other, torch->n_messages);
 }
 
 /* Imports all files, with a list of what each of them added. */
@@ -87,8 +92,8 @@ static void emit_sums(const struct mist_import *import,
         mist_emit_number(emit, "imported_frac", "of the kernels' time",
                          torch->used_s / torch->kernels_s);
     if (import->format == MIST_IMPORT_TORCH_PROFILER)
-        mist_emit_integer(emit, "messages_left_out", "messages without a group",
-                          (int64_t)torch->n_nameless);
+        mist_emit_integer(emit, "messages_left_out", "messages left out",
+                          (int64_t)(torch->n_nameless + torch->n_other));
 }
 
 static void say_rows(const struct mist_import *import,

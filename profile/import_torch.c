@@ -143,6 +143,7 @@ static enum mist_status read_work(struct import *at, const struct mist_json *eve
         return status;
     at->report->n_messages += kind != MIST_TORCH_LINK_NONE;
     at->report->n_nameless += kind == MIST_TORCH_LINK_NAMELESS;
+    at->report->n_other += kind == MIST_TORCH_LINK_OTHER;
     if (kind == MIST_TORCH_LINK_ROW)
         return add_link(at, &row, time_us, MIST_IMPORT_SHORTEST, err);
     return strncmp(name, "nccl", 4) == 0

@@ -12,7 +12,7 @@
  * of a job do.
  *
  * Left out: what CUDA graphs launched (nothing says which operator that was), attention
- * that is not causal, transfers between two ranks, groups that the trace does not name
+ * that is not causal or has a window, transfers between two ranks, groups that the trace does not name
  * (PyTorch before 2.3), operators that are fused in another way than ours.
  */
 #ifndef MIST_PROFILE_IMPORT_TORCH_H
@@ -29,6 +29,7 @@ struct mist_import_torch_report {
     double used_s;     /* of those that are in rows */
     size_t n_messages; /* of NCCL */
     size_t n_nameless; /* of them, whose group is not known */
+    size_t n_other;    /* of them, that links.csv has no rows for */
 };
 
 /*

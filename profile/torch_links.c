@@ -20,6 +20,10 @@ static const struct {
     {"all_gather", MIST_LINK_ALL_GATHER, "Out msg nelems"},
     {"_reduce_scatter_base", MIST_LINK_REDUCE_SCATTER, "In msg nelems"},
     {"reduce_scatter", MIST_LINK_REDUCE_SCATTER, "In msg nelems"},
+    /* several tensors in one kernel, all of whose elements are counted */
+    {"allreduce_coalesced", MIST_LINK_ALL_REDUCE, "In msg nelems"},
+    {"allgather_into_tensor_coalesced", MIST_LINK_ALL_GATHER, "Out msg nelems"},
+    {"reduce_scatter_tensor_coalesced", MIST_LINK_REDUCE_SCATTER, "In msg nelems"},
 };
 
 static const struct {
@@ -43,18 +47,27 @@ static int64_t get_count(const struct mist_json *args, const char *key, int64_t 
 
 /* -------------------------------------------------------------------------- messages */
 
-/* Whether the args name a collective of links.csv, and say its bytes. */
-static bool read_amount(const struct mist_json *args, struct mist_link_row *row)
+/* Whether the args name a collective of links.csv; its elements go into *n. */
+static bool read_collective(const struct mist_json *args, struct mist_link_row *row,
+                            int64_t *n)
 {
-    const char *name = mist_torch_get_text(args, "Collective name"),
-               *type = mist_torch_get_text(args, "dtype");
-    int64_t n = 0, bytes = 0;
+    const char *name = mist_torch_get_text(args, "Collective name");
 
     for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)
         if (strcmp(collectives[i].name, name) == 0) {
             row->operation = collectives[i].operation;
-            n = get_count(args, collectives[i].elements, INT64_MAX);
+            *n = get_count(args, collectives[i].elements, INT64_MAX);
+            return true;
         }
+    return false;
+}
+
+/* Whether the args say what n elements are in bytes. */
+static bool read_bytes(const struct mist_json *args, int64_t n, struct mist_link_row *row)
+{
+    const char *type = mist_torch_get_text(args, "dtype");
+    int64_t bytes = 0;
+
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(types[i].name, type) == 0)
             bytes = types[i].bytes;
@@ -63,7 +76,7 @@ static bool read_amount(const struct mist_json *args, struct mist_link_row *row)
 
 /*
  * "[0, 8, 16]", or of large groups "[0, 8, 16, ...]": then the others follow at the same
- * distance. Returns whether these are n different ranks >= 0.
+ * distance, if those that are listed do. Returns whether these are n different ranks >= 0.
  */
 static bool read_ranks(const char *text, int64_t n, int64_t *ranks)
 {
@@ -75,7 +88,11 @@ static bool read_ranks(const char *text, int64_t n, int64_t *ranks)
         char *end;
         text += strspn(text, " ");
         if (strncmp(text, "...", 3) == 0 && n_read >= 2) {
-            for (int64_t step = ranks[1] - ranks[0]; n_read < n; n_read++)
+            int64_t step = ranks[1] - ranks[0];
+            for (int64_t i = 2; i < n_read; i++)
+                if (ranks[i] - ranks[i - 1] != step)
+                    return false;
+            for (; n_read < n; n_read++)
                 ranks[n_read] = ranks[n_read - 1] + step;
             return true;
         }
@@ -115,17 +132,20 @@ enum mist_status mist_torch_read_message(const char *kernel, const struct mist_j
                                          enum mist_torch_link *kind,
                                          struct mist_link_row *row, struct mist_err *err)
 {
-    int64_t n = get_count(args, "Group size", MAX_RANKS);
+    int64_t n = get_count(args, "Group size", MAX_RANKS), n_elements = 0;
     int64_t n_places = (int64_t)cluster->nodes * cluster->devices_per_node, last;
     bool is_named = mist_torch_get_text(args, "Collective name")[0];
 
     *kind = MIST_TORCH_LINK_NONE;
     *row = (struct mist_link_row){.repetitions = 1};
-    if (!is_named && strncmp(kernel, "nccl", 4) == 0)
-        *kind = MIST_TORCH_LINK_NAMELESS;
-    if (n < 2 || !read_amount(args, row))
+    if (n == 1 || (!is_named && strncmp(kernel, "nccl", 4) != 0))
+        return MIST_OK;
+    *kind = is_named ? MIST_TORCH_LINK_OTHER : MIST_TORCH_LINK_NAMELESS;
+    if (!read_collective(args, row, &n_elements))
         return MIST_OK;
     *kind = MIST_TORCH_LINK_NAMELESS;
+    if (n == 0 || !read_bytes(args, n_elements, row))
+        return MIST_OK;
     int64_t *ranks = malloc((size_t)n * sizeof *ranks);
     if (!ranks)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a group's ranks");
@@ -140,6 +160,7 @@ enum mist_status mist_torch_read_message(const char *kernel, const struct mist_j
                             "a group has rank %lld, the cluster has %d x %d devices; "
                             "--cluster names the one that the trace is of",
                             (long long)last, cluster->nodes, cluster->devices_per_node);
+    *kind = has_ranks ? MIST_TORCH_LINK_OTHER : MIST_TORCH_LINK_NAMELESS;
     if (row->ranks_per_node == 0)
         return MIST_OK;
     row->concurrent_groups = cluster->devices_per_node / row->ranks_per_node;

@@ -6,8 +6,10 @@
 #include "traces/trace_set.h"
 
 enum mist_torch_link {
-    MIST_TORCH_LINK_NONE,     /* nothing that links.csv has */
+    MIST_TORCH_LINK_NONE,     /* no message between ranks, nor a copy */
     MIST_TORCH_LINK_NAMELESS, /* NCCL's, of a group or of a size that is not said */
+    MIST_TORCH_LINK_OTHER,    /* NCCL's that links.csv has no rows for: another operation,
+                                 ranks that are unequally many on their nodes */
     MIST_TORCH_LINK_ROW
 };
 

@@ -2,6 +2,7 @@
 #include "profile/torch_words.h"
 
 #include "core/memory.h"
+#include "core/parse.h"
 
 #include <string.h>
 
@@ -13,7 +14,7 @@ enum inputs {
     ROWS,        /* x [.., hidden] */
     ELEMENTS,    /* x [..] */
     HEADS_FIRST, /* q, k, v [batch, heads, seq, head_dim] */
-    HEADS_LAST   /* q, k, v [batch, seq, heads, head_dim] */
+    HEADS_LAST /* q, k, v [batch, seq, heads, head_dim]; behind `causal`: how far back */
 };
 
 /* clang-format off */
@@ -47,6 +48,8 @@ static const struct word {
     {SDPA("efficient_attention_backward"), HEADS_FIRST, 1, 11, MIST_OP_ATTENTION, BACKWARD},
     {"flash_attn::_flash_attn_forward", HEADS_LAST, 0, 5, MIST_OP_ATTENTION, FORWARD},
     {"flash_attn::_flash_attn_backward", HEADS_LAST, 1, 11, MIST_OP_ATTENTION, BACKWARD},
+    {"flash_attn_3::fwd", HEADS_LAST, 0, 24, MIST_OP_ATTENTION, FORWARD},
+    {"flash_attn_3::bwd", HEADS_LAST, 1, 16, MIST_OP_ATTENTION, BACKWARD},
 };
 /* clang-format on */
 
@@ -104,17 +107,29 @@ static bool read_dtype(const struct mist_json *args, int i, enum mist_trace_dtyp
     return false;
 }
 
-/* The trace may not say, and then it is taken to be. */
-static bool is_causal(const struct mist_json *args, int i)
+/* The value of input i; "": the trace does not say. */
+static const char *concrete(const struct mist_json *args, int i)
 {
     struct mist_json list, value;
     const char *text = "";
 
     if (!get_list(args, "Concrete Inputs", &list))
-        return true;
+        return "";
     value = input(&list, i);
-    return !value.value || mist_json_as_string(&value, &text, NULL) != MIST_OK ||
-           strcmp(text, "False") != 0;
+    return value.value && mist_json_as_string(&value, &text, NULL) == MIST_OK ? text : "";
+}
+
+/* Whether attention is causal, over all of seq tokens. The trace may not say, and then it is
+ * taken to be. */
+static bool is_causal(const struct word *word, const struct mist_json *args, int64_t seq)
+{
+    int64_t window; /* -1: no bound */
+    bool is_bounded =
+        word->inputs == HEADS_LAST &&
+        mist_parse_int64(concrete(args, word->causal + 1), &window, NULL) == MIST_OK &&
+        window >= 0 && window < seq - 1;
+
+    return strcmp(concrete(args, word->causal), "False") != 0 && !is_bounded;
 }
 
 static bool read_product(const struct mist_json *args, int first, int64_t mnk[3])
@@ -181,8 +196,8 @@ static bool read_shape(const struct word *word, const struct mist_json *args,
     case HEADS_LAST:
         break;
     }
-    return is_causal(args, word->causal) &&
-           read_heads(args, word->first, word->inputs == HEADS_LAST, dims);
+    return read_heads(args, word->first, word->inputs == HEADS_LAST, dims) &&
+           is_causal(word, args, dims[1]);
 }
 
 bool mist_torch_read_use(const char *name, const struct mist_json *args,

@@ -11,7 +11,8 @@ static void check_rows(const struct mist_trace_set *set,
 {
     FUZZ_CHECK(report->used_s <= report->kernels_s * (1 + 1e-9), "%g of %g s",
                report->used_s, report->kernels_s);
-    FUZZ_CHECK(report->n_nameless <= report->n_messages, "%zu of %zu", report->n_nameless,
+    FUZZ_CHECK(report->n_nameless + report->n_other <= report->n_messages,
+               "%zu and %zu of %zu", report->n_nameless, report->n_other,
                report->n_messages);
     for (size_t i = 0; i < set->n_kernels; i++) {
         const struct mist_kernel_row *row = &set->kernels[i];

@@ -300,8 +300,124 @@ TEST(test_links)
     expect_link(&of, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 65536, 15, 2);
     expect_link(&of, MIST_LINK_DEVICE_TO_HOST, 1, 1, 1, 8, 3, 1);
     assert_int_equal(of.set.n_links, 5);
-    assert_int_equal(of.report.n_messages, 7);
-    assert_int_equal(of.report.n_nameless, 2);
+    assert_int_equal(of.report.n_messages, 8);
+    assert_int_equal(of.report.n_nameless, 1);
+    assert_int_equal(of.report.n_other, 2);
+    mist_trace_set_fini(&of.set);
+}
+
+/* Several tensors in one kernel count with all of their elements. Of a group whose ranks are
+ * not all listed, the rest is known only if they stand at one distance. A group of one rank
+ * sends nothing. */
+TEST(test_more_links)
+{
+    struct outcome of;
+
+    import_one(
+        "h100-sxm:8x8",
+        TRACE(NCCL(300, GROUP("allreduce_coalesced", 500, 500, "Float", 8, "[0, 1, 2, 3, 4, 5, 6, 7]")) ",\n" NCCL(400, GROUP("allgather_into_tensor_coalesced", 100, 800, "BFloat16", 8, "[0, 1, 2, 3, 4, 5, 6, 7]")) ",\n" NCCL(
+            500,
+            GROUP(
+                "reduce_scatter_tensor_coalesced", 1600,
+                100, "Float", 16,
+                "[0, 1, 2, ...]")) ",\n" NCCL(600,
+                                              GROUP(
+                                                  "allreduce",
+                                                  500,
+                                                  500, "Float", 32,
+                                                  "[0, 1, 8, ...]")) ",\n" NCCL(700,
+                                                                                GROUP(
+                                                                                    "allr"
+                                                                                    "educ"
+                                                                                    "e",
+                                                                                    500,
+                                                                                    500,
+                                                                                    "Floa"
+                                                                                    "t",
+                                                                                    1,
+                                                                                    "[0"
+                                                                                    "]")) ",\n" NCCL(800,
+                                                                                                     GROUP(
+                                                                                                         "send",
+                                                                                                         500,
+                                                                                                         500,
+                                                                                                         "Float",
+                                                                                                         2,
+                                                                                                         "[0, 8]"))),
+        &of);
+    expect_link(&of, MIST_LINK_ALL_REDUCE, 1, 8, 1, 2000, 300, 1);
+    expect_link(&of, MIST_LINK_ALL_GATHER, 1, 8, 1, 1600, 400, 1);
+    expect_link(&of, MIST_LINK_REDUCE_SCATTER, 2, 8, 1, 6400, 500, 1);
+    assert_int_equal(of.set.n_links, 3);
+    assert_int_equal(of.report.n_messages, 5);
+    assert_int_equal(of.report.n_nameless, 1);
+    assert_int_equal(of.report.n_other, 1);
+    mist_trace_set_fini(&of.set);
+}
+
+#define FLASH_SHAPE "[[2,512,8,64],[2,512,4,64],[2,512,4,64]]"
+#define FLASH(ts, window)                                                                \
+    OP_WITH("flash_attn::_flash_attn_forward", 7, ts, 10, FLASH_SHAPE, QKV_TYPES,        \
+            ",\"Concrete Inputs\":[\"\",\"\",\"\",\"0.\",\"0.1\",\"True\",\"" window     \
+            "\",\"0\"]")
+
+/* Attention that looks back over a part of the tokens only is another operator. */
+TEST(test_windows)
+{
+    static const char shape[] = "batch=2;seq=512;heads=8;kv_heads=4;head_dim=64";
+    struct outcome of;
+
+    import_one(
+        "h100-sxm",
+        TRACE(FLASH(100, "-1") "," FLASH(200, "127") "," FLASH(300, "511") ",\n" LAUNCH(
+            1, 7,
+            105) "," LAUNCH(2, 7,
+                            205) "," LAUNCH(3, 7,
+                                            305) ",\n" KERNEL(1,
+                                                              400) "," KERNEL(2,
+                                                                              90) "," KERNEL(3,
+                                                                                             420)),
+        &of);
+    expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 410, 10, 2);
+    assert_int_equal(of.set.n_kernels, 1);
+    mist_trace_set_fini(&of.set);
+}
+
+#define NO   "\"\","
+#define NO_8 NO NO NO NO NO NO NO NO
+
+/* FlashAttention-3, which says after its many optional tensors whether it is causal. */
+TEST(test_flash_attention_3)
+{
+    static const char shape[] = "batch=2;seq=512;heads=8;kv_heads=4;head_dim=64";
+    struct outcome of;
+
+    import_one(
+        "h100-sxm",
+        TRACE(
+            OP_WITH("flash_attn_3::fwd", 7, 100, 10, FLASH_SHAPE, QKV_TYPES, ",\"Concrete Inputs\":[" NO_8 NO_8 NO_8 "\"True\",\"-1\",\"-1\"]") "," OP_WITH(
+                "flash_attn_3::fwd", 7, 200, 10, FLASH_SHAPE, QKV_TYPES,
+                ",\"Concrete Inputs\":[" NO_8 NO_8 NO_8
+                "\"False\",\"-1\",\"-1\"]") "," OP_WITH("flash_attn_3::bwd", 7, 300, 10,
+                                                        "[[2,512,8,64],[2,512,8,64],[2,"
+                                                        "512,4,64],[2,512,4,64]]",
+                                                        QKV_TYPES,
+                                                        ",\"Concrete Inputs\":[" NO_8
+                                                            NO_8 "\"True\",\"-1\",\"-"
+                                                                 "1\"]") ",\n" LAUNCH(1,
+                                                                                      7,
+                                                                                      105) "," LAUNCH(2,
+                                                                                                      7,
+                                                                                                      205) "," LAUNCH(3,
+                                                                                                                      7,
+                                                                                                                      305) ",\n" KERNEL(1,
+                                                                                                                                        100) "," KERNEL(2,
+                                                                                                                                                        150) "," KERNEL(3,
+                                                                                                                                                                        250)),
+        &of);
+    expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 100, 0, 1);
+    expect(find(&of, "attention", MIST_TRACE_BACKWARD_INPUT, shape), 250, 0, 1);
+    assert_int_equal(of.set.n_kernels, 2);
     mist_trace_set_fini(&of.set);
 }
 
