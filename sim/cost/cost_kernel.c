@@ -587,12 +587,14 @@ static void survey(const struct mist_kernel_point *points, size_t n,
 /*
  * The line start_s + slope * bound_s with the least squares of relative errors. Where the
  * rows say nothing of the constant, it is default_s, and in all cases no more than most of
- * the shortest row.
+ * the shortest row. trusts_bound: a row is added that takes its bound, which is long, so
+ * that short rows, which say next to nothing of the slope, don't make one up.
  */
 static void fit_line(const struct mist_kernel_point *points, size_t n, double default_s,
-                     struct mist_kernel_group *group)
+                     bool trusts_bound, struct mist_kernel_group *group)
 {
-    double s11 = 0, s12 = 0, s22 = 0, s1 = 0, s2 = 0, shortest_s = DBL_MAX;
+    double s11 = 0, s12 = 0, s22 = trusts_bound, s1 = 0, s2 = trusts_bound,
+           shortest_s = DBL_MAX;
     size_t n_known = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -631,7 +633,8 @@ static void init_group(struct mist_cost_model *model, size_t first, size_t n)
             &model->traces->cluster, &model->curve, mist_cost_key_op(key),
             mist_cost_key_phase(key), mist_cost_key_dtype(key), points[i].dims,
             points[i].flop, group->knows_bytes ? points[i].bytes : 0);
-    fit_line(points, n, model->curve.processors > 0 ? MIST_COST_START_S : 0, group);
+    fit_line(points, n, model->curve.processors > 0 ? MIST_COST_START_S : 0,
+             model->traces->cluster.curve.processors > 0, group);
     for (size_t i = 0; i < n; i++)
         points[i].ratio = points[i].bound_s > 0
                               ? points[i].time_s / expected_s(group, points[i].bound_s)

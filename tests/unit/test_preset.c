@@ -660,6 +660,46 @@ TEST(test_products_by_hand)
     mist_trace_set_fini(&set);
 }
 
+/* Products so small that they only start say nothing of large ones, whose time stays within
+ * what the small ones differ from the curve by. */
+TEST(test_small_rows_and_large_products)
+{
+    static const double times_us[] = {5.2, 6.3, 7};
+    const int64_t dims[MIST_MAX_DIMS] = {2560, 4096, 1280};
+    const double flop = 2.0 * 2560 * 4096 * 1280;
+    const double by_curve_s = 5e-6 + 2.0 * 2560 * 1280 * (4096 + 40) / (0.8 * 1e14);
+
+    for (int n = 1; n <= 3; n++) {
+        struct mist_trace_set set;
+        struct mist_cost cost;
+        struct mist_err err = {0};
+        mist_trace_set_init(&set);
+        set.cluster = declared_cluster();
+        for (int i = 0; i < n; i++) {
+            int64_t size = 64 << i;
+            struct mist_kernel_row row = {
+                .op = "linear",
+                .dtype = MIST_TRACE_BF16,
+                .phase = MIST_TRACE_FORWARD,
+                .shape = {3, {{"rows", size}, {"n_in", size}, {"n_out", size}}},
+                .time_us = times_us[i],
+                .repetitions = 9,
+                .flop = 2.0 * (double)(size * size * size),
+                .bytes = 6.0 * (double)(size * size)};
+            must(mist_trace_set_add_kernel(&set, &row, &err), &err);
+        }
+        struct mist_cost_model *model = model_of(&set);
+        must(mist_cost_op(model, MIST_OP_LINEAR, MIST_PHASE_FORWARD, MIST_DTYPE_BF16,
+                          dims, flop, 0, &cost, &err),
+             &err);
+        if (cost.time_s < 0.8 * by_curve_s || cost.time_s > 1.3 * by_curve_s)
+            fail_msg("%d rows: %g s, by the curve %g", n, cost.time_s, by_curve_s);
+        near_to(cost.extrapolated_s, cost.time_s);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
+}
+
 TEST(test_other_operators_by_hand)
 {
     int64_t norm[MIST_MAX_DIMS] = {4096, 4096},
