@@ -116,9 +116,10 @@ enum mist_status mist_import_nccl_ranks_shape(struct mist_import_nccl_ranks *ran
                                               struct mist_err *err)
 {
     if (ranks->n_places == 0)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "the log lists no ranks, the number of nodes and the ranks "
-                            "per node must be given");
+        return mist_err_set(
+            err, MIST_ERR_INPUT,
+            "the log lists no ranks, expected a line \"# Rank 0 Group 0 Pid .. "
+            "on HOST device ..\" of each before the table");
     struct guests *guests = calloc(ranks->n_hosts, sizeof *guests);
     if (!guests)
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for the log's ranks");

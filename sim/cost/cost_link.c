@@ -3,8 +3,9 @@
  *
  * Per operation, group shape and concurrency the measured sizes form a table; between two
  * of them time is linear in bytes, and the deviation contains what leaving sizes out of
- * the table would have been off by. Below the first and above the last a line through the
- * two outer points continues (alpha-beta), and the time counts as extrapolated. A group
+ * the table would have been off by. Below the first and above the last the time counts as
+ * extrapolated: from the outer point on by what is declared of the way, where that is, else
+ * a line through the two outer points continues (alpha-beta). A group
  * shape that was not measured borrows the table of the same operation whose number of
  * ranks is nearest. Where the ways of both are declared (cost_declared.c), its time goes
  * by what these say of the two: the links that a group has depend on how many of a node's
@@ -169,12 +170,48 @@ void mist_cost_link_fini(struct mist_cost_model *model)
 
 /* ----------------------------------------------------------------------------- prices */
 
-static void price(const struct mist_link_table *table, int64_t bytes,
-                  struct mist_cost *out)
+/*
+ * Outside of the sizes, from the nearest one on by what is declared; false: nothing is, or
+ * the sizes contain this one. Below them a time goes in proportion to what is declared.
+ * Above them that grows by as much as it was off at the largest size, but for the part of
+ * it that is latency there: short messages say nothing of rates.
+ */
+static bool price_outside(const struct mist_cluster *cluster,
+                          const struct mist_link_table *table, int64_t bytes,
+                          struct mist_cost *out)
+{
+    bool is_below = bytes < table->points[0].bytes;
+    const struct mist_link_point *end =
+        &table->points[is_below ? 0 : table->n_points - 1];
+    struct mist_cost least = {0}, there = {0}, here = {0};
+
+    if ((!is_below && bytes <= end->bytes) ||
+        !mist_cost_declared(cluster, table->operation, table->shape, 1, &least) ||
+        !mist_cost_declared(cluster, table->operation, table->shape, end->bytes,
+                            &there) ||
+        !mist_cost_declared(cluster, table->operation, table->shape, bytes, &here))
+        return false;
+    double off = end->time_s / there.time_s;
+    double moving_frac = 1 - least.time_s / there.time_s;
+    double time_s =
+        is_below ? off * here.time_s
+                 : end->time_s + pow(off, moving_frac) * (here.time_s - there.time_s);
+    double frac = hypot(end->deviation_s / end->time_s, fmax(table->residual_frac, 0));
+    *out = (struct mist_cost){.time_s = time_s,
+                              .deviation_s = frac * time_s,
+                              .extrapolated_s = time_s,
+                              .doubt_s = here.doubt_s / here.time_s * time_s};
+    return true;
+}
+
+static void price(const struct mist_cluster *cluster, const struct mist_link_table *table,
+                  int64_t bytes, struct mist_cost *out)
 {
     const struct mist_link_point *p = table->points;
     int32_t n = table->n_points, i = 0;
 
+    if (price_outside(cluster, table, bytes, out))
+        return;
     *out = (struct mist_cost){0};
     if (n == 1) { /* one size: its rate, no latency known */
         out->time_s = p[0].time_s * (double)bytes / (double)p[0].bytes;
@@ -202,7 +239,8 @@ static void price(const struct mist_link_table *table, int64_t bytes,
 }
 
 /* others: room for all points but one. */
-static struct mist_link_fit fit_without(const struct mist_link_table *table, int32_t i,
+static struct mist_link_fit fit_without(const struct mist_cluster *cluster,
+                                        const struct mist_link_table *table, int32_t i,
                                         struct mist_link_point *others)
 {
     const struct mist_link_point *point = &table->points[i];
@@ -214,7 +252,7 @@ static struct mist_link_fit fit_without(const struct mist_link_table *table, int
     memcpy(others, table->points, (size_t)i * sizeof *others);
     memcpy(others + i, point + 1, (size_t)(rest.n_points - i) * sizeof *others);
     rest.residual_frac = leave_one_out(&rest);
-    price(&rest, point->bytes, &cost);
+    price(cluster, &rest, point->bytes, &cost);
     return (struct mist_link_fit){.operation = table->operation,
                                   .group = table->shape,
                                   .bytes = point->bytes,
@@ -234,7 +272,8 @@ enum mist_status mist_cost_link_fits(const struct mist_cost_model *model,
     for (int32_t t = 0; t < model->n_tables && others && *out; t++)
         for (int32_t i = 0; i < model->tables[t].n_points; i++)
             if (model->tables[t].n_points > 2)
-                (*out)[(*n)++] = fit_without(&model->tables[t], i, others);
+                (*out)[(*n)++] =
+                    fit_without(&model->traces->cluster, &model->tables[t], i, others);
     bool has_all = others && *out;
     free(others);
     if (has_all)
@@ -348,7 +387,7 @@ static void price_by(const struct mist_cost_model *model,
                      const struct mist_link_table *table, struct mist_group_shape group,
                      int64_t bytes, struct mist_cost *out)
 {
-    price(table, bytes, out);
+    price(&model->traces->cluster, table, bytes, out);
     if (is_copy(table->operation) || memcmp(&group, &table->shape, sizeof group) == 0)
         return;
     if (!scale_as_declared(&model->traces->cluster, table, group, bytes, out))

@@ -560,6 +560,55 @@ TEST(test_rows_of_other_groups)
     }
 }
 
+/* Far outside of the sizes what is declared counts: one large size says nothing of latency,
+ * two that differ by chance nothing of the latency or the rate. */
+TEST(test_far_from_rows)
+{
+    /* all-reduce of 8: 43 us and 17.5 us a megabyte are declared */
+    static const struct {
+        int64_t bytes[2], asked;
+        double times_us[2], expected_us;
+    } cases[] = {
+        {{1000000000}, 1000000, {20000}, 60.5 * 20000 / 17543},
+        {{1000000000, 2000000000}, 1000000, {20000, 36000}, 60.5 * 20000 / 17543},
+        {{1000000000, 2000000000}, 8000000000, {20000, 38000}, 140043.0 * 38000 / 35043},
+        {{1000}, 1000000000, {20}, 20 + 17500},
+        {{8, 16}, 1000000000, {35.5, 35.4}, 35.4 + 17500},
+        {{8, 16}, 1000000000, {35.4, 36.5}, 36.5 + 17500},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set set;
+        struct mist_err err = {0};
+        struct mist_cost cost;
+        mist_trace_set_init(&set);
+        set.cluster = declared_cluster();
+        for (int k = 0; k < 2 && cases[i].bytes[k] > 0; k++) {
+            struct mist_link_row row = {.operation = MIST_LINK_ALL_REDUCE,
+                                        .nodes = 1,
+                                        .ranks_per_node = 8,
+                                        .concurrent_groups = 1,
+                                        .bytes = cases[i].bytes[k],
+                                        .time_us = cases[i].times_us[k],
+                                        .repetitions = 1};
+            must(mist_trace_set_add_link(&set, &row, &err), &err);
+        }
+        struct mist_cost_model *model = model_of(&set);
+        must(mist_cost_link(model, MIST_LINK_ALL_REDUCE,
+                            (struct mist_group_shape){1, 8, 1}, cases[i].asked, &cost,
+                            &err),
+             &err);
+        if (fabs(cost.time_s * 1e6 / cases[i].expected_us - 1) > 0.01)
+            fail_msg("case %zu: %g us, expected %g", i, cost.time_s * 1e6,
+                     cases[i].expected_us);
+        near_to(cost.extrapolated_s, cost.time_s);
+        near_to(cost.preset_s + 1, 1);
+        near_to(cost.doubt_s, 0.2 * cost.time_s);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
+}
+
 /* What is not declared is an error that says what to write. */
 TEST(test_missing_links)
 {
