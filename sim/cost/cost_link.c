@@ -17,8 +17,10 @@
  * either is half an all-reduce; copies in the two directions mirror each other, too. All
  * of this counts as extrapolated, and as borrowed.
  *
- * What is declared of a way (cost_declared.c) comes before what was measured on another
- * one: rows of groups inside of a node say nothing of groups across nodes.
+ * What was measured of another operation on the same kind of way comes first, in proportion
+ * to what is declared of both (cost_declared.c), so that a link that is slower than declared
+ * is so for all operations; then what is declared; last what was measured on another kind of
+ * way: rows of groups inside of a node say nothing of groups across nodes.
  */
 #include "sim/cost/cost_internal.h"
 
@@ -449,28 +451,67 @@ static enum mist_status refuse(const struct mist_cost_model *model,
                         n_ranks == 1 ? "" : "s", key);
 }
 
-/* False: nothing was measured that the operation could be derived from. */
+/*
+ * What the operation costs by what others of one derivation cost the group, in proportion
+ * to what is declared of both, or, without that, by its factor. others_s: what is declared
+ * of the others.
+ */
+static void turn_into(const struct mist_cost_model *model,
+                      enum mist_link_operation operation, struct mist_group_shape group,
+                      int64_t bytes, double factor, double others_s,
+                      struct mist_cost *cost)
+{
+    struct mist_cost declared = {0};
+    bool is_declared =
+        others_s > 0 &&
+        mist_cost_declared(&model->traces->cluster, operation, group, bytes, &declared);
+
+    mist_cost_scale(cost, is_declared ? declared.time_s / others_s : factor);
+    if (is_declared)
+        cost->doubt_s = declared.doubt_s / declared.time_s * cost->time_s;
+    cost->extrapolated_s = cost->borrowed_s = cost->time_s;
+}
+
+/* Whether rows of one operation say nothing of the other, as a switch of the node makes one
+ * of them, which sums, but not the other. */
+static bool is_apart(const struct mist_cluster *cluster, struct mist_group_shape group,
+                     enum mist_link_operation a, enum mist_link_operation b)
+{
+    return cluster->declared.switch_bytes_per_s > 0 && group.nodes == 1 &&
+           (a == MIST_LINK_ALL_REDUCE) != (b == MIST_LINK_ALL_REDUCE);
+}
+
+/* False: nothing was measured that the operation could be derived from, or, on_way: nothing
+ * on the same kind of way. */
 static bool derive(const struct mist_cost_model *model,
                    enum mist_link_operation operation, struct mist_group_shape group,
-                   int64_t bytes, struct mist_cost *out)
+                   int64_t bytes, bool on_way, struct mist_cost *out)
 {
+    const struct mist_cluster *cluster = &model->traces->cluster;
+
     for (size_t i = 0; i < sizeof derivations / sizeof *derivations; i++) {
         const struct derivation *from = &derivations[i];
         const struct mist_link_table *tables[2];
-        struct mist_cost cost;
-        if (from->of != operation)
+        double others_s = 0;
+        if (from->of != operation ||
+            (on_way && is_apart(cluster, group, operation, from->first)))
             continue;
         for (int k = 0; k < 2; k++)
             tables[k] = find_table(model, k ? from->second : from->first, group);
-        if (!tables[0] || !tables[1])
+        if (!tables[0] || !tables[1] ||
+            (on_way && !(is_same_way(tables[0], group.nodes) &&
+                         is_same_way(tables[1], group.nodes))))
             continue;
         *out = (struct mist_cost){0};
         for (int k = 0; k < 1 + from->has_second; k++) {
+            struct mist_cost cost, declared = {0};
             price_by(model, tables[k], group, bytes, &cost);
             mist_cost_add(out, &cost);
+            if (mist_cost_declared(cluster, tables[k]->operation, group, bytes,
+                                   &declared))
+                others_s += declared.time_s;
         }
-        mist_cost_scale(out, from->factor);
-        out->extrapolated_s = out->borrowed_s = out->time_s;
+        turn_into(model, operation, group, bytes, from->factor, others_s, out);
         return true;
     }
     return false;
@@ -488,11 +529,12 @@ enum mist_status mist_cost_link(const struct mist_cost_model *model,
     if (bytes == 0 || (n_ranks == 1 && !is_copy(operation)))
         return MIST_OK;
     if (!(table && is_same_way(table, group.nodes)) &&
-        mist_cost_declared(&model->traces->cluster, operation, group, bytes, out))
+        (derive(model, operation, group, bytes, true, out) ||
+         mist_cost_declared(&model->traces->cluster, operation, group, bytes, out)))
         return MIST_OK;
     if (table)
         price_by(model, table, group, bytes, out);
-    else if (!derive(model, operation, group, bytes, out))
+    else if (!derive(model, operation, group, bytes, false, out))
         return refuse(model, operation, group.nodes, n_ranks, err);
     return MIST_OK;
 }

@@ -560,6 +560,62 @@ TEST(test_rows_of_other_groups)
     }
 }
 
+/* A link that is three times as slow as declared in one operation is so in the others that
+ * go the same way; what a switch sums says nothing of what it doesn't. */
+TEST(test_rows_of_other_operations)
+{
+    static const struct {
+        enum mist_link_operation measured, asked;
+        struct mist_group_shape group;
+        double switch_bytes_per_s, factor; /* of what is declared */
+    } cases[] = {
+        {MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_GATHER, {4, 8, 1}, 0, 3},
+        {MIST_LINK_ALL_REDUCE, MIST_LINK_REDUCE_SCATTER, {1, 8, 1}, 0, 3},
+        {MIST_LINK_ALL_GATHER, MIST_LINK_ALL_REDUCE, {4, 1, 8}, 0, 3},
+        {MIST_LINK_ALL_GATHER, MIST_LINK_REDUCE_SCATTER, {1, 8, 1}, 6e10, 3},
+        {MIST_LINK_HOST_TO_DEVICE, MIST_LINK_DEVICE_TO_HOST, {1, 1, 1}, 0, 3},
+        {MIST_LINK_ALL_REDUCE, MIST_LINK_ALL_GATHER, {1, 8, 1}, 6e10, 1},
+        {MIST_LINK_ALL_GATHER, MIST_LINK_ALL_REDUCE, {1, 8, 1}, 6e10, 1},
+        {MIST_LINK_ALL_REDUCE, MIST_LINK_SEND_RECV, {2, 1, 1}, 0, 1},
+    };
+    const int64_t bytes = 100000000;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set set;
+        struct mist_err err = {0};
+        struct mist_cost cost, measured, asked;
+        mist_trace_set_init(&set);
+        set.cluster = declared_cluster();
+        set.cluster.declared.switch_bytes_per_s = cases[i].switch_bytes_per_s;
+        struct mist_cost_model *model = model_of(&set);
+        measured = link_cost(model, cases[i].measured, cases[i].group.nodes,
+                             cases[i].group.ranks_per_node,
+                             cases[i].group.concurrent_groups, bytes);
+        asked = link_cost(model, cases[i].asked, cases[i].group.nodes,
+                          cases[i].group.ranks_per_node, cases[i].group.concurrent_groups,
+                          bytes);
+        mist_cost_model_free(model);
+        struct mist_link_row row = {.operation = cases[i].measured,
+                                    .nodes = cases[i].group.nodes,
+                                    .ranks_per_node = cases[i].group.ranks_per_node,
+                                    .concurrent_groups = cases[i].group.concurrent_groups,
+                                    .bytes = bytes,
+                                    .time_us = 3e6 * measured.time_s,
+                                    .repetitions = 1};
+        must(mist_trace_set_add_link(&set, &row, &err), &err);
+        model = model_of(&set);
+        must(mist_cost_link(model, cases[i].asked, cases[i].group, bytes, &cost, &err),
+             &err);
+        if (fabs(cost.time_s / asked.time_s / cases[i].factor - 1) > 1e-9)
+            fail_msg("case %zu: %g times what is declared", i,
+                     cost.time_s / asked.time_s);
+        near_to(cost.borrowed_s + 1, 1 + (cases[i].factor > 1 ? cost.time_s : 0));
+        near_to(cost.doubt_s, 0.2 * cost.time_s);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
+}
+
 /* Far outside of the sizes what is declared counts: one large size says nothing of latency,
  * two that differ by chance nothing of the latency or the rate. */
 TEST(test_far_from_rows)
