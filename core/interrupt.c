@@ -1,9 +1,13 @@
 /* Signals that end a tool. See interrupt.h. */
+#define _DEFAULT_SOURCE /* sigaltstack */
 #include "core/interrupt.h"
 
-#include <signal.h>
+#include <stddef.h>
+
+enum { STACK_BYTES = 1 << 16 }; /* a frame takes 11 KiB where registers are largest */
 
 static atomic_int first_signal;
+static _Alignas(16) char stack[STACK_BYTES];
 
 static void note(int signal_number)
 {
@@ -14,7 +18,7 @@ static void note(int signal_number)
 
 static void handle(int signal_number, void (*handler)(int), int flags)
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags | SA_ONSTACK};
 
     sigemptyset(&action.sa_mask);
     sigaction(signal_number, &action, 0);
@@ -25,8 +29,18 @@ void mist_interrupt_ignore_file_size(void)
     handle(SIGXFSZ, SIG_IGN, 0);
 }
 
+/* Unless the thread has one, of a sanitizer. */
+static void give_stack(void)
+{
+    stack_t now, own = {.ss_sp = stack, .ss_size = sizeof stack};
+
+    if (sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_DISABLE))
+        sigaltstack(&own, NULL);
+}
+
 void mist_interrupt_catch(void)
 {
+    give_stack();
     handle(SIGINT, note, SA_RESTART | (int)SA_RESETHAND);
     handle(SIGTERM, note, SA_RESTART);
     handle(SIGUSR1, note, SA_RESTART);
@@ -35,6 +49,32 @@ void mist_interrupt_catch(void)
 void mist_interrupt_hold(void)
 {
     handle(SIGINT, note, SA_RESTART);
+}
+
+void mist_interrupt_keep_off(sigset_t *before)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t all;
+
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+void mist_interrupt_admit(const sigset_t *before)
+{
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+int mist_interrupt_start_thread(pthread_t *thread, void *(*run)(void *), void *context)
+{
+    sigset_t before;
+
+    mist_interrupt_keep_off(&before);
+    int code = pthread_create(thread, NULL, run, context);
+    mist_interrupt_admit(&before);
+    return code;
 }
 
 const atomic_int *mist_interrupt_flag(void)

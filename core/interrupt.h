@@ -7,17 +7,25 @@
  * as it ends one that handles no signals: files that were being written stay temporary.
  * Only main() calls what changes how signals are handled; this flag is the one variable
  * of the program that belongs to the process, as signals do.
+ *
+ * Handlers have a stack of their own. oneDNN's products of fp32 point the stack pointer
+ * into their workspace, below which lie other blocks of the heap: a handler on the stack
+ * of the thread that it interrupts would write over them. Only the thread of main() has
+ * that stack, so threads that compute take no signals.
  */
 #ifndef MIST_CORE_INTERRUPT_H
 #define MIST_CORE_INTERRUPT_H
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 /* SIGXFSZ is ignored from here on, also by programs that this one starts: a write beyond
  * the limit of a file's size fails (EFBIG) like one to a full disk. */
 void mist_interrupt_ignore_file_size(void);
 
-/* From here on the three signals set the flag. */
+/* From here on the three signals set the flag, by handlers that have a stack of their own
+ * on the calling thread. */
 void mist_interrupt_catch(void);
 
 /* From here on a second SIGINT waits, too: the last results are being saved. */
@@ -25,6 +33,15 @@ void mist_interrupt_hold(void);
 
 /* The signal that came first, 0: none yet. Valid all the time, for any thread. */
 const atomic_int *mist_interrupt_flag(void);
+
+/* pthread_create() of a thread that gets none of the process's signals, nor do threads that
+ * it starts; only what it does wrong itself (SIGSEGV) reaches it. */
+int mist_interrupt_start_thread(pthread_t *thread, void *(*run)(void *), void *context);
+
+/* Signals wait until mist_interrupt_admit(): threads that are started between the two, by
+ * whatever library, never get any. */
+void mist_interrupt_keep_off(sigset_t *before);
+void mist_interrupt_admit(const sigset_t *before);
 
 /* "SIGTERM"; static. */
 const char *mist_interrupt_name(int signal_number);

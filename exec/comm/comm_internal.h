@@ -179,7 +179,4 @@ void mist_comm_unwatch(struct mist_comm_watchdog *watchdog);
  * hydra) says; NULL: there is none. */
 const char *mist_comm_launched_rank(void);
 
-/* pthread_create() of a thread that gets none of the process's signals. */
-int mist_comm_start_thread(pthread_t *thread, void *(*run)(void *), void *context);
-
 #endif

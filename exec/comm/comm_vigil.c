@@ -9,6 +9,7 @@
 #include "exec/comm/comm_internal.h"
 
 #include "core/clock.h"
+#include "core/interrupt.h"
 
 #include <math.h>
 
@@ -90,7 +91,7 @@ enum mist_status mist_comm_work_together(struct mist_comm *comm,
     pthread_mutex_init(&vigil.mutex, NULL); /* can't fail under Linux */
     mist_clock_init_condition(&vigil.changed);
     enum mist_status status = MIST_ERR_MEMORY;
-    if (mist_comm_start_thread(&vigil.thread, keep, &vigil) == 0) {
+    if (mist_interrupt_start_thread(&vigil.thread, keep, &vigil) == 0) {
         status = work(context, err);
         status = end(&vigil, status, err);
     } else {

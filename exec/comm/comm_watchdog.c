@@ -9,10 +9,10 @@
 #include "exec/comm/comm_internal.h"
 
 #include "core/clock.h"
+#include "core/interrupt.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,18 +66,6 @@ static void *watch(void *context)
     return NULL;
 }
 
-/* The process's signals are for its other threads. */
-int mist_comm_start_thread(pthread_t *thread, void *(*run)(void *), void *context)
-{
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(thread, NULL, run, context);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
-}
-
 static void free_watchdog(struct mist_comm_watchdog *watchdog)
 {
     pthread_cond_destroy(&watchdog->ended);
@@ -95,7 +83,7 @@ struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadlin
     watchdog->deadline_s = fmin(deadline_s, 1e9); /* fits a time_t of 32 bits */
     pthread_mutex_init(&watchdog->mutex, NULL);   /* can't fail under Linux */
     mist_clock_init_condition(&watchdog->ended);
-    if (mist_comm_start_thread(&watchdog->thread, watch, watchdog) == 0)
+    if (mist_interrupt_start_thread(&watchdog->thread, watch, watchdog) == 0)
         return watchdog;
     free_watchdog(watchdog);
     return NULL;

@@ -19,7 +19,8 @@
 #include "exec/cuda/collectives_nccl_internal.h"
 
 #include "core/clock.h"
-#include "exec/comm/comm_internal.h" /* its threads */
+#include "core/interrupt.h"
+#include "exec/comm/comm_internal.h" /* its watchdog */
 
 #include <stdlib.h>
 #include <string.h>
@@ -326,7 +327,7 @@ static enum mist_status start_watchdog(struct mist_cuda_nccl *at, struct mist_er
 {
     pthread_mutex_init(&at->mutex, NULL); /* can't fail under Linux */
     mist_clock_init_condition(&at->changed);
-    at->has_watchdog = mist_comm_start_thread(&at->watchdog, watch, at) == 0;
+    at->has_watchdog = mist_interrupt_start_thread(&at->watchdog, watch, at) == 0;
     return at->has_watchdog ? MIST_OK
                             : mist_err_set(err, MIST_ERR_MEMORY,
                                            "no thread to watch over collectives");

@@ -2,7 +2,7 @@
  * it is full: after the first iterations it never is. */
 #include "exec/cuda/worker.h"
 
-#include "exec/comm/comm_internal.h" /* its threads */
+#include "core/interrupt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ enum mist_status mist_cuda_worker_open(struct mist_device *device,
     pthread_mutex_init(&worker->mutex, NULL); /* none of the three can fail on Linux */
     pthread_cond_init(&worker->has_job, NULL);
     pthread_cond_init(&worker->has_run, NULL);
-    int code = mist_comm_start_thread(&worker->thread, work, worker);
+    int code = mist_interrupt_start_thread(&worker->thread, work, worker);
     if (code != 0) {
         free(worker);
         return mist_err_set(err, MIST_ERR_RUN, "can't start the thread of a stream: %s",

@@ -23,6 +23,7 @@
 #include "exec/device/device_cpu_internal.h"
 
 #include "core/clock.h"
+#include "core/interrupt.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -246,13 +247,16 @@ static enum mist_status transfer(struct mist_device *device, void *to, const voi
 /* ------------------------------------------------------------------- opening, closing */
 
 /* A task of the compute stream: touches the arenas with the thread team that will use
- * them, which also starts that team. Every thread takes one contiguous part. */
+ * them, which also starts that team, of threads that get no signals. Every thread takes
+ * one contiguous part. */
 static void touch_arenas(void *arg)
 {
     struct cpu_device *device = arg;
     const struct mist_device *base = &device->base;
     int64_t n = device->threads;
+    sigset_t before;
 
+    mist_interrupt_keep_off(&before);
     for (int i = 0; i < MIST_N_ARENAS; i++) {
         char *bytes = base->arenas[i];
         int64_t n_pages = (base->arena_bytes[i] + PAGE_BYTES - 1) / PAGE_BYTES;
@@ -266,6 +270,7 @@ static void touch_arenas(void *arg)
                        (size_t)(left_bytes < part_bytes ? left_bytes : part_bytes));
         }
     }
+    mist_interrupt_admit(&before);
 }
 
 /* NULL: out of memory. */
@@ -319,7 +324,7 @@ static enum mist_status start_threads(struct cpu_device *device, struct mist_err
 {
     for (int i = 0; i < MIST_N_STREAMS; i++) {
         struct cpu_stream *stream = &device->streams[i];
-        int code = pthread_create(&stream->thread, NULL, work, stream);
+        int code = mist_interrupt_start_thread(&stream->thread, work, stream);
         if (code != 0)
             return mist_err_set(err, MIST_ERR_RUN,
                                 "can't start the thread of a stream: %s", strerror(code));
