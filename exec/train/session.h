@@ -31,6 +31,7 @@ struct mist_session {
     struct mist_data *data;
     struct mist_train_claim claim;      /* of the folder of checkpoints */
     struct mist_checkpoint *checkpoint; /* to resume from */
+    bool is_newest; /* of those in --checkpoint that are whole: later ones are damaged */
     struct mist_hf *import;
     struct mist_backend_info devices; /* of the backend */
     struct mist_train_job job;

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* --resume auto: go on where this run's checkpoints are, if there are any. */
@@ -164,6 +165,15 @@ static enum mist_status plan_validation(struct mist_session *at, struct mist_err
     return MIST_OK;
 }
 
+/* Whether both are there, and one. */
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat info[2];
+
+    return a && b && stat(a, &info[0]) == 0 && stat(b, &info[1]) == 0 &&
+           info[0].st_dev == info[1].st_dev && info[0].st_ino == info[1].st_ino;
+}
+
 /* The checkpoint to go on from; *path is the caller's to free. NULL: a new run begins. */
 static enum mist_status find_start(struct mist_session *at, char **path,
                                    struct mist_err *err)
@@ -181,6 +191,8 @@ static enum mist_status find_start(struct mist_session *at, char **path,
         return MIST_OK; /* a dry run makes no folder */
     if (status == MIST_OK && !*path && !is_auto)
         status = mist_err_at(err, MIST_ERR_INPUT, dir, 0, 0, "holds no checkpoint");
+    at->is_newest = *path && strcmp(*path, dir) != 0 && /* nor asked for by its name */
+                    is_same_folder(dir, options->checkpoint);
     return status;
 }
 

@@ -39,7 +39,7 @@ enum mist_status mist_session_check_folder(const char *path, struct mist_err *er
 }
 
 /* The folder must not hold what this run would not replace: a later step than the ones it
- * goes on from would stay the newest. */
+ * goes on from would stay the newest, unless it is damaged. */
 static enum mist_status check_checkpoints(const struct mist_session *at,
                                           struct mist_err *err)
 {
@@ -56,7 +56,8 @@ static enum mist_status check_checkpoints(const struct mist_session *at,
             status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                                  "is of another run: go on from it by --resume, or name "
                                  "another folder");
-        else if (mist_checkpoint_step(newest) > at->job.progress.n_steps)
+        else if (!at->is_newest &&
+                 mist_checkpoint_step(newest) > at->job.progress.n_steps)
             status = mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                                  "is later than the step %lld to go on from: remove it, "
                                  "or name another folder",

@@ -160,6 +160,22 @@ run $exec --resume bits --iterations 4
 expect_exit 0
 expect_once '^mist-exec: bits/step-00000003/rank-00000\.bin: damaged: the checksum of block '
 expect_once '^mist-exec: goes on from bits/step-00000002$'
+begin 'one that saves there goes on, too, and leaves whole ones'
+run $exec --resume auto --checkpoint bits --iterations 4 --save-every 1 --log bits.csv
+expect_exit 0
+expect_once '^mist-exec: goes on from bits/step-00000002$'
+run mist-exec --verify bits
+expect_exit 0
+run $exec -q --iterations 4 --log alone.csv
+[ "$(losses alone.csv | sed 2,3d)" = "$(losses bits.csv)" ] || fail "$(losses alone.csv | diff - bits.csv)"
+begin 'also one whose folder has another name, and that does not save where the damaged one lies'
+damage bits/step-00000004/rank-00000.bin
+ln -s bits linked
+run $exec --resume linked --checkpoint bits --iterations 5
+expect_exit 0
+expect_once '^mist-exec: goes on from linked/step-00000003$'
+expect_once '^mist-exec: linked/step-00000004/rank-00000\.bin: damaged: '
+[ -d bits/step-00000005 ] || fail "$(ls bits)"
 begin 'on two ranks, too, and all go on from the same'
 run $mpi2 -q --iterations 3 --checkpoint pair --save-every 1
 expect_exit 0
