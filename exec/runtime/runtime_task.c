@@ -61,10 +61,11 @@ static enum mist_status note_fault(struct mist_runtime *runtime,
                                    const char *name, struct mist_err *err)
 {
     char where[sizeof runtime->where];
+    bool validates = runtime->walk == MIST_WALK_EVALUATION;
 
-    snprintf(where, sizeof where, "rank %d, step %lld, layer %d: %s%s%s is not finite",
-             (int)runtime->schedule->rank,
-             (long long)(runtime->config.n_steps_before + runtime->n_done + 1),
+    snprintf(where, sizeof where, "rank %d, %s %lld, layer %d: %s%s%s is not finite",
+             (int)runtime->schedule->rank, validates ? "validation after step" : "step",
+             (long long)(runtime->config.n_steps_before + runtime->n_done + !validates),
              (int)task->layer, what, name[0] ? " of " : "", name);
     if (atomic_fetch_add(&runtime->n_faults, 1) == 0)
         memcpy(runtime->where, where, strlen(where) + 1);

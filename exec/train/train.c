@@ -235,7 +235,7 @@ static enum mist_status validate(struct run *run, double *loss, struct mist_err 
                                            &loss_sum, err);
         sum += loss_sum;
     }
-    *loss = sum / ((double)n * tokens_of_step(run));
+    *loss = isfinite(sum) ? sum / ((double)n * tokens_of_step(run)) : INFINITY;
     return status;
 }
 

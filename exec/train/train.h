@@ -80,7 +80,8 @@ struct mist_train_step {
     double gradient_norm;   /* before clipping; NaN: not finite */
     double lr;              /* that its gradients are applied with */
     double step_s;          /* without validation and saving; of rank 0 */
-    double validation_loss; /* mean over the tokens of the batches; NaN: none */
+    double validation_loss; /* mean over the tokens of the batches; NaN: none;
+                               infinite: not finite */
     bool is_skipped;        /* something was not finite: not applied */
     bool is_saved_next;     /* a checkpoint is about to be written, or the run ends */
 };

@@ -216,8 +216,10 @@ static void say_step(const struct mist_train_logger *logger,
     say_number(stream, step->step_s * 1e3, 1, true);
     if (logger->peak.flop_per_s > 0)
         fprintf(stream, " %5.1f %%", 100 * mist_train_log_mfu(logger, step->step_s));
-    if (!isnan(step->validation_loss))
+    if (isfinite(step->validation_loss))
         fprintf(stream, "  validation %.4f", step->validation_loss);
+    else if (!isnan(step->validation_loss))
+        fprintf(stream, "  validation: not finite");
     if (step->is_skipped)
         fprintf(stream, "  skipped: not finite");
     fputc('\n', stream);

@@ -348,6 +348,17 @@ run $exec -q --iterations 9 --lr 1e18 --clip 0
 expect_exit 1
 expect_once '^mist-exec: rank 0, step [0-9]+, layer [0-9]+: the (loss|gradient).* is not finite; lower --lr'
 expect_stdout_empty
+begin 'so does that of a validation, which says after which step'
+run $exec --iterations 1 --lr 1e18 --clip 0 --validation-frac 0.1
+expect_exit 1
+expect_once '^mist-exec: rank 0, validation after step 1, layer 3: the loss is not finite; lower --lr'
+expect_stdout_empty
+begin 'or it is said, where steps are skipped'
+run $exec --json --iterations 3 --lr 1e18 --clip 0 --on-nan skip --validation-frac 0.1 --validate-every 2
+expect_exit 0
+for step in 2 3; do expect_once "^ +$step .*  validation: not finite\$|^ +$step .*  validation: not finite  skipped: not finite\$"; done
+expect_json
+[ "$(grep -c '"loss": null' "$out")" = 2 ] || fail "$(cat "$out")"
 begin 'on all ranks, within seconds'
 start=$(date +%s)
 run $mpi2 -q --iterations 9 --lr 1e18 --clip 0
