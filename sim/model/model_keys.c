@@ -54,6 +54,7 @@ static const struct mist_model_key mistral_keys[] = {
 static const struct mist_model_key qwen2_keys[] = {
     GATED, WINDOW,
     SIZE("num_key_value_heads", n_kv_heads, 0),
+    MAYBE_SIZE("head_dim", head_dim, MIST_MODEL_MAX_HIDDEN),
     END,
 };
 static const struct mist_model_key qwen3_keys[] = {

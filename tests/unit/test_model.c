@@ -156,6 +156,11 @@ TEST(test_totals_of_families)
          "\"num_hidden_layers\":28,\"num_attention_heads\":28,\"num_key_value_heads\":4,"
          "\"vocab_size\":152064,\"tie_word_embeddings\":false}",
          7615616512}, /* Qwen2-7B */
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":64,\"intermediate_size\":128,"
+         "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+         "\"head_dim\":32,\"vocab_size\":100,\"tie_word_embeddings\":true}",
+         /* of q and o 2 * 128 * 64, of k and v 2 * 64 * 64, biases 128 + 2 * 64 */
+         100 * 64 + 24576 + 256 + 3 * 64 * 128 + 3 * 64}, /* transformers reads it, too */
         {"{\"model_type\":\"qwen3\",\"hidden_size\":4096,\"intermediate_size\":12288,"
          "\"num_hidden_layers\":36,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
          "\"head_dim\":128,\"vocab_size\":151936,\"tie_word_embeddings\":false}",
