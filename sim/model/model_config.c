@@ -225,7 +225,8 @@ static enum mist_status read_rope(const struct reader *at, struct mist_err *err)
     return status;
 }
 
-/* How much of a head is turned: a quarter where a GPT-NeoX does not say it. */
+/* How much of a head is turned: a quarter where a GPT-NeoX does not say it. The newest
+ * files say it among rope_parameters. */
 static enum mist_status read_rotary(const struct reader *at, struct mist_err *err)
 {
     struct mist_model *m = at->model;
@@ -233,10 +234,19 @@ static enum mist_status read_rotary(const struct reader *at, struct mist_err *er
     const char *key = is_neox && !mist_json_has(at->root, "partial_rotary_factor")
                           ? "rotary_pct"
                           : "partial_rotary_factor";
+    struct mist_json rope = {0};
     double part = is_neox ? 0.25 : 1;
     enum mist_status status =
         mist_json_get_double(at->root, key, MIST_JSON_OPTIONAL, 0, 1, &part, err);
 
+    if (status == MIST_OK && mist_json_has(at->root, "rope_parameters"))
+        status = mist_json_get_object(at->root, "rope_parameters", MIST_JSON_REQUIRED,
+                                      &rope, err);
+    if (status == MIST_OK && rope.value &&
+        mist_json_has(&rope, "partial_rotary_factor")) {
+        key = "partial_rotary_factor";
+        status = mist_json_get_double(&rope, key, MIST_JSON_REQUIRED, 0, 1, &part, err);
+    }
     if (status != MIST_OK || part == 1)
         return status;
     if (!is_neox)

@@ -419,6 +419,8 @@ static const struct {
     {LLAMA_WITH("\"attention_bias\":true"), "attention_bias", false},
     {LLAMA_WITH("\"mlp_bias\":true"), "mlp_bias", false},
     {LLAMA_WITH("\"partial_rotary_factor\":0.5"), "partial_rotary_factor", false},
+    {LLAMA_WITH("\"rope_parameters\":{\"rope_theta\":1e4,\"partial_rotary_factor\":0.5}"),
+     "partial_rotary_factor", false},
     {LLAMA_WITH("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}"),
      "rope_scaling", false},
     {LLAMA_WITH("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4.0}"), "rope_scaling",

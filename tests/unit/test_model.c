@@ -274,6 +274,14 @@ TEST(test_config_defaults)
     assert_int_equal(m.n_kv_heads, 4);
     assert_true(m.has_bias);
     assert_int_equal(count_parameters(&m), count_naively(&m));
+    assert_int_equal(
+        load_text("{\"model_type\":\"gpt_neox\",\"hidden_size\":64,\"vocab_size\":9,"
+                  "\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                  "\"intermediate_size\":96,\"rope_parameters\":{\"rope_theta\":500,"
+                  "\"rope_type\":\"default\",\"partial_rotary_factor\":0.5}}",
+                  &m, NULL),
+        MIST_OK);
+    assert_int_equal(m.rotary_dim, 8); /* of 16 */
 }
 
 TEST(test_bad_configs)
