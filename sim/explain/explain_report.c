@@ -3,8 +3,8 @@
 
 void mist_speed_emit(struct mist_emit *emit, const struct mist_speed *speed, bool has_all)
 {
-    mist_emit_double(emit, "parameters", "parameters of the model",
-                     (double)speed->n_parameters, MIST_HUMAN_COUNT);
+    mist_emit_int64(emit, "parameters", "parameters of the model", speed->n_parameters,
+                    MIST_HUMAN_COUNT);
     if (has_all)
         mist_emit_double(emit, "tokens_per_s", "tokens/s", speed->tokens_per_s,
                          MIST_HUMAN_COUNT);
