@@ -31,28 +31,22 @@
 
 /* ---------------------------------------------------------------------------- output */
 
-/* Host memory is one for all ranks of a node, which are placed in order. */
 static void warn_of_host_memory(const struct mist_sim_run *at,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result)
 {
-    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
-    int32_t n_ranks = mist_plan_n_ranks(&at->plan);
-    int64_t bytes = 0;
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES], others[48] = "";
+    struct mist_sim_host_need need =
+        mist_sim_report_host_need(&at->plan, cluster, result);
 
-    for (int32_t rank = 0; rank < n_ranks; rank++) {
-        int32_t i_stage = mist_plan_stage_of(&at->plan, rank);
-        bytes += result->stages[i_stage].arena_bytes[MIST_ARENA_HOST];
-        if (rank < n_ranks - 1 && (rank + 1) % cluster->devices_per_node != 0)
-            continue;
-        if (bytes > cluster->host_memory_bytes_per_node) {
-            mist_format_bytes(needed, sizeof needed, bytes);
-            mist_format_bytes(there, sizeof there, cluster->host_memory_bytes_per_node);
-            mist_message(&at->messages, "node %d needs %s of host memory, there are %s",
-                         (int)(rank / cluster->devices_per_node), needed, there);
-        }
-        bytes = 0;
-    }
+    if (need.n_short == 0)
+        return;
+    mist_format_bytes(needed, sizeof needed, need.bytes);
+    mist_format_bytes(there, sizeof there, cluster->host_memory_bytes_per_node);
+    if (need.n_short > 1)
+        snprintf(others, sizeof others, "; so it is with %d nodes", (int)need.n_short);
+    mist_message(&at->messages, "node %d needs %s of host memory, there are %s%s",
+                 (int)need.i_node, needed, there, others);
 }
 
 static void warn_of_memory(const struct mist_sim_run *at,

@@ -152,16 +152,44 @@ int64_t mist_sim_report_needed_bytes(const struct mist_plan *plan,
                                         fullest_stage(plan, cluster, result));
 }
 
-/* Of the device that needs most, beside what it has. */
+struct mist_sim_host_need
+mist_sim_report_host_need(const struct mist_plan *plan,
+                          const struct mist_cluster *cluster,
+                          const struct mist_replay_result *result)
+{
+    struct mist_sim_host_need need = {0};
+    int32_t n_ranks = mist_plan_n_ranks(plan), per_node = cluster->devices_per_node;
+    int64_t bytes = 0;
+
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
+        int32_t i_stage = mist_plan_stage_of(plan, rank);
+        bytes += result->stages[i_stage].arena_bytes[MIST_ARENA_HOST];
+        if (rank < n_ranks - 1 && (rank + 1) % per_node != 0)
+            continue;
+        need.n_short += bytes > cluster->host_memory_bytes_per_node;
+        if (bytes > need.bytes)
+            need = (struct mist_sim_host_need){bytes, rank / per_node, need.n_short};
+        bytes = 0;
+    }
+    return need;
+}
+
+/* Of the device that needs most, beside what it has, and of the node. */
 static void emit_needed_memory(struct mist_emit *emit, const struct mist_plan *plan,
                                const struct mist_cluster *cluster,
-                               const struct mist_replay_result *result)
+                               const struct mist_replay_result *result, bool has_all)
 {
     int64_t bytes = mist_sim_report_needed_bytes(plan, cluster, result);
+    int64_t host_bytes = mist_sim_report_host_need(plan, cluster, result).bytes;
 
     mist_emit_integer(emit, "device_bytes", "memory of a device", bytes);
     mist_emit_integer(emit, "device_memory_bytes", "it has",
                       cluster->device_memory_bytes);
+    if (!has_all && host_bytes == 0)
+        return;
+    mist_emit_integer(emit, "host_bytes", "host memory of a node", host_bytes);
+    mist_emit_integer(emit, "host_memory_bytes", "it has",
+                      cluster->host_memory_bytes_per_node);
 }
 
 void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *plan,
@@ -180,7 +208,7 @@ void mist_sim_report_add_result(struct mist_emit *emit, const struct mist_plan *
     if (loads)
         mist_sim_uneven_add_loads(emit, loads);
     mist_speed_emit(emit, speed, has_all);
-    emit_needed_memory(emit, plan, cluster, result);
+    emit_needed_memory(emit, plan, cluster, result, has_all);
     if (job->framework != MIST_FRAMEWORK_OURS) {
         mist_emit_text(emit, "framework", "framework",
                        mist_framework_words[job->framework]);

@@ -32,6 +32,17 @@ int64_t mist_sim_report_needed_bytes(const struct mist_plan *plan,
                                      const struct mist_cluster *cluster,
                                      const struct mist_replay_result *result);
 
+/* Host memory is one for all ranks of a node, which are placed in order: that of the node
+ * that needs most, the first of these, and how many nodes need more than there is. */
+struct mist_sim_host_need {
+    int64_t bytes;
+    int32_t i_node, n_short;
+};
+struct mist_sim_host_need
+mist_sim_report_host_need(const struct mist_plan *plan,
+                          const struct mist_cluster *cluster,
+                          const struct mist_replay_result *result);
+
 /* error_s: half width of the error bar of the predicted iteration. */
 void mist_sim_report_add_comparison(struct mist_emit *emit, const struct mist_plan *plan,
                                     const struct mist_compare_side *predicted,

@@ -19,7 +19,7 @@ struct point {
     struct mist_sim_edits edits;
     bool is_known; /* false: it can't be replayed */
     double iteration_s, error_s, tokens_per_s, model_frac;
-    int64_t device_bytes, device_memory_bytes, host_memory_bytes;
+    int64_t device_bytes, device_memory_bytes, host_bytes, host_memory_bytes;
     double prices_s[MIST_N_TASK_KINDS];
     bool has_slow_rank;
 };
@@ -55,6 +55,7 @@ static enum mist_status take_result(struct mist_sim_run *run,
     out->model_frac = speed.model_frac;
     out->device_bytes = mist_sim_report_needed_bytes(&run->plan, cluster, result);
     out->device_memory_bytes = cluster->device_memory_bytes;
+    out->host_bytes = mist_sim_report_host_need(&run->plan, cluster, result).bytes;
     out->host_memory_bytes = cluster->host_memory_bytes_per_node;
     out->has_slow_rank = edits_ranks(out->edits);
     for (int i = 0; i < MIST_N_TASK_KINDS; i++)
@@ -137,7 +138,7 @@ static double change_frac(double value, double of)
 }
 
 static void emit_point(struct mist_emit *emit, const struct point *at,
-                       const struct point *baseline)
+                       const struct point *baseline, bool has_host)
 {
     bool is_known = at->is_known, has_both = is_known && baseline->is_known;
 
@@ -161,16 +162,30 @@ static void emit_point(struct mist_emit *emit, const struct point *at,
     emit_bytes(emit, "device_bytes_change", "difference", has_both,
                at->device_bytes - baseline->device_bytes);
     emit_bytes(emit, "device_memory_bytes", "it has", is_known, at->device_memory_bytes);
+    if (has_host) {
+        emit_bytes(emit, "host_bytes", "host memory of a node", is_known, at->host_bytes);
+        emit_bytes(emit, "host_memory_bytes", "it has", is_known, at->host_memory_bytes);
+    }
     mist_emit_object_end(emit);
 }
 
-/* points[0] is the baseline. */
-static void emit_points(struct mist_emit *emit, const char *key, const char *title,
-                        const struct point *points, size_t n)
+/* For machines, and with -v. */
+static bool prints_all(const struct mist_sim_run *run)
 {
+    return run->kind != MIST_EMIT_TABLE || run->options.common.is_verbose;
+}
+
+/* points[0] is the baseline. has_all: also the host memory that none needs. */
+static void emit_points(struct mist_emit *emit, const char *key, const char *title,
+                        const struct point *points, size_t n, bool has_all)
+{
+    bool has_host = has_all;
+
+    for (size_t i = 0; i < n; i++)
+        has_host = has_host || points[i].host_bytes > 0;
     mist_emit_list_begin(emit, key, title);
     for (size_t i = 0; i < n; i++)
-        emit_point(emit, &points[i], &points[0]);
+        emit_point(emit, &points[i], &points[0], has_host);
     mist_emit_list_end(emit);
 }
 
@@ -348,7 +363,8 @@ enum mist_status mist_sim_study_sweep(struct mist_sim_run *run, struct mist_emit
     if (status == MIST_OK && emit)
         status = check_differences(&at, err);
     if (status == MIST_OK && emit)
-        emit_points(emit, "sweep", NULL, at.points, (size_t)at.of.n_points + 1);
+        emit_points(emit, "sweep", NULL, at.points, (size_t)at.of.n_points + 1,
+                    prints_all(run));
     free(at.points);
     mist_arena_fini(&at.arena);
     return status;

@@ -93,6 +93,24 @@ run mist-sim plan2.json --cluster small
 expect_exit 0
 expect_once '^mist-sim: stage 0 needs .* of device memory, there are 100 MiB$'
 expect_one_line
+begin 'so is too little host memory, in one line for all nodes'
+edit plan2.json 's/"offload_optimizer_frac": 0.0/"offload_optimizer_frac": 1.0/' > host.json
+run mist-sim host.json --cluster a100-80:2x1,nic=1x100Gb/s,host-memory=20MiB
+expect_exit 0
+expect_once '^mist-sim: node 0 needs ([0-9.]+) MiB of host memory, there are 20\.0 MiB; so it is with 2 nodes$'
+expect_stdout '^host memory of a node +3[0-9.]+ MiB$'
+begin 'a sweep of host memory says what a node needs of it: what the arenas of its ranks take'
+run mist-sim host.json --csv
+arenas=$(awk -F, 'NR > 1 { sum += $NF } END { print sum }' "$out")
+run mist-sim host.json --sweep node.host_memory=0.001x:1x --csv
+expect_exit 0
+[ "$arenas" -gt 0 ] && [ "$(awk -F, '{ print $(NF - 1), $NF }' "$out")" = "host_bytes host_memory_bytes
+$arenas 4294967296
+$arenas 4294967
+$arenas 4294967296" ] || fail "the ranks of a node need $arenas bytes"
+run mist-sim plan2.json --sweep node.host_memory=0.001x:1x
+expect_stdout '^what if .* it has$' # none is needed
+rm host.json
 begin 'a plan that was tuned for other measurements is said'
 cp traces/cluster.json small/
 run mist-tune --model gpt3-demo --cluster small --global-batch 4 --seq-len 128 -q -o tuned.json
