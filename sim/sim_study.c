@@ -209,6 +209,22 @@ static char *join(struct mist_sim_edits edits, int first, struct mist_arena *are
     return text;
 }
 
+/* Whether an edit that makes no difference alone, as more nodes, does so among all. */
+static enum mist_status check_among_all(struct mist_sim_run *run, const struct point *all,
+                                        int i_edit, struct mist_err *err)
+{
+    const char *items[MIST_OPTION_LIST_MAX];
+    struct point without = {.edits = {0, items}};
+
+    for (int i = 0; i < all->edits.n; i++)
+        if (i != i_edit)
+            items[without.edits.n++] = all->edits.items[i];
+    enum mist_status status = all->edits.n > 1 ? try_point(run, &without, err) : MIST_OK;
+    if (status == MIST_OK && (all->edits.n == 1 || !differ(all, &without)))
+        status = mist_what_if_fail_nothing(all->edits.items[i_edit], err);
+    return status;
+}
+
 enum mist_status mist_sim_study_what_if(struct mist_sim_run *run,
                                         const struct mist_cluster *cluster,
                                         const struct mist_replay_result *result,
@@ -233,9 +249,9 @@ enum mist_status mist_sim_study_what_if(struct mist_sim_run *run,
         status = take_result(run, cluster, result, &points[n++], err);
     for (int i = 0; i < all.n && status == MIST_OK; i++)
         if (!differ(&points[1 + i], &points[0]))
-            status = mist_what_if_fail_nothing(all.items[i], err);
+            status = check_among_all(run, &points[n - 1], i, err);
     if (status == MIST_OK)
-        emit_points(emit, "what_if", "What if", points, n);
+        emit_points(emit, "what_if", "What if", points, n, prints_all(run));
     mist_arena_fini(&arena);
     return status;
 }

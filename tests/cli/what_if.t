@@ -110,7 +110,17 @@ $arenas 4294967
 $arenas 4294967296" ] || fail "the ranks of a node need $arenas bytes"
 run mist-sim plan2.json --sweep node.host_memory=0.001x:1x
 expect_stdout '^what if .* it has$' # none is needed
-rm host.json
+begin 'two edits of which one makes a difference only beside the other'
+mist-sim --model gpt3-1.3b --seq-len 2048 --zero 1 --micro-batch 1 --cluster h100-sxm:2x8 --save-plan two.json > "$out" || exit 1
+run mist-sim two.json --what-if cluster.nodes=4,cluster.devices_per_node=4 --csv
+expect_exit 0
+tail -n 1 "$out" | cut -d, -f 3 > narrow
+run mist-sim two.json --cluster h100-sxm:4x4 --csv
+[ "$(tail -n 1 "$out" | cut -d, -f 1)" = "$(cat narrow)" ] || fail "nodes of 4 by what-if: $(cat narrow) s"
+run mist-sim two.json --what-if cluster.nodes=4,link.device=2x
+expect_exit 2
+expect_stderr 'cluster\.nodes=4 changes nothing'
+rm host.json two.json narrow
 begin 'a plan that was tuned for other measurements is said'
 cp traces/cluster.json small/
 run mist-tune --model gpt3-demo --cluster small --global-batch 4 --seq-len 128 -q -o tuned.json
