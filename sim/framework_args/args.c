@@ -380,6 +380,11 @@ static enum mist_status read_back(const struct mist_plan *plan, int32_t node_dev
         mist_args_set(&args, MIST_ARG_NO_DROPOUT, plan->job.has_no_dropout);
     }
     enum mist_status status = read_text(&args, text, n, err);
+    enum mist_family family = (enum mist_family)mist_args_or(&args, MIST_ARG_FAMILY, 0);
+    if (status == MIST_OK && family != plan->model.family) /* whose sizes may not do */
+        return mist_err_set(err, MIST_ERR_INPUT, "family is %s, it would be %s",
+                            mist_family_name(plan->model.family),
+                            mist_family_name(family));
     return status == MIST_OK ? mist_args_make_plan(&args, out, err) : status;
 }
 

@@ -782,6 +782,11 @@ static void make_falcon(struct mist_plan *plan)
     plan->model.max_seq = 0;
     plan->model.rope_theta = 1e4;
 }
+/* Of grouped queries, which the GPT that it would be can't have. */
+static void make_mistral(struct mist_plan *plan)
+{
+    plan->model.family = MIST_FAMILY_MISTRAL;
+}
 static void cut_vocabulary(struct mist_plan *plan)
 {
     plan->model.vocab = 1025;
@@ -805,6 +810,7 @@ TEST_WITH(test_inexpressible, set_up, tear_down)
         {DEEPSPEED, make_sequence_parallel, "sequence_parallel"},
         {MEGATRON, reduce_each, "reduces_each_micro_batch"},
         {MEGATRON, make_falcon, "family is falcon"},
+        {MEGATRON, make_mistral, "family is mistral, it would be gpt"},
         {TORCHTITAN, make_falcon, "torchtitan trains Llama's family"},
         {MEGATRON, cut_vocabulary, "vocab is 1025, it would be 1026"},
     };
@@ -823,7 +829,9 @@ TEST_WITH(test_inexpressible, set_up, tear_down)
                plan.stages[0].n_layers < 2 || plan.stages[0].n_checkpointed > 0 ||
                mist_plan_n_chunks(&plan) > 1 || plan.stages[0].shards_optimizer ||
                plan.stages[0].offload_optimizer > 0 || plan.job.recomputes_attention ||
-               (changes[i].change == make_falcon && plan.model.n_kv_heads != 8));
+               (changes[i].change == make_falcon && plan.model.n_kv_heads != 8) ||
+               (changes[i].change == make_mistral &&
+                plan.model.n_kv_heads == plan.model.n_heads));
         changes[i].change(&plan);
         must(mist_plan_check(&plan, &err), &err);
         if (mist_args_express(&plan, 8, &text, &n, &beside, &err) != MIST_ERR_INPUT ||
