@@ -41,7 +41,8 @@ static const struct mist_option option_table[] = {
                            "who trains; others can be predicted, not run", "plan",
                            framework_choices, framework),
     MIST_OPTION_ROW_CHOICE(struct mist_sim_options, "attention", "Input", "WAY",
-                           "of another framework; plan: what it has usually; flash: "
+                           "of another framework; plan: what it has usually, which of "
+                           "megatron is fused (flash with transformer_engine); flash: "
                            "FlashAttention-2, flash1: that of 2022",
                            "plan", attention_choices, attention),
     MIST_OPTION_ROW_CHOICE(struct mist_sim_options, "recompute", "Input", "WHAT",

@@ -79,8 +79,9 @@ static const struct mist_option option_table[] = {
         "end; needs no PLAN",
         NULL, 0, 0, verify),
     ROW("import", MIST_OPTION_STRING, "Checkpoints", "PATH",
-        "begin with Hugging Face weights (GPT-2, Llama): folder or .safetensors", NULL, 0,
-        0, import),
+        "begin with Hugging Face weights of the plan's model, of any family: folder or "
+        ".safetensors",
+        NULL, 0, 0, import),
     ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "write model.safetensors and config.json after the run", NULL, 0, 0, export),
     CHOICE("export-dtype", "Checkpoints", "TYPE", "number format of --export", "fp32",
