@@ -32,7 +32,7 @@ static const struct mist_plot_column sweep_columns[N_SWEEP_COLUMNS] = {
 /* One replay: where it stands, and on which curve. */
 struct replay {
     int i_place, i_curve;
-    double time_s, bar_s;
+    double time_s, bar_s; /* NAN: the plan can't run so */
 };
 
 /* Of a sweep the first edit of a replay is its place on the axis, the others name its
@@ -86,8 +86,10 @@ static enum mist_status add_replay(const struct mist_plot_table *table, size_t i
         out->high_s = fmax(out->high_s, at->time_s + at->bar_s);
         return MIST_OK;
     }
-    if (isnan(at->time_s))
-        return mist_csv_fail(table->csv, i, ITERATION, err, "is empty");
+    if (!strchr(change, '='))
+        return mist_csv_fail(table->csv, i, CHANGE, err,
+                             "'%.60s' is neither the baseline nor an edit, NAME=VALUE",
+                             change);
     out->high_s = fmax(out->high_s, at->time_s + at->bar_s);
     if (out->is_sweep) {
         rest = change + first + (change[first] == ',');
@@ -138,9 +140,10 @@ static enum mist_status read_sweep(const struct mist_plot_table *table, struct s
         return mist_err_memory(err, NULL);
     for (size_t i = 0; i < table->n && status == MIST_OK; i++)
         status = add_replay(table, i, out, err);
-    if (status == MIST_OK && out->n == 0)
+    if (status == MIST_OK && (out->n == 0 || !(out->high_s > 0)))
         status = mist_err_at(err, MIST_ERR_INPUT, mist_csv_path(table->csv), 0, 0,
-                             "has no row but the baseline");
+                             out->n == 0 ? "has no row but the baseline"
+                                         : "has no iteration_s: all are empty");
     return status;
 }
 
@@ -165,6 +168,24 @@ static void write_places(FILE *stream, const struct sweep *at)
     for (int i = 0; i < at->n_places; i++)
         mist_plot_write_tic(stream, (size_t)i, at->places[i]);
     fputs(")\n", stream);
+}
+
+static bool has_time_at(const struct sweep *at, int i_place)
+{
+    for (size_t i = 0; i < at->n; i++)
+        if (at->replays[i].i_place == i_place && !isnan(at->replays[i].time_s))
+            return true;
+    return false;
+}
+
+/* Where no curve has a point. */
+static void write_gaps(FILE *stream, const struct sweep *at)
+{
+    for (int i = 0; i < at->n_places; i++)
+        if (!has_time_at(at, i))
+            fprintf(stream,
+                    "set label %d \"can't run\" at %d, 0 center offset 0, 1 font ',8'\n",
+                    i + 1, i + 1);
 }
 
 static void write_curves(FILE *stream, const struct sweep *at, double scale)
@@ -227,6 +248,7 @@ static enum mist_status write_sweep(const struct mist_plot_picture *picture,
         fprintf(stream, "high = %.9g\nis_sweep = %d\n", 1.1 * at.high_s * axis.scale,
                 at.is_sweep);
         write_places(stream, &at);
+        write_gaps(stream, &at);
         write_curves(stream, &at, axis.scale);
     }
     free(at.replays);

@@ -92,6 +92,10 @@ static const struct {
      "change,iteration_s,error_s\nbaseline,,\nlaunch=2x,2,0\n"
      "device=a,1,0\n",
      {"has_baseline = 0\n", "set xtics ('launch=2x' 1, 'device=a' 2)"}},
+    {"sweep", /* a value that can't be: a gap, which is said */
+     "change,iteration_s,error_s\nbaseline,2,0\nnodes=1,,\nnodes=2,2,0\nnodes=4,1,0\n",
+     {"set xtics ('1' 1, '2' 2, '4' 3)\nset label 1 \"can't run\" at 1, 0 ",
+      "$points << END\n1 NaN 0\n2 2 0\n3 1 0\n"}},
     {"sensitivity",
      "change,more_change_frac,less_change_frac\na,-0.25,0.5\n"
      "b,0,0\n",
@@ -308,7 +312,8 @@ TEST(test_bad_tables)
         {"sweep", "change,iteration_s,error_s\n", 0},
         {"sweep", "change,iteration_s,error_s\nbaseline,1,0\n", 0},
         {"sweep", "change,iteration_s,error_s\na=2x,0,0\n", 2},
-        {"sweep", "change,iteration_s,error_s\na=2x,,0\n", 2},
+        {"sweep", "change,iteration_s,error_s\na=2x,,0\n", 0}, /* nothing to draw */
+        {"sweep", "change,iteration_s,error_s\nbaseline,1,0\nlink.host,1,0\n", 3},
         {"sweep", "change,iteration_s,error_s\na=2x,1,0\n,1,0\n", 3},
         {"sensitivity", "change,more_change_frac,less_change_frac\n", 0},
         {"sensitivity", "change,more_change_frac,less_change_frac\n,0,0\n", 2},
