@@ -106,6 +106,7 @@ static const struct mist_model_rule common_rules[] = {
     {"logit_scale", MIST_RULE_NOTED, MIST_KEY_NUMBER, 1, NULL},
     {"clip_qkv", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
     {"dual_chunk_attention_config", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
+    {"quantization_config", MIST_RULE_NOTED, MIST_KEY_NUMBER, 0, NULL},
     {"attention_dropout", MIST_RULE_DROPOUT, MIST_KEY_NUMBER, 0, NULL},
     {"hidden_dropout", MIST_RULE_DROPOUT, MIST_KEY_NUMBER, 0, NULL},
     {NULL, MIST_RULE_NOTED, MIST_KEY_FLAG, 0, NULL},

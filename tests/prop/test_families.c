@@ -436,6 +436,8 @@ static const struct {
     {LLAMA_WITH("\"logits_scaling\":8.0"), "logits_scaling", false},
     {LLAMA_WITH("\"logit_scale\":0.0625"), "logit_scale", false},
     {LLAMA_WITH("\"clip_qkv\":8.0"), "clip_qkv", false},
+    {LLAMA_WITH("\"quantization_config\":{\"quant_method\":\"fp8\"}"),
+     "quantization_config", false},
     {"\"model_type\":\"gpt2\",\"n_positions\":9,\"n_embd\":24,\"n_layer\":2,\"n_head\":4,"
      "\"vocab_size\":37,\"scale_attn_weights\":false",
      "scale_attn_weights", false},
