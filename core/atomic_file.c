@@ -266,6 +266,12 @@ static bool are_one_file(const char *a, const char *b)
 enum mist_status mist_output_check(const char *path, bool force, struct mist_err *err)
 {
     struct mist_atomic_file file = {0};
+
+    if (path && strcmp(path, "-") == 0)
+        return mist_err_set(
+            err, MIST_ERR_USAGE,
+            "-: is no name for stdout here; expected a file (./- if it is "
+            "called so)");
     enum mist_status status =
         path ? mist_atomic_file_open(&file, path, force, err) : MIST_OK;
 

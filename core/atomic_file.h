@@ -41,7 +41,8 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
 void mist_atomic_file_abort(struct mist_atomic_file *file);
 
 /* Whether a file can be written (NULL: none is to be), so that it is not refused behind the
- * work; nothing is left of the trial. Errors as mist_atomic_file_open(). */
+ * work; nothing is left of the trial. Errors as mist_atomic_file_open(), and
+ * MIST_ERR_USAGE for "-", by which one means stdout. */
 enum mist_status mist_output_check(const char *path, bool force,
                                    struct mist_err *err) MIST_MUST_CHECK;
 
