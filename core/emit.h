@@ -45,7 +45,7 @@ static inline FILE *mist_emit_stream(enum mist_emit_kind kind, bool is_quiet)
 
 /* How people see a number, which is in the unit that is named. */
 enum mist_human_format {
-    MIST_HUMAN_NUMBER,      /* as it is: four significant digits, whole numbers in full */
+    MIST_HUMAN_NUMBER,      /* as it is: four digits, or all before the point */
     MIST_HUMAN_COUNT,       /* "6.74 G" */
     MIST_HUMAN_BYTES,       /* bytes: "91.2 GiB" */
     MIST_HUMAN_BYTES_PER_S, /* bytes/s: "25.0 GB/s" */

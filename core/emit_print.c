@@ -25,7 +25,8 @@ static void format_real(enum mist_human_format format, double value, char *text)
 
     switch (format) {
     case MIST_HUMAN_NUMBER:
-        snprintf(text, TEXT_BYTES, "%.4g", value);
+        snprintf(text, TEXT_BYTES,
+                 fabs(value) < 9999.5 || fabs(value) >= 1e15 ? "%.4g" : "%.0f", value);
         break;
     case MIST_HUMAN_COUNT:
         mist_format_count(text, TEXT_BYTES, value);

@@ -137,6 +137,9 @@ TEST(test_units)
     mist_emit_number(emit, "launch_us", NULL, 3200);
     mist_emit_number(emit, "time_s", NULL, 0.0032);
     mist_emit_number(emit, "tokens_per_s", NULL, 2.5);
+    mist_emit_number(emit, "cost", NULL, 1180416.25);
+    mist_emit_number(emit, "device_hours", NULL, 9999.46);
+    mist_emit_number(emit, "hours", NULL, 9999.54);
     mist_emit_integer(emit, "bus", NULL, 7);
     assert_int_equal(mist_emit_end(&emit, NULL), MIST_OK);
     fclose(stream);
@@ -148,6 +151,9 @@ TEST(test_units)
                               "launch_us         3.20 ms\n"
                               "time_s            3.20 ms\n"
                               "tokens_per_s      2.5\n"
+                              "cost              1180416\n"
+                              "device_hours      9999\n"
+                              "hours             10000\n"
                               "bus               7\n");
 }
 
