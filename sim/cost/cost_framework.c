@@ -246,6 +246,8 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
     /* by the product itself */
     bool is_fused = adds_gradients && n_products > 0 && at->framework->fuses_gradients &&
                     at->job->gradient_dtype == MIST_DTYPE_FP32;
+    /* to what adds the residual, behind the sum over ranks */
+    bool leaves_bias = step->op == MIST_OP_LINEAR_BIAS && step->adds_bias_once;
     double n_weights =
         adds_gradients && !is_fused ? (double)step->dims[1] * (double)step->dims[2] : 0;
 
@@ -256,7 +258,7 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
     if (n_products == 1)
         add_products(at, step);
     at->launches += n_products;
-    add_passes(at, op->launches - n_products - is_fused,
+    add_passes(at, leaves_bias ? 0 : op->launches - n_products - is_fused,
                bytes * result_elements(step) + accumulate_bytes(at) * n_weights);
 }
 

@@ -530,6 +530,29 @@ TEST(test_sums)
     mist_trace_set_fini(&set);
 }
 
+/* What is cut among ranks by sequence parallelism are two norms, 4 bytes an element, and two
+ * sums with residual, bias and dropout, 7: a product whose result is summed over ranks leaves
+ * its bias to them (RowParallelLinear, skip_bias_add). */
+TEST(test_bias_behind)
+{
+    const double elements = 4.0 * 2048 * 6144;
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    double forward_s[2];
+
+    open_a100(&set, &model);
+    for (int i = 0; i < 2; i++) {
+        struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED,
+                                   gpt(6144, 64), 4, 2048, 8, i == 1, false);
+        forward_s[i] = program_s(model, job, MIST_PROGRAM_FORWARD, false);
+        free(job);
+    }
+    near_to(forward_s[0] - forward_s[1],
+            7.0 / 8 * elements * 2 * (4 + 7) / (0.82 * 2039e9), 1e-6);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* PyTorch's checkpoints that are not re-entrant stop when all that the backward reads is
  * there: without the last product, its residual and what is behind. Its RMS norm is made
  * of operators, in fp32. */
