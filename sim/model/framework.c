@@ -10,7 +10,10 @@
  *   megatron-2021 Megatron-LM v2, until the middle of 2021: nothing overlaps; gradients of
  *              two bytes and their fp32 copies stay until the next iteration's take
  *              their place (param.main_grad and param.grad hold them: "max allocated" of
- *              all ranks in BigScience's logs is 22 bytes a parameter beside activations)
+ *              all ranks in BigScience's logs is 22 bytes a parameter beside activations).
+ *              The loss works in place (mpu/cross_entropy.py), where megatron's copies the
+ *              logits in fp32 (core/tensor_parallel/cross_entropy.py, until 2024), as
+ *              BigScience's Megatron-DeepSpeed does (clone())
  *   deepspeed  Megatron-DeepSpeed of 2022: the same kernels, nothing overlaps; its pipeline
  *              sends activations and their gradients in parts (runtime/pipe/engine.py,
  *              is_pipe_partitioned, is_grad_partitioned); sums in fp32 are copies of a
@@ -112,8 +115,8 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
     .scatters_transfers = true, .blocks_transfers = true, .dispatch_us = 10,             \
     .optimizer_bytes = 46, .scaling_bytes = 8, .accumulate_bytes = 6,                    \
-    .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,                          \
-    .ops = megatron_ops, .source = "kernels counted in Megatron-LM v3.0",                \
+    .logit_bytes = 60, .copy_bytes = 4, .ops = megatron_ops,                             \
+    .source = "kernels counted in Megatron-LM v3.0",                                     \
     .dispatch_source = "an eager operator of PyTorch, estimate",                         \
     .optimizer_source = "Adam 28, copy to two bytes 6, zeroes 4, clipping 8",            \
     .scaling_source = "unscale_and_check_inf, in place in fp32",                         \
@@ -150,11 +153,12 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.name = "ours", .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
         MEGATRON, .name = "megatron", .overlaps_interleaved = true, .fuses_gradients = true,
-        .fragmentation_frac = FRAGMENTATION, .fragmentation_source = FRAGMENTATION_SOURCE,
+        .logit_held_bytes = 10, .fragmentation_frac = FRAGMENTATION,
+        .fragmentation_source = FRAGMENTATION_SOURCE,
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {
         MEGATRON, .name = "megatron-2021", .takes_turns = true, .keeps_gradients = true,
-        .fragmentation_frac = 0.2,
+        .logit_held_bytes = 6, .fragmentation_frac = 0.2,
         .fragmentation_source = "reserved in BigScience's logs: 17 to 22 %",
         .copy_source = "Float16OptimizerWithFloat16Params, kept for an iteration"},
     [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED, .name = "deepspeed"},

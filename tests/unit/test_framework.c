@@ -160,7 +160,7 @@ TEST(test_kept_products)
 
 /* Losses of others have the logits of a whole micro-batch in memory: of PyTorch gradient,
  * result and what it gives back, each in fp32; of Megatron-LM those of two bytes, in fp32,
- * and what is left of these when the maximum is gone. */
+ * and what is left of these when the maximum is gone, which is in their place in 2021. */
 TEST(test_held_logits)
 {
     const double rows = 2 * 1024, vocab = 128256;
@@ -173,6 +173,9 @@ TEST(test_held_logits)
         {MIST_FRAMEWORK_TORCHTITAN, 2, 3 * 4},
         {MIST_FRAMEWORK_MEGATRON, 1, 2 + 4 + 4},
         {MIST_FRAMEWORK_MEGATRON, 8, 2 + 4 + 4},
+        {MIST_FRAMEWORK_MEGATRON_2021, 1, 2 + 4},
+        {MIST_FRAMEWORK_MEGATRON_2021, 8, 2 + 4},
+        {MIST_FRAMEWORK_DEEPSPEED, 8, 2 + 4 + 4},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
