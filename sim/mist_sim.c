@@ -57,13 +57,25 @@ static void warn_of_memory(const struct mist_sim_run *at,
 
     warn_of_host_memory(at, cluster, result);
     for (int32_t i = 0; i < result->n_stages; i++) {
+        struct mist_beside_arena beside =
+            mist_beside_arena_find(&at->plan, cluster, &result->stages[i]);
         int64_t bytes = mist_sim_report_device_bytes(&at->plan, cluster, result, i);
-        if (bytes <= cluster->device_memory_bytes)
-            continue;
-        mist_format_bytes(needed, sizeof needed, bytes);
-        mist_format_bytes(there, sizeof there, cluster->device_memory_bytes);
-        mist_message(&at->messages, "stage %d needs %s of device memory, there are %s",
-                     (int)i, needed, there);
+        if (bytes > cluster->device_memory_bytes) {
+            mist_format_bytes(needed, sizeof needed, bytes);
+            mist_format_bytes(there, sizeof there, cluster->device_memory_bytes);
+            mist_message(&at->messages,
+                         "stage %d needs %s of device memory, there are %s", (int)i,
+                         needed, there);
+        } else if (beside.held_bytes < beside.usual_bytes) {
+            mist_format_bytes(needed, sizeof needed, beside.usual_bytes);
+            mist_format_bytes(there, sizeof there, beside.held_bytes);
+            mist_message(
+                &at->messages,
+                "stage %d leaves %s of device memory for what its allocator "
+                "holds beyond what is allocated, usually %s: it may be slower, or "
+                "run out of memory",
+                (int)i, there, needed);
+        }
     }
 }
 

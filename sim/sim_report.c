@@ -70,16 +70,24 @@ int64_t mist_sim_report_device_bytes(const struct mist_plan *plan,
            beside.runtime_bytes;
 }
 
+/* Of stages that fill their devices alike, for what allocators hold, that which needs most. */
 static int32_t fullest_stage(const struct mist_plan *plan,
                              const struct mist_cluster *cluster,
                              const struct mist_replay_result *result)
 {
     int32_t fullest = 0;
+    int64_t most_bytes = -1;
 
-    for (int32_t i = 1; i < result->n_stages; i++)
-        if (mist_sim_report_device_bytes(plan, cluster, result, i) >
-            mist_sim_report_device_bytes(plan, cluster, result, fullest))
+    for (int32_t i = 0; i < result->n_stages; i++) {
+        struct mist_beside_arena beside =
+            mist_beside_arena_find(plan, cluster, &result->stages[i]);
+        int64_t bytes =
+            result->stages[i].arena_bytes[MIST_ARENA_DEVICE] + beside.kept_bytes;
+        if (bytes > most_bytes) {
+            most_bytes = bytes;
             fullest = i;
+        }
+    }
     return fullest;
 }
 

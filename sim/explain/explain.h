@@ -127,7 +127,9 @@ void mist_explained_memory_fini(struct mist_explained_memory *memory);
 /* What a device of a stage needs beside its arena. */
 struct mist_beside_arena {
     int64_t kept_bytes;    /* what its framework keeps of the iteration before */
-    int64_t held_bytes;    /* what an allocator holds beyond that and the arena */
+    int64_t held_bytes;    /* what an allocator holds beyond that and the arena: usually a
+                              part of both, but no more than there is room for */
+    int64_t usual_bytes;   /* what it holds where there is room */
     int64_t runtime_bytes; /* what every process takes */
 };
 struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,

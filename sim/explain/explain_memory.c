@@ -16,6 +16,8 @@ const char *mist_content_label(enum mist_content content)
     return labels[content];
 }
 
+/* PyTorch's allocator frees what it caches where there is no memory for a new block
+ * (c10/cuda/CUDACachingAllocator.cpp): runs fit that would hold more elsewhere. */
 struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
                                                 const struct mist_cluster *cluster,
                                                 const struct mist_replay_stage *stage)
@@ -24,13 +26,18 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
     int64_t kept =
         mist_framework_kept_bytes(name, plan->job.gradient_dtype) * stage->n_parameters;
     int64_t all = stage->arena_bytes[MIST_ARENA_DEVICE] + kept;
+    int64_t usual = (int64_t)(mist_framework_get(name)->fragmentation_frac * (double)all);
+    int64_t runtime =
+        cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
+    int64_t room = cluster->device_memory_bytes - all - runtime;
 
     return (struct mist_beside_arena){
         .kept_bytes = kept,
-        .held_bytes =
-            (int64_t)(mist_framework_get(name)->fragmentation_frac * (double)all),
-        .runtime_bytes =
-            cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes,
+        .held_bytes = usual < room ? usual
+                      : room > 0   ? room
+                                   : 0,
+        .usual_bytes = usual,
+        .runtime_bytes = runtime,
     };
 }
 
