@@ -414,6 +414,18 @@ static enum mist_status edit_host_memory(const struct edit *at, int64_t *bytes)
     return edit_size(at, bytes);
 }
 
+/* Of nodes or of their devices. */
+static enum mist_status edit_number(const struct edit *at, struct mist_cluster *cluster,
+                                    int *count)
+{
+    int64_t was_bytes = mist_preset_runtime_bytes(cluster);
+    enum mist_status status = edit_count(at, count);
+
+    if (cluster->backend == MIST_TRACE_DATASHEET)
+        cluster->runtime_memory_bytes += mist_preset_runtime_bytes(cluster) - was_bytes;
+    return status;
+}
+
 /* The set of a preset's device in the nodes that there are; what was measured between
  * these stays. */
 static enum mist_status edit_device(const struct edit *at, struct mist_trace_set *traces)
@@ -431,6 +443,7 @@ static enum mist_status edit_device(const struct edit *at, struct mist_trace_set
     struct mist_cluster *cluster = &edited.cluster;
     cluster->nodes = was->nodes;
     cluster->devices_per_node = was->devices_per_node;
+    cluster->runtime_memory_bytes = mist_preset_runtime_bytes(cluster);
     cluster->host_memory_bytes_per_node = was->host_memory_bytes_per_node;
     cluster->declared.node = was->declared.node;
     cluster->declared.adapters = was->declared.adapters;
@@ -558,9 +571,9 @@ static enum mist_status apply(const struct edit *at, struct mist_what_if *what_i
     if (strcmp(name, "interference") == 0)
         return edit_interference(at, traces);
     if (strcmp(name, "cluster.nodes") == 0)
-        return edit_count(at, &cluster->nodes);
+        return edit_number(at, cluster, &cluster->nodes);
     if (strcmp(name, "cluster.devices_per_node") == 0)
-        return edit_count(at, &cluster->devices_per_node);
+        return edit_number(at, cluster, &cluster->devices_per_node);
     return refuse_name(at);
 }
 

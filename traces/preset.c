@@ -375,8 +375,6 @@ static void fill(const struct mist_preset *preset, struct mist_cluster *cluster)
         .host_memory_bytes_per_node = preset->host_memory_gib << 30,
         .memory_bytes_per_s = preset->memory_gb_per_s * 1e9,
         .launch_us = mist_preset_shares.launch_us,
-        .runtime_memory_bytes = mist_preset_shares.context_memory_bytes +
-                                mist_preset_shares.nccl_memory_bytes,
         .curve = {.processors = preset->processors,
                   .product_frac = preset->product_frac * preset->sustained_frac,
                   .memory_frac = mist_preset_shares.memory_frac,
@@ -416,6 +414,14 @@ static enum mist_status read_pieces(struct reader *at)
     return status;
 }
 
+int64_t mist_preset_runtime_bytes(const struct mist_cluster *cluster)
+{
+    bool is_alone = cluster->nodes == 1 && cluster->devices_per_node == 1;
+
+    return mist_preset_shares.context_memory_bytes +
+           (is_alone ? 0 : mist_preset_shares.nccl_memory_bytes);
+}
+
 enum mist_status mist_preset_parse(struct mist_trace_set *set, const char *text,
                                    struct mist_err *err)
 {
@@ -428,6 +434,7 @@ enum mist_status mist_preset_parse(struct mist_trace_set *set, const char *text,
         return mist_err_set(err, MIST_ERR_INPUT, "cluster %.60s: " GRAMMAR, text);
     memcpy(at.text, text, n + 1);
     enum mist_status status = read_pieces(&at);
+    set->cluster.runtime_memory_bytes = mist_preset_runtime_bytes(&set->cluster);
     if (status == MIST_OK)
         status = mist_cluster_check(&set->cluster, err);
     if (status != MIST_OK)

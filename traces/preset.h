@@ -46,6 +46,9 @@
 MIST_MUST_CHECK enum mist_status
 mist_preset_parse(struct mist_trace_set *set, const char *text, struct mist_err *err);
 
+/* What a process takes on a preset's device: NCCL has no buffers where there is one device. */
+int64_t mist_preset_runtime_bytes(const struct mist_cluster *cluster);
+
 /*
  * Opens what --cluster names: a folder (a path with a '/', or a directory that is there)
  * or a preset. Like mist_trace_set_load() and mist_preset_parse().

@@ -54,6 +54,25 @@ TEST(test_topologies)
     }
 }
 
+/* NCCL connects devices; one alone has the context. */
+TEST(test_runtime_memory)
+{
+    static const struct {
+        const char *text;
+        int64_t mib;
+    } cases[] = {{"a100-80:1x1", 512},
+                 {"a100-80:1x2", 1536},
+                 {"a100-80:2x1", 1536},
+                 {"l4:1", 512}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set set;
+        parse(cases[i].text, &set);
+        assert_int_equal(set.cluster.runtime_memory_bytes, cases[i].mib << 20);
+        mist_trace_set_fini(&set);
+    }
+}
+
 /* Rates are the data sheet's, times the share that is reached. */
 TEST(test_keys)
 {

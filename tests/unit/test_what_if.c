@@ -130,6 +130,33 @@ TEST(test_edits_are_other_clusters)
     }
 }
 
+/* What a process takes follows the number of devices (mist_preset_runtime_bytes()). */
+TEST(test_edits_of_runtime_memory)
+{
+    static const struct {
+        const char *cluster, *edit, *other;
+    } cases[] = {
+        {"a100-80:1x1", "cluster.nodes=2", "a100-80:2x1"},
+        {"a100-80:1x1", "cluster.devices_per_node=8", "a100-80:1x8"},
+        {"a100-80:2x1", "cluster.nodes=1", "a100-80:1x1"},
+        {"a100-80:1x1", "device=h200", "h200:1x1"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_trace_set traces, other;
+        struct mist_what_if what_if;
+        double factors[2 * 8];
+        must(mist_trace_set_open(&traces, cases[i].cluster, &err), &err);
+        must(mist_trace_set_open(&other, cases[i].other, &err), &err);
+        mist_what_if_init(&what_if, &traces, MIST_FRAMEWORK_OURS, factors, 8);
+        must(mist_what_if_apply(&what_if, cases[i].edit, &err), &err);
+        assert_int_equal(traces.cluster.runtime_memory_bytes,
+                         other.cluster.runtime_memory_bytes);
+        mist_trace_set_fini(&other);
+        mist_trace_set_fini(&traces);
+    }
+}
+
 /* What must differ, differs: the plan meets all ways. */
 TEST(test_edits_reach_the_plan)
 {
