@@ -294,6 +294,64 @@ Llama 2 70B,80 8192 64 8 28672,32000,4096,a100-80,64,2,full,353
 Llama 3 8B,32 4096 32 8 14336,128256,8192,h100-sxm,128,2,selective,5605
 END
 
+# The same paper's table 1, by what its authors ran it with (Megatron-LM, examples/sc21/run_table_1.sh): layers, hidden,
+# heads, tp, pp, chunks, micro-batch, batch, GPUs, TFLOP/s on each.
+awk '{
+    flop = 96 * $8 * 2048 * $1 * $2 ^ 2 * (1 + 2048 / (6 * $2) + 51200 / (16 * $1 * $2))
+    printf "Megatron, 2021, 1.7B to 1T|%d x %d, %d GPUs|%.6f|a100-80:%dx8|gpt %d %d %d %d %d 51200 2048 1 1|" \
+        "megatron-2021 fused full|%d %d %d %d %d %d 0 0 fp16 fp16\n", $1, $2, $9, flop / $9 / ($10 * 1e12), $9 / 8, $1, $2,
+        $3, $3, 4 * $2, $8, $7, $4, $5, $9 / $4 / $5, $6 }' <<'END' | plans
+24 2304 24 1 1 1 16 512 32 137
+30 3072 32 2 1 1 16 512 64 138
+36 4096 32 4 1 1 16 512 128 142
+40 6144 48 8 1 1 8 1024 256 135
+48 8192 64 8 2 1 4 1536 512 138
+60 10240 80 8 4 3 2 1792 1024 140
+80 12288 96 8 8 2 2 2304 1536 148
+96 16384 128 8 16 2 1 2160 1920 155
+105 20480 128 8 35 3 1 2520 2520 163
+128 25600 160 8 64 1 1 3072 3072 163
+END
+
+# DLPerf (OneFlow), Megatron-LM/README.md of May 2021: fp16, full recomputation, nodes of eight V100 of 16 GB with one
+# adapter of 100 Gb/s; dp, tp, pp, micro-batch, batch, layers, hidden, heads, ms of an iteration, MiB by nvidia-smi.
+awk '{
+    n = $1 * $2 * $3
+    run = sprintf("%d x %d, dp %d tp %d pp %d, %d of %d", $6, $7, $1, $2, $3, $5, $4)
+    rest = sprintf("v100:%dx%d,nic=1x100Gb/s,memory=16GiB|gpt %d %d %d %d %d 51200 2048 1 1|megatron-2021 fused full|" \
+        "%d %d %d %d %d 1 0 0 fp16 fp16", (n > 8 ? n / 8 : 1), (n > 8 ? 8 : n), $6, $7, $8, $8, 4 * $7, $5, $4, $2, $3, $1)
+    printf "DLPerf, V100|%s|%.5f|%s\n", run, $9 / 1000, rest
+    printf "DLPerf, V100, nvidia-smi|%s|%.3f|%s 0 |device\n", run, $10 / 1024, rest }' <<'END' | plans
+1 1 1 2 2 16 1536 16 464.12 14362
+8 1 1 2 16 16 1536 16 480.96 14938
+16 1 1 2 32 16 1536 16 664.46 14508
+32 1 1 2 64 16 1536 16 683.51 14508
+1 1 1 8 8 12 768 12 611.2 9810
+1 8 1 16 16 16 1536 16 692.44 12684
+1 16 1 16 16 16 3072 32 5610.23 12150
+1 32 1 16 16 32 3072 32 13037.85 8834
+2 4 1 8 16 16 1536 16 576.48 9104
+4 2 1 4 16 16 1536 16 593.68 9642
+2 8 1 8 16 24 2304 24 1313.52 14928
+4 8 1 8 32 24 2304 24 1508.48 15004
+8 1 4 2 512 16 1536 16 4893.55 7130
+1 8 4 16 512 24 2304 24 22166.85 14204
+2 4 4 8 512 24 2304 24 15331.23 10018
+2 8 2 8 512 24 2304 24 16281.51 10554
+END
+
+# Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 to 5, 1F1B: what a stage between the first and the last
+# takes for a micro-batch (its passes' profiled times) and what was allocated, GB taken as GiB; Megatron-LM, fp16. The
+# vocabulary, of which neither depends, is not said.
+if has pipeline_timings/zero_bubble_tables.csv; then
+    awk -F, '$9 == "1F1B" && $15 > 0 {
+        rest = sprintf("a100-80:%dx8|gpt %d %d %d %d %d 51200 %d 1 0|megatron fused none|%d %d 1 %d 1 1 0 0 fp32 fp16 1 ",
+            $6 / 8, $2, $4, $3, $3, 4 * $4, $5, $7 * $8, $7, $6)
+        printf "Zero bubble, a stage|%s, %d micro-batches|%.6f|%s|stage %d\n", $1, $8, ($10 + $11 + $12) / 1000, rest, $8
+        if (!seen[$1]++) printf "Zero bubble, allocated|%s|%d|%s|peak\n", $1, $17, rest }' \
+        "$data/pipeline_timings/zero_bubble_tables.csv" | plans
+fi
+
 # Runs of models that many know, on the page of `make published-page`: what is run, on what, in tokens/s of a GPU,
 # TFLOP/s of a GPU by equation 3 of Narayanan et al. (T) or seconds of an iteration (s); its source. FSDP is zero 3.
 # GPT-NeoX-20B's 117 TFLOP/s are those of gpt-neox (megatron/logging.py, get_flops: of a token 6 for each parameter and
@@ -338,6 +396,12 @@ BLOOM 176B, 384 A100, TP 4, PP 12|a100-80:48x8,nic=4x51Gb/s|gpt 70 14336 112 112
 MT-NLG 530B, 2,240 A100, TP 8, PP 35|a100-80:280x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 8 1 0 0 fp32|60.1s|Smith et al. 2022, section 2.4
 MT-NLG 530B, 3,360 A100, TP 8, PP 35|a100-80:420x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 12 1 0 0 fp32|44.4s|Smith et al. 2022, section 2.4
 GPT-NeoX-20B, 96 A100 of 40 GB, TP 2, PP 4|a100-40:12x8,nic=4x200Gb/s|gpt_neox 44 6144 64 64 24576 50432 2048 1 0|deepspeed fused full|1536 4 2 4 12 1 1 0 fp16 fp16|43.85s|Black et al. 2022: 117 TFLOP/s as gpt-neox counts them
+Llama 3 8B, 8 A100, Megatron-LM, PP 2|a100-80:1x8,link=200GB/s|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 1 2 4 1 1 0 fp32|3698.7|FlagPerf, llama3_8B-megatron (A800)
+Llama 3 8B, 8 H100, Megatron-LM, TP 2|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 2 1 4 1 1 1 fp32|8103|FlagPerf, llama3_8B-megatron
+Llama 3 8B, 16 H100, Megatron-LM, TP 2|h100-sxm:2x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 2 1 8 1 1 1 fp32|7914|FlagPerf, llama3_8B-megatron
+Llama 3 70B, 64 H100, Megatron-LM, TP 8, PP 4|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32|851|FlagPerf, llama3_70B-megatron
+Llama 2 70B, 32 H800, Megatron-LM, TP 8, PP 4|h100-sxm:4x8,link=200GB/s,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|641.93|FlagPerf, llama2_70B-megatron
+Llama 2 70B, 32 H800, Megatron-LM, TP 4, PP 8|h100-sxm:4x8,link=200GB/s,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|791.37|FlagPerf, llama2_70B-megatron
 MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
 MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
 MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md
@@ -367,6 +431,9 @@ value() { sed -n "s/^ *\"$1\": \([-0-9.e+]*\),*\$/\1/p" "$2" | head -n 1; }
 # predicted OF: of $folder/result, in the unit of what was measured, and the half width of its bar.
 predicted() {
     case $1 in
+    stage*) # the second one's computation, of one micro-batch
+        awk -v n="${1#* }" '/"compute_s":/ && ++stages == 2 { c = $2 / n } /"iteration_s":/ { i = $2 + 0 }
+            /"error_s":/ { e = $2 + 0 } END { printf "%.9g,%.9g", c, c * e / i }' "$folder/result" ;;
     peak) awk '/"what": "(arena|kept beside it)"/ { is_there = 1 } /"bytes":/ && is_there { b += $2; is_there = 0 }
             END { printf "%.9g,0", b / 2 ^ 30 }' "$folder/result" ;;
     device) awk '/"device_bytes":/ { printf "%.9g,0", $2 / 2 ^ 30; exit }' "$folder/result" ;;
