@@ -11,6 +11,8 @@
 static_assert(NCCL_UNIQUE_ID_BYTES == MIST_COLLECTIVES_ID_BYTES,
               "ids are exchanged as they are");
 
+static const char nvls_variable[] = "NCCL_NVLS_ENABLE"; /* sums in NVLink switches */
+
 static struct mist_cuda_nccl_group *group_of(struct mist_collective_group *base)
 {
     return (struct mist_cuda_nccl_group *)(void *)base;
@@ -238,14 +240,24 @@ static void close_nccl(struct mist_collectives *base)
     free(at);
 }
 
+/* NVLink switches add in whatever order the addends come, so a sum may have other last
+ * bits each time. NCCL has no other way to ask for one order but its variables, which it
+ * reads when it makes its first communicator; a user's own choice stays. */
+static void order_sums(const struct mist_cuda_nccl *at)
+{
+    if (!at->device->base.allows_atomics)
+        (void)setenv(nvls_variable, "0", 0);
+}
+
 static void describe(const struct mist_collectives *at, char *text, size_t size_bytes)
 {
+    const char *nvls = getenv(nvls_variable);
     int version = 0;
 
     (void)at;
     (void)ncclGetVersion(&version);
-    snprintf(text, size_bytes, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
-             version % 100);
+    snprintf(text, size_bytes, "NCCL %d.%d.%d%s", version / 10000, version / 100 % 100,
+             version % 100, nvls && strcmp(nvls, "0") == 0 ? ", without NVLS" : "");
 }
 
 static const struct mist_collectives_ops nccl_ops = {
@@ -275,6 +287,7 @@ enum mist_status mist_cuda_collectives_open(
                                   .deadline_s = deadline_s,
                                   .exchange = exchange,
                                   .context = context};
+    order_sums(at);
     enum mist_status status = mist_cuda_nccl_watch(at, err);
     if (status != MIST_OK) {
         close_nccl(&at->base);

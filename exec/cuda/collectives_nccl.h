@@ -5,7 +5,8 @@
  * Sums go in NCCL's order, which depends on the number of elements, on the algorithm that
  * NCCL picks and on the topology; and bf16 sums may be rounded on the way, not once at
  * the end. All members get the same bits, and the same job on the same machine gets them
- * again; NCCL_ALGO=Ring fixes the order further.
+ * again, unless the device allows atomics or NCCL_NVLS_ENABLE is set: then NVLink switches
+ * may add, in any order. NCCL_ALGO=Ring fixes the order further.
  *
  * Used by one thread, the dispatcher. Communicators block: a call waits for peers when a
  * communicator is made or ended and when two ranks meet for the first time, and it waits

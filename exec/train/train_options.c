@@ -97,8 +97,8 @@ static const struct mist_option option_table[] = {
            "trains and it is faster; same losses, bit for bit",
            "auto", mist_graphs_words, graphs),
     ROW("allow-atomics", MIST_OPTION_FLAG, "Execution", NULL,
-        "let GPU kernels add in any order where that is faster (attention's backward); "
-        "losses then differ in their last digits from run to run",
+        "let GPUs add in any order where that is faster (attention's backward, sums in "
+        "NVLink switches); losses then differ in their last digits from run to run",
         NULL, 0, 0, allows_atomics),
     ROW("serial", MIST_OPTION_FLAG, "Execution", NULL,
         "one task at a time on each rank; same losses, bit for bit", NULL, 0, 0,

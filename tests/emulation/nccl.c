@@ -155,6 +155,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId i
                                     int rank, ncclConfig_t *config)
 {
     struct ncclComm *comm = calloc(1, sizeof *comm);
+    const char *nvls = getenv("NCCL_NVLS_ENABLE");
     int i;
 
     memcpy(&i, id.internal, sizeof i);
@@ -171,6 +172,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId i
     enter(comm, MIST_TEST_NCCL_INIT);
     fake.counts.n_made++;
     fake.counts.max_blocks = config->maxCTAs;
+    fake.counts.has_nvls = !nvls || strcmp(nvls, "0") != 0;
     fake.counts.n_misused += !comm->is_good;
     comm->clique->n_joined++;
     pthread_cond_broadcast(&changed);

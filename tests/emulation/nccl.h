@@ -43,11 +43,13 @@ struct mist_test_nccl *mist_test_nccl(void);
 void mist_test_nccl_wait_for_abort(void);
 
 /* Since the last reset: made, ended in order, aborted, calls that NCCL forbids; and how
- * many calls of CUDA there had ever been when the first was told to give up. And the
- * blocks that an operation of the latest communicator may take. */
+ * many calls of CUDA there had ever been when the first was told to give up. And of the
+ * latest communicator the blocks that an operation may take, and whether NVLink switches
+ * may add. */
 struct mist_test_nccl_counts {
     int n_made, n_destroyed, n_aborted, n_misused, max_blocks;
     long long n_cuda_calls;
+    bool has_nvls;
 };
 struct mist_test_nccl_counts mist_test_nccl_counts(void);
 

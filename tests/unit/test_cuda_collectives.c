@@ -40,27 +40,34 @@ static enum mist_status no_exchange(void *context, const int32_t *ranks, int32_t
 }
 
 /* With a stream where there is a GPU. */
-static void init_device(struct mist_cuda_device *device)
+static void init_device(struct mist_cuda_device *device, bool allows_atomics)
 {
     static const struct mist_device_ops ops = {.name = "cuda"};
 
     memset(device, 0, sizeof *device);
-    mist_device_init(&device->base, &ops, &(struct mist_device_config){.threads = 1});
+    mist_device_init(
+        &device->base, &ops,
+        &(struct mist_device_config){.threads = 1, .allows_atomics = allows_atomics});
     device->current = MIST_STREAM_GPU_GPU;
 #ifdef MIST_TEST_ON_GPU
     mist_test_device_check(cudaStreamCreate(&device->streams[device->current]), "stream");
 #endif
 }
 
-static void open_alone(struct rank *rank, double deadline_s)
+static void open_in_order(struct rank *rank, double deadline_s, bool allows_atomics)
 {
     memset(rank, 0, sizeof *rank);
     rank->n_ranks = 1;
-    init_device(&rank->device);
+    init_device(&rank->device, allows_atomics);
     assert_int_equal(mist_cuda_collectives_open(&rank->device.base, 0, 1, deadline_s,
                                                 no_exchange, NULL, &rank->at, &rank->err),
                      MIST_OK);
     assert_string_equal(rank->at->ops->name, "nccl");
+}
+
+static void open_alone(struct rank *rank, double deadline_s)
+{
+    open_in_order(rank, deadline_s, false);
 }
 
 static void close_alone(struct rank *rank)
@@ -148,7 +155,7 @@ TEST(test_peer_never_comes)
     const double deadline_s = 0.05;
     mist_test_nccl_reset();
 #endif
-    init_device(&rank.device);
+    init_device(&rank.device, false);
     assert_int_equal(mist_cuda_collectives_open(&rank.device.base, 0, 2, deadline_s,
                                                 keep_id, NULL, &rank.at, &rank.err),
                      MIST_OK);
@@ -353,7 +360,7 @@ static void *run_rank(void *arg)
     struct rank *rank = arg;
     struct team teams[N_TEAMS] = {0};
 
-    init_device(&rank->device);
+    init_device(&rank->device, false);
     if (mist_cuda_collectives_open(&rank->device.base, rank->rank, N_RANKS, 30, exchange,
                                    rank, &rank->at, &rank->err) != MIST_OK) {
         atomic_fetch_add(&board.n_failed, 1);
@@ -562,6 +569,37 @@ TEST(test_room)
     }
 }
 
+/* Sums of NVLink switches have no order: only where any will do, or who knows better asks
+ * for them. */
+TEST(test_order_of_sums)
+{
+    static const char variable[] = "NCCL_NVLS_ENABLE";
+    static const int32_t self = 0;
+    static const struct {
+        const char *set; /* by the user; NULL: not */
+        bool allows_atomics, has_nvls;
+    } cases[] = {
+        {NULL, false, false}, {NULL, true, true}, {"2", false, true}, {"0", true, false}};
+    struct mist_collective_group *group;
+    struct rank rank;
+    char says[64];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mist_test_nccl_reset();
+        unsetenv(variable);
+        if (cases[i].set)
+            setenv(variable, cases[i].set, 1);
+        open_in_order(&rank, 60, cases[i].allows_atomics);
+        assert_int_equal(
+            mist_collectives_group(rank.at, &self, 1, 0, 16, &group, &rank.err), MIST_OK);
+        assert_int_equal(mist_test_nccl_counts().has_nvls, cases[i].has_nvls);
+        rank.at->ops->describe(rank.at, says, sizeof says);
+        assert_int_equal(strstr(says, ", without NVLS") == NULL, cases[i].has_nvls);
+        close_alone(&rank);
+    }
+    unsetenv(variable);
+}
+
 /* An operation hangs on the device, and the dispatcher in a launch behind it, since the
  * stream is full. The deadline comes all the same, and the watchdog called nothing of
  * CUDA, which that launch might have kept it out of. */
@@ -604,7 +642,7 @@ TEST(test_no_id)
 
     for (int is_lost = 0; is_lost < 2; is_lost++) {
         mist_test_nccl_reset();
-        init_device(&rank.device);
+        init_device(&rank.device, false);
         assert_int_equal(mist_cuda_collectives_open(&rank.device.base, 1, 2, 60,
                                                     is_lost ? no_exchange : bring_nothing,
                                                     NULL, &rank.at, &rank.err),
