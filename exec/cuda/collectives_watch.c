@@ -241,12 +241,12 @@ static enum mist_status write_mark(struct mist_cuda_nccl *at, int i_queue, uint3
     CUresult code =
         at->write_mark(mist_cuda_current_stream(at->device), (CUdeviceptr)(uintptr_t)mark,
                        at->queues[i_queue].n_given, 0);
-    char what[80];
+    struct mist_err cause;
 
-    if (code == CUDA_SUCCESS)
+    /* the driver's codes are the runtime's, which has words for them */
+    if (mist_cuda_status((cudaError_t)code, "cuStreamWriteValue32", &cause) == MIST_OK)
         return MIST_OK;
-    snprintf(what, sizeof what, "CUDA: cuStreamWriteValue32 gives error %d", (int)code);
-    return mist_cuda_nccl_fail(at, "communication", what, err);
+    return mist_cuda_nccl_fail(at, "communication", cause.message, err);
 }
 
 enum mist_status mist_cuda_nccl_begin(struct mist_cuda_nccl *at,

@@ -443,7 +443,7 @@ static const struct fault faults[] = {
     {.name = "mark",
      .fails = "cuStreamWriteValue32",
      .fails_at = AT_CALL,
-     .message = "cuStreamWriteValue32 gives error 1"},
+     .message = "cuStreamWriteValue32: invalid argument (cudaErrorInvalidValue)"},
     {.name = "operation never ends",
      .faults = {.n_before_hang = 1},
      .fails_at = BEHIND,
