@@ -12,8 +12,11 @@ CUDA_CFLAGS  := $(addprefix -isystem ,$(wildcard $(CUDA_INCLUDE)))
 
 # All or nothing: a toolkit without cuDNN or NCCL builds no plugin, and says what it lacks.
 CUDA_NEEDS   := cuda_runtime_api.h cublasLt.h cudnn.h nccl.h cupti.h
-CUDA_LACKS   := $(strip $(foreach h,$(CUDA_NEEDS),$(if $(wildcard $(addsuffix /$(h),$(CUDA_INCLUDE) \
-                /usr/local/include /usr/include)),,$(h))))
+CUDA_OLDEST  := 12050# CUDART_VERSION; before it, CUPTI and the runtime lack functions
+cuda_header   = $(firstword $(wildcard $(addsuffix /$(1),$(CUDA_INCLUDE) /usr/local/include /usr/include)))
+CUDA_LACKS   := $(strip $(foreach h,$(CUDA_NEEDS),$(if $(call cuda_header,$(h)),,$(h))) \
+                $(foreach h,$(call cuda_header,cuda_runtime_api.h),$(shell awk '/define CUDART_VERSION/ \
+                { exit } END { if ($$3 < $(CUDA_OLDEST)) print "CUDA 12.5 or newer" }' $(h))))
 CUDA_HEADERS := $(if $(CUDA_LACKS),,yes)
 
 CUDA_KERNELS := $(wildcard exec/cuda/*.cu)

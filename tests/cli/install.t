@@ -29,6 +29,18 @@ mkdir "$scratch/elsewhere" && cp -R . "$scratch/elsewhere/"
 run sh -c "cd '$scratch/elsewhere' && '$stage/opt/mist/bin/mist-plot' compare compare.csv && '$stage/opt/mist/bin/mist-sim' plan.json"
 expect_exit 0
 expect_stderr_empty
+begin 'a toolkit that is too old for the plugin is named, and all else is built'
+mkdir "$scratch/toolkit"
+for header in cuda_runtime_api.h cublasLt.h cudnn.h nccl.h cupti.h; do
+    echo '#define CUDART_VERSION  12040' > "$scratch/toolkit/$header"
+done
+run make -C "$root" -n BUILD="$MIST_BUILD" NVCC=/bin/true CUDA_INCLUDE="$scratch/toolkit" all
+expect_exit 0
+expect_stdout '^make: no CUDA plugin: there is nvcc, but not CUDA 12.5 or newer$'
+echo '#define CUDART_VERSION  12050' > "$scratch/toolkit/cuda_runtime_api.h"
+run make -C "$root" -n BUILD="$MIST_BUILD" NVCC=/bin/true CUDA_INCLUDE="$scratch/toolkit" all
+expect_exit 0
+! grep -q 'no CUDA plugin' "$out" || fail "$(grep 'no CUDA plugin' "$out")"
 begin 'make uninstall removes every file'
 run make -C "$root" -s BUILD="$MIST_BUILD" PREFIX=/opt/mist DESTDIR="$stage" uninstall
 expect_exit 0
