@@ -377,9 +377,9 @@ static void close_device(struct mist_device *base)
     for (int i = 0; i < MIST_N_STREAMS; i++)
         if (device->streams[i])
             (void)cudaStreamSynchronize(device->streams[i]);
-    mist_cuda_worker_close(device->worker);
     mist_cuda_recorder_close(device->recorder);
     mist_cuda_graph_close(base);
+    mist_cuda_worker_close(device->worker); /* failures up to here wake it */
     for (int32_t i = 0; i < device->n_created; i++)
         (void)cudaEventDestroy(device->events[i]);
     for (int i = 0; i < MIST_N_STREAMS; i++) {

@@ -507,11 +507,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 {
-    if (fails("cudaGraphExecDestroy"))
-        return last;
+    bool has_failed = fails("cudaGraphExecDestroy"); /* work before it may have */
+
     mist_emulated_streams_synchronize(); /* the real one waits for launches, too */
     mist_emulated_graph_free((cudaGraph_t)(void *)graph);
-    return cudaSuccess;
+    return has_failed ? last : cudaSuccess;
 }
 
 /* ------------------------------------------------------ a function of the driver */

@@ -378,6 +378,21 @@ TEST_WITH(test_launch_fails, setup, teardown)
     close_chain(&at);
 }
 
+/* What failed on the GPU before comes out again while the device is closed. Whoever a
+ * failure wakes is still there: for make sanitize-address. */
+TEST_WITH(test_close_fails, setup, teardown)
+{
+    struct chain at = open_chain();
+
+    dispatch_chain(&at, -1);
+    assert_int_equal(mist_device_end_capture(at.device, NULL), MIST_OK);
+    mist_emulated_cuda.fails = "cudaGraphExecDestroy";
+    mist_emulated_cuda.fails_in = 1;
+    mist_emulated_cuda.fails_with = cudaErrorIllegalAddress;
+    close_chain(&at);
+    assert_null(mist_emulated_cuda.fails);
+}
+
 TEST_MAIN(NULL, NULL)
 
 #else
