@@ -9,10 +9,10 @@
 #include "exec/cuda/collectives_nccl.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/operators.h"
+#include "exec/cuda/recorder_cupti.h" /* its version */
 #include "exec/runtime/backend.h"
 
 #include <cublasLt.h>
-#include <cupti.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void find_driver_version(char *version, size_t version_bytes)
 
 static void describe_versions(char *text, size_t text_bytes)
 {
-    char driver[64], library[48] = "no cuDNN";
+    char driver[64], library[48] = "no cuDNN", profiler[32];
     int runtime = 0, of_driver = 0, nccl = 0;
     uint32_t cupti = 0;
     unsigned cublas = (unsigned)cublasLtGetVersion();
@@ -55,16 +55,16 @@ static void describe_versions(char *text, size_t text_bytes)
     (void)cudaDriverGetVersion(&of_driver);
     (void)ncclGetVersion(&nccl);
     (void)cuptiGetVersion(&cupti);
+    mist_cuda_cupti_version(cupti, profiler, sizeof profiler);
     if (cudnn)
         snprintf(library, sizeof library, "cuDNN %u.%u.%u", cudnn / 10000,
                  cudnn / 100 % 100, cudnn % 100);
     snprintf(text, text_bytes,
              "driver %s (CUDA %d.%d), CUDA %d.%d, cuBLASLt %u.%u, %s, NCCL %d.%d.%d, "
-             "CUPTI %u.%u",
+             "CUPTI %s",
              *driver ? driver : "unknown", of_driver / 1000, of_driver % 1000 / 10,
              runtime / 1000, runtime % 1000 / 10, cublas / 10000, cublas / 100 % 100,
-             library, nccl / 10000, nccl / 100 % 100, nccl % 100, (unsigned)cupti / 10000,
-             (unsigned)cupti / 100 % 100);
+             library, nccl / 10000, nccl / 100 % 100, nccl % 100, profiler);
 }
 
 /* ---------------------------------------------------------------------------- probe */

@@ -5,6 +5,9 @@
  */
 #include "exec/cuda/recorder_cupti.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #if CUPTI_API_VERSION >= 130200
 typedef CUpti_ActivityKernel11 kernel_record;
 typedef CUpti_ActivityMemcpy6 memcpy_record;
@@ -79,4 +82,13 @@ void mist_cuda_read_buffer(uint8_t *buffer, size_t n_bytes, mist_cuda_next_fn *n
     while ((result = next(buffer, n_bytes, &activity)) == CUPTI_SUCCESS)
         add(activity, records);
     records->n_lost += result != CUPTI_ERROR_MAX_LIMIT_REACHED;
+}
+
+void mist_cuda_cupti_version(uint32_t version, char *text, size_t text_bytes)
+{
+    if (version < 130000)
+        snprintf(text, text_bytes, "API %" PRIu32, version);
+    else
+        snprintf(text, text_bytes, "%" PRIu32 ".%" PRIu32, version / 10000,
+                 version / 100 % 100);
 }

@@ -522,6 +522,21 @@ TEST(test_losses)
     close_fake(recorder);
 }
 
+/* As CUPTI's header lists them: one number a release, and from CUDA 13 on CUDA's. */
+TEST(test_version)
+{
+    static const struct {
+        uint32_t version;
+        const char *says;
+    } cases[] = {{26, "API 26"}, {130000, "13.0"}, {130001, "13.0"}, {130200, "13.2"}};
+    char text[16];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mist_cuda_cupti_version(cases[i].version, text, sizeof text);
+        assert_string_equal(text, cases[i].says);
+    }
+}
+
 TEST(test_open_fails)
 {
     struct mist_cuda_recorder *recorder = open_fake(), *second = NULL;
