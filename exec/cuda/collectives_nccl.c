@@ -4,6 +4,8 @@
  */
 #include "exec/cuda/collectives_nccl_internal.h"
 
+#include "exec/comm/comm_internal.h" /* its watchdog */
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,6 +226,22 @@ static enum mist_status finalize_all(struct mist_cuda_nccl *at)
     return mist_cuda_nccl_leave(at, code, NULL);
 }
 
+/* NCCL waits for the ranks of the node here, too, and a communicator that is being freed
+ * can't be aborted: where one never comes, only the end of the process helps. */
+static void destroy_all(struct mist_cuda_nccl *at)
+{
+    struct mist_comm_watchdog *last_resort =
+        mist_comm_watch("end of NCCL's communicators", at->deadline_s);
+
+    for (struct mist_cuda_nccl_group *group = at->groups, *next; group; group = next) {
+        next = group->next;
+        if (group->comm && !group->is_aborted)
+            ncclCommDestroy(group->comm);
+        free(group);
+    }
+    mist_comm_unwatch(last_resort);
+}
+
 static void close_nccl(struct mist_collectives *base)
 {
     struct mist_cuda_nccl *at = mist_cuda_nccl_of(base);
@@ -231,12 +249,7 @@ static void close_nccl(struct mist_collectives *base)
     if (at->has_watchdog)
         (void)finalize_all(at);
     mist_cuda_nccl_unwatch(at);
-    for (struct mist_cuda_nccl_group *group = at->groups, *next; group; group = next) {
-        next = group->next;
-        if (group->comm && !group->is_aborted)
-            ncclCommDestroy(group->comm);
-        free(group);
-    }
+    destroy_all(at);
     free(at);
 }
 

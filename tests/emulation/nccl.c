@@ -210,6 +210,8 @@ static void free_comm(struct ncclComm *comm, int *count)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     pthread_mutex_lock(&mutex);
+    while (fake.faults.blocks == MIST_TEST_NCCL_DESTROY)
+        pthread_cond_wait(&changed, &mutex);
     ncclResult_t result = comm->is_final ? ncclSuccess : misuse();
     free_comm(comm, &fake.counts.n_destroyed);
     pthread_mutex_unlock(&mutex);

@@ -19,7 +19,8 @@ enum mist_test_nccl_block {
     MIST_TEST_NCCL_NOTHING,
     MIST_TEST_NCCL_INIT,
     MIST_TEST_NCCL_CALL,
-    MIST_TEST_NCCL_END
+    MIST_TEST_NCCL_END,
+    MIST_TEST_NCCL_DESTROY /* whatever is aborted */
 };
 
 struct mist_test_nccl {

@@ -19,6 +19,9 @@ TEST_MAIN_SKIPPED("no headers of CUDA and NCCL")
 #ifndef MIST_TEST_ON_GPU
 #include "tests/emulation/cudart.h"
 #include "tests/emulation/nccl.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 #endif
 
 enum { MAX_N = 600 };
@@ -625,6 +628,39 @@ TEST(test_full_stream)
     check_device(&rank, "all_reduce: rank 0: has waited 0.05 s for its group, 8 bytes");
     close_alone(&rank);
     assert_int_equal(mist_test_nccl_counts().n_misused, 0);
+}
+
+/* A rank of the node that ended before it freed its communicators: the others end with
+ * their processes. */
+TEST(test_never_destroyed)
+{
+    static const int32_t self = 0;
+    char says[300] = "";
+    int ends[2], code = -1;
+
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct mist_collective_group *group;
+        struct rank rank;
+
+        alarm(20);
+        dup2(ends[1], STDERR_FILENO);
+        mist_test_nccl_reset();
+        open_alone(&rank, 0.05);
+        if (mist_collectives_group(rank.at, &self, 1, 0, 16, &group, NULL) != MIST_OK)
+            _exit(99);
+        mist_test_nccl()->blocks = MIST_TEST_NCCL_DESTROY;
+        close_alone(&rank);
+        _exit(0);
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(read(ends[0], says, sizeof says - 1) > 0);
+    close(ends[0]);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), mist_exit_code(MIST_ERR_RUN));
+    assert_non_null(strstr(says, "end of NCCL's communicators: rank"));
 }
 
 /* As if the first of the ranks could not make an id. */
