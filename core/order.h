@@ -9,6 +9,28 @@
 #define MIST_COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
 
 /*
+ * The same of two structs by the first of up to 9 members that differs:
+ *
+ *     return MIST_COMPARE_BY(a, b, rank, shape.dp, start_s);
+ */
+#define MIST_COMPARE_BY(a, b, ...)                                                       \
+    MIST_BY_N_(__VA_ARGS__, MIST_BY_9_, MIST_BY_8_, MIST_BY_7_, MIST_BY_6_, MIST_BY_5_,  \
+               MIST_BY_4_, MIST_BY_3_, MIST_BY_2_, MIST_BY_1_, 0)                        \
+    (a, b, __VA_ARGS__)
+#define MIST_BY_N_(m1, m2, m3, m4, m5, m6, m7, m8, m9, by, ...) by
+#define MIST_BY_1_(a, b, m)                                     MIST_COMPARE((a)->m, (b)->m)
+#define MIST_BY_THEN_(a, b, m, then)                                                     \
+    ((a)->m != (b)->m ? MIST_COMPARE((a)->m, (b)->m) : (then))
+#define MIST_BY_2_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_1_(a, b, __VA_ARGS__))
+#define MIST_BY_3_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_2_(a, b, __VA_ARGS__))
+#define MIST_BY_4_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_3_(a, b, __VA_ARGS__))
+#define MIST_BY_5_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_4_(a, b, __VA_ARGS__))
+#define MIST_BY_6_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_5_(a, b, __VA_ARGS__))
+#define MIST_BY_7_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_6_(a, b, __VA_ARGS__))
+#define MIST_BY_8_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_7_(a, b, __VA_ARGS__))
+#define MIST_BY_9_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_8_(a, b, __VA_ARGS__))
+
+/*
  * Bisection: declares low, the first place of [first, behind) of which is_before does not
  * hold; behind: it holds of all. is_before speaks of place i, and holds of all places before
  * one that it holds of:
@@ -30,7 +52,7 @@ static inline int mist_compare_keys(const int64_t (*keys)[2], size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
+            return MIST_COMPARE(keys[i][0], keys[i][1]);
     return 0;
 }
 

@@ -39,8 +39,7 @@ static int compare_near(const void *a_void, const void *b_void)
 {
     const struct mist_text_near *a = a_void, *b = b_void;
 
-    return a->distance != b->distance ? MIST_COMPARE(a->distance, b->distance)
-                                      : MIST_COMPARE(a->i, b->i);
+    return MIST_COMPARE_BY(a, b, distance, i);
 }
 
 void mist_text_sort_near(struct mist_text_near *names, size_t n)

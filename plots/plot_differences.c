@@ -105,11 +105,8 @@ static enum mist_status read_table(const struct mist_plot_table *table, struct t
 static int compare_rows(const void *a_any, const void *b_any)
 {
     const struct difference *a = a_any, *b = b_any;
-    int order = MIST_COMPARE(a->of[a->panel], b->of[b->panel]);
 
-    if (order == 0)
-        order = MIST_COMPARE(a->of[RANK], b->of[RANK]);
-    return order ? order : MIST_COMPARE(a->of[KIND], b->of[KIND]);
+    return MIST_COMPARE_BY(a, b, of[a->panel], of[RANK], of[KIND]);
 }
 
 /* The sum over rows [first, end), which are sorted by rank, divided by n_ranks; 0: by the

@@ -250,11 +250,8 @@ static int compare_names(const void *a_any, const void *b_any)
 static int compare_points(const void *a_any, const void *b_any)
 {
     const struct point *a = a_any, *b = b_any;
-    int order = MIST_COMPARE(a->is_apart, b->is_apart);
 
-    order = order ? order : MIST_COMPARE(a->i_curve, b->i_curve);
-    order = order ? order : MIST_COMPARE(a->x, b->x);
-    return order ? order : MIST_COMPARE(a->i_row, b->i_row);
+    return MIST_COMPARE_BY(a, b, is_apart, i_curve, x, i_row);
 }
 
 /* out->points: owned by the caller on MIST_OK. */

@@ -153,9 +153,8 @@ static int compare_ranks(const void *a_any, const void *b_any)
 {
     const struct rank *a = a_any, *b = b_any;
 
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->n_ranks < b->n_ranks) - (a->n_ranks > b->n_ranks);
+    return a->rank != b->rank ? MIST_COMPARE(a->rank, b->rank)
+                              : MIST_COMPARE(b->n_ranks, a->n_ranks);
 }
 
 /* Each rank once; those that another timeline has stand for themselves. */
@@ -270,13 +269,7 @@ static int compare_spans(const void *a_any, const void *b_any)
 {
     const struct mist_plot_span *a = a_any, *b = b_any;
 
-    if (a->i_input != b->i_input)
-        return a->i_input < b->i_input ? -1 : 1;
-    if (a->i_lane != b->i_lane)
-        return a->i_lane < b->i_lane ? -1 : 1;
-    if (a->start_s != b->start_s)
-        return a->start_s < b->start_s ? -1 : 1;
-    return (a->task > b->task) - (a->task < b->task);
+    return MIST_COMPARE_BY(a, b, i_input, i_lane, start_s, task);
 }
 
 /* Sorts the tasks, and notes where those of each lane begin. */

@@ -1,6 +1,7 @@
 /* Reduces a timeline to what can be compared. See compare.h. */
 #include "sim/compare.h"
 
+#include "core/order.h"
 #include "core/statistics.h"
 
 #include <math.h>
@@ -74,9 +75,7 @@ static int compare_starts(const void *a_void, const void *b_void)
 {
     const struct mist_timeline_row *a = a_void, *b = b_void;
 
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->start_s > b->start_s) - (a->start_s < b->start_s);
+    return MIST_COMPARE_BY(a, b, rank, start_s);
 }
 
 /*

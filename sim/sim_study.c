@@ -2,6 +2,7 @@
 #include "sim/sim_study.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 #include "core/progress.h"
 #include "core/sweep.h"
 #include "sim/sim_report.h"
@@ -425,12 +426,12 @@ static int compare_pulls(const void *a_, const void *b_)
     const struct pull *a = a_, *b = b_;
 
     if (time_of(a) != time_of(b))
-        return time_of(a) < time_of(b) ? -1 : 1;
+        return MIST_COMPARE(time_of(a), time_of(b));
     if (a->more.iteration_s != b->more.iteration_s)
-        return a->more.iteration_s < b->more.iteration_s ? -1 : 1;
-    if (a->less.iteration_s != b->less.iteration_s)
-        return a->less.iteration_s > b->less.iteration_s ? -1 : 1;
-    return a->i_lever - b->i_lever;
+        return MIST_COMPARE(a->more.iteration_s, b->more.iteration_s);
+    return a->less.iteration_s != b->less.iteration_s
+               ? MIST_COMPARE(b->less.iteration_s, a->less.iteration_s)
+               : a->i_lever - b->i_lever;
 }
 
 /* The best that can be done where the plan takes kept_s: another plan, or this one. */

@@ -37,24 +37,15 @@ struct part {
 static int compare_rows(const void *a_, const void *b_)
 {
     const struct mist_timeline_row *a = a_, *b = b_;
-    const int64_t keys[][2] = {{a->iteration, b->iteration},
-                               {a->rank, b->rank},
-                               {a->task, b->task},
-                               {a->line, b->line}};
 
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, iteration, rank, task, line);
 }
 
 static int compare_places(const void *a_, const void *b_)
 {
     const struct place *a = a_, *b = b_;
-    const int64_t keys[][2] = {{a->group, b->group},
-                               {a->first_rank, b->first_rank},
-                               {a->second_rank, b->second_rank},
-                               {a->tag, b->tag},
-                               {a->op, b->op}};
 
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, group, first_rank, second_rank, tag, op);
 }
 
 static bool are_together(const struct place *a, const struct place *b)

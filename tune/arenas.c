@@ -29,17 +29,8 @@ struct mist_arena_known {
 static int compare_kinds(const struct mist_search_kind *a,
                          const struct mist_search_kind *b)
 {
-    const int64_t keys[][2] = {
-        {(int32_t)a->role, (int32_t)b->role},
-        {a->in_flight, b->in_flight},
-        {a->n_micro_batches, b->n_micro_batches},
-        {a->micro_batch, b->micro_batch},
-        {a->shape.dp, b->shape.dp},
-        {a->shape.tp, b->shape.tp},
-        {a->shape.is_sequence_parallel, b->shape.is_sequence_parallel},
-    };
-
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, role, in_flight, n_micro_batches, micro_batch, shape.dp,
+                           shape.tp, shape.is_sequence_parallel);
 }
 
 static struct mist_search_knobs knobs_of_row(const struct mist_search_block *block,
@@ -73,15 +64,9 @@ static int find_class(const struct mist_search_knobs *knobs)
 static struct mist_arena_known *find_known(const struct mist_arenas *arenas,
                                            const struct mist_search_kind *kind, size_t *n)
 {
-    size_t first = 0, end = arenas->n;
+    MIST_BISECT(first, 0, arenas->n, i, compare_kinds(&arenas->known[i].kind, kind) < 0);
+    size_t end = first;
 
-    while (first < end) {
-        size_t middle = first + (end - first) / 2;
-        if (compare_kinds(&arenas->known[middle].kind, kind) < 0)
-            first = middle + 1;
-        else
-            end = middle;
-    }
     while (end < arenas->n && compare_kinds(&arenas->known[end].kind, kind) == 0)
         end++;
     *n = end - first;

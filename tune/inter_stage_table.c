@@ -2,6 +2,7 @@
  * See inter_stage_table.h. */
 #include "tune/inter_stage_table.h"
 
+#include "core/order.h"
 #include "core/statistics.h"
 
 #include <math.h>
@@ -24,11 +25,8 @@ struct keyed_option {
 static int compare_options(const void *a, const void *b)
 {
     const struct keyed_option *p = a, *q = b;
-    int order = (p->n_layers > q->n_layers) - (p->n_layers < q->n_layers);
-    order = order ? order : (p->i_class > q->i_class) - (p->i_class < q->i_class);
-    order = order ? order : (p->t_s > q->t_s) - (p->t_s < q->t_s);
-    order = order ? order : (p->d_s > q->d_s) - (p->d_s < q->d_s);
-    return order ? order : (p->i_option > q->i_option) - (p->i_option < q->i_option);
+
+    return MIST_COMPARE_BY(p, q, n_layers, i_class, t_s, d_s, i_option);
 }
 
 /* Copies stage i's options that fit L and may be chosen into keyed, sorted; returns how
@@ -327,15 +325,9 @@ static int32_t count_usable(const struct mist_stage_table *table,
                             const struct mist_stage_group *group, double tau_s)
 {
     const double *t_s = table->t_s + group->first;
-    int32_t low = 0, high = group->n_points;
-    while (low < high) {
-        int32_t mid = low + (high - low) / 2;
-        if (t_s[mid] <= tau_s)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+
+    MIST_BISECT(n, 0, (size_t)group->n_points, i, t_s[i] <= tau_s);
+    return (int32_t)n;
 }
 
 /* Extends prefixes from[0 .. n) by the group into to[0 .. n). */

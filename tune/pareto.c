@@ -15,23 +15,11 @@ enum {
     BLOCK_POINTS = 512
 }; /* merged at a time, so that the frontier turns away the rest */
 
-static int compare_double(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
-static int compare_int(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
-}
-
 static int compare_points(const void *a, const void *b)
 {
     const struct mist_pareto_point *p = a, *q = b;
-    int order = compare_double(p->t_s, q->t_s);
-    order = order ? order : compare_double(p->d_s, q->d_s);
-    order = order ? order : compare_int(p->payload, q->payload);
-    return order ? order : compare_int(p->memory_bytes, q->memory_bytes);
+
+    return MIST_COMPARE_BY(p, q, t_s, d_s, payload, memory_bytes);
 }
 
 static size_t drop_nan(struct mist_pareto_point *points, size_t n)

@@ -105,20 +105,10 @@ static struct mist_search_work make_work(const struct batch *at,
 static int compare_works(const void *a_void, const void *b_void)
 {
     const struct mist_search_work *a = a_void, *b = b_void;
-    const int64_t keys[][2] = {
-        {(int32_t)a->kind.role, (int32_t)b->kind.role},
-        {a->kind.in_flight, b->kind.in_flight},
-        {a->kind.n_alike, b->kind.n_alike},
-        {a->kind.micro_batch, b->kind.micro_batch},
-        {a->kind.shape.dp, b->kind.shape.dp},
-        {a->kind.shape.tp, b->kind.shape.tp},
-        {a->kind.shape.is_sequence_parallel, b->kind.shape.is_sequence_parallel},
-        {a->layers_min, b->layers_min},
-    };
 
-    if (a->limit_bytes != b->limit_bytes)
-        return a->limit_bytes < b->limit_bytes ? -1 : 1;
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, limit_bytes, kind.role, kind.in_flight, kind.n_alike,
+                           kind.micro_batch, kind.shape.dp, kind.shape.tp,
+                           kind.shape.is_sequence_parallel, layers_min);
 }
 
 /* Whether the case may have a plan within the cutoff. */
@@ -331,12 +321,8 @@ static int compare_candidates(const void *a_void, const void *b_void)
 {
     const struct mist_search_candidate *a = a_void, *b = b_void;
 
-    if (a->time_s != b->time_s)
-        return a->time_s < b->time_s ? -1 : 1;
-    if (a->i_case != b->i_case)
-        return a->i_case < b->i_case ? -1 : 1;
     /* candidates of a case stand in one piece of memory, best first */
-    return (a->stages > b->stages) - (a->stages < b->stages);
+    return MIST_COMPARE_BY(a, b, time_s, i_case, stages);
 }
 
 static void free_batch(struct batch *at)
@@ -479,9 +465,7 @@ static int compare_batches(const void *a_void, const void *b_void)
 {
     const struct batch *a = a_void, *b = b_void;
 
-    if (a->bounds.least_s != b->bounds.least_s)
-        return a->bounds.least_s < b->bounds.least_s ? -1 : 1;
-    return (a->cases > b->cases) - (a->cases < b->cases);
+    return MIST_COMPARE_BY(a, b, bounds.least_s, cases);
 }
 
 /* ------------------------------------------------------------------------------ whole */

@@ -17,15 +17,9 @@
 static int compare_leasts(const void *a_void, const void *b_void)
 {
     const struct mist_search_least *a = a_void, *b = b_void;
-    const int64_t keys[][2] = {
-        {a->n_micro_batches, b->n_micro_batches},
-        {(int32_t)a->role, (int32_t)b->role},
-        {a->shape.dp, b->shape.dp},
-        {a->shape.tp, b->shape.tp},
-        {a->shape.is_sequence_parallel, b->shape.is_sequence_parallel},
-    };
 
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, n_micro_batches, role, shape.dp, shape.tp,
+                           shape.is_sequence_parallel);
 }
 
 /* Roles and shapes of a case, to leasts; returns how many. */

@@ -179,12 +179,9 @@ static enum mist_status add_candidate(struct target *at, const struct candidate 
             at->closest_bytes = bytes;
         return MIST_OK;
     }
-    struct candidate *grown =
-        mist_grow(at->candidates, &at->capacity, at->n + 1, sizeof *grown);
-    if (!grown)
+    if (!MIST_RESERVE(at->candidates, at->capacity, at->n + 1))
         return mist_err_memory(err, NULL);
-    at->candidates = grown;
-    grown[at->n++] = *of;
+    at->candidates[at->n++] = *of;
     return MIST_OK;
 }
 
@@ -272,19 +269,9 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
 static int compare_candidates(const void *a_void, const void *b_void)
 {
     const struct candidate *a = a_void, *b = b_void;
-    const int64_t keys[][2] = {
-        {a->recompute, b->recompute},
-        {a->n_recomputed, b->n_recomputed},
-        {a->zero, b->zero},
-        {a->pp, b->pp},
-        {a->tp, b->tp},
-        {a->micro_batch, b->micro_batch},
-        {a->is_sequence_parallel, b->is_sequence_parallel},
-    };
 
-    if (a->time_s != b->time_s)
-        return a->time_s < b->time_s ? -1 : 1;
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, time_s, recompute, n_recomputed, zero, pp, tp,
+                           micro_batch, is_sequence_parallel);
 }
 
 /* -------------------------------------------------------------------------- validation */
@@ -334,14 +321,9 @@ static enum mist_status look_at(struct target *at, const struct candidate *of,
         return mist_err_memory(err, NULL);
     if (make_plan(at, of, plan.plan, NULL))
         status = mist_validate_plan(at->config, NULL, &plan, err);
-    if (status == MIST_OK && !plan.holds) {
-        struct candidate *grown = mist_grow(at->misfits, &at->misfits_capacity,
-                                            at->n_misfits + 1, sizeof *grown);
-        if (grown) {
-            at->misfits = grown;
-            grown[at->n_misfits++] = *of;
-        }
-    }
+    if (status == MIST_OK && !plan.holds &&
+        MIST_RESERVE(at->misfits, at->misfits_capacity, at->n_misfits + 1))
+        at->misfits[at->n_misfits++] = *of;
     if (status == MIST_OK)
         status = mist_validate_add(at->result, &plan, err);
     free(plan.plan);
@@ -403,11 +385,8 @@ static enum mist_status try_pipelines(struct target *at, struct mist_validated *
 static int compare_plans(const void *a_void, const void *b_void)
 {
     const struct mist_validated *a = a_void, *b = b_void;
-    double a_s = a->plan->predicted.iteration_s, b_s = b->plan->predicted.iteration_s;
 
-    if (a_s != b_s)
-        return a_s < b_s ? -1 : 1;
-    return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
+    return MIST_COMPARE_BY(a, b, plan->predicted.iteration_s, i_looked);
 }
 
 static enum mist_status validate_all(struct target *at, struct mist_err *err)

@@ -1,6 +1,7 @@
 /* Which candidates are looked at, and which plans are kept, in which order. See
  * validate.h. */
 #include "core/memory.h"
+#include "core/order.h"
 #include "tune/alike.h"
 #include "tune/validate.h"
 
@@ -33,17 +34,14 @@ enum mist_status mist_validate_add(struct mist_validate_result *result,
 static int compare_plans(const void *a_void, const void *b_void)
 {
     const struct mist_validated *a = a_void, *b = b_void;
-    double a_s = a->plan->predicted.iteration_s, b_s = b->plan->predicted.iteration_s;
 
+    double a_s = a->plan->predicted.iteration_s, b_s = b->plan->predicted.iteration_s;
     int n_a = mist_alike_n_techniques(a->plan), n_b = mist_alike_n_techniques(b->plan);
 
     if (a_s != b_s)
-        return a_s < b_s ? -1 : 1;
-    if (n_a != n_b)
-        return n_a < n_b ? -1 : 1;
-    if (a->closed_s != b->closed_s)
-        return a->closed_s < b->closed_s ? -1 : 1;
-    return (a->i_looked > b->i_looked) - (a->i_looked < b->i_looked);
+        return MIST_COMPARE(a_s, b_s);
+    return n_a != n_b ? MIST_COMPARE(n_a, n_b)
+                      : MIST_COMPARE_BY(a, b, closed_s, i_looked);
 }
 
 /* Whether two plans differ in memory techniques, layers and schedules alone. */
@@ -113,9 +111,7 @@ static int compare_ranked(const void *a_void, const void *b_void)
 {
     const struct ranked *a = a_void, *b = b_void;
 
-    if (a->passes_s != b->passes_s)
-        return a->passes_s < b->passes_s ? -1 : 1;
-    return (a->i > b->i) - (a->i < b->i);
+    return MIST_COMPARE_BY(a, b, passes_s, i);
 }
 
 struct ranking {
@@ -242,9 +238,7 @@ static int compare_scheduled(const void *a_void, const void *b_void)
 {
     const struct ranked *a = a_void, *b = b_void;
 
-    if (a->scheduled_s != b->scheduled_s)
-        return a->scheduled_s < b->scheduled_s ? -1 : 1;
-    return compare_ranked(a, b);
+    return MIST_COMPARE_BY(a, b, scheduled_s, passes_s, i);
 }
 
 /* Adds the n best by schedules behind the n_chosen, unless they are there; returns how many

@@ -20,6 +20,7 @@
  * kept of them, the median error is 4 to 13 %, with the efficiency of the nearest row 7 to
  * 21 %; worst are fewer rows than measured on A100 (tests/unit/test_extrapolation.c).
  */
+#include "core/order.h"
 #include "sim/cost/cost_internal.h"
 
 #include <float.h>  /* DBL_MAX */
@@ -112,17 +113,16 @@ static int compare_dims(const int64_t a[MIST_MAX_DIMS], const int64_t b[MIST_MAX
 {
     for (int i = 1; i < MIST_MAX_DIMS; i++)
         if (a[i] != b[i])
-            return a[i] < b[i] ? -1 : 1;
-    return (a[0] > b[0]) - (a[0] < b[0]);
+            return MIST_COMPARE(a[i], b[i]);
+    return MIST_COMPARE(a[0], b[0]);
 }
 
 static int compare_points(const void *a_void, const void *b_void)
 {
     const struct mist_kernel_point *a = a_void, *b = b_void;
 
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    return compare_dims(a->dims, b->dims);
+    return a->key != b->key ? MIST_COMPARE(a->key, b->key)
+                            : compare_dims(a->dims, b->dims);
 }
 
 static double distance2(const double a[MIST_MAX_DIMS], const double b[MIST_MAX_DIMS])
@@ -138,15 +138,7 @@ static double distance2(const double a[MIST_MAX_DIMS], const double b[MIST_MAX_D
 static size_t lower_bound(const struct mist_kernel_point *points, size_t n,
                           const int64_t dims[MIST_MAX_DIMS])
 {
-    size_t low = 0;
-
-    while (low < n) {
-        size_t middle = low + (n - low) / 2;
-        if (compare_dims(points[middle].dims, dims) < 0)
-            low = middle + 1;
-        else
-            n = middle;
-    }
+    MIST_BISECT(low, 0, n, i, compare_dims(points[i].dims, dims) < 0);
     return low;
 }
 

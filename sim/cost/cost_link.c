@@ -40,13 +40,7 @@ struct run {
 
 static int compare_tables(const struct mist_link_row *a, const struct mist_link_row *b)
 {
-    if (a->operation != b->operation)
-        return MIST_COMPARE(a->operation, b->operation);
-    if (a->nodes != b->nodes)
-        return MIST_COMPARE(a->nodes, b->nodes);
-    if (a->ranks_per_node != b->ranks_per_node)
-        return MIST_COMPARE(a->ranks_per_node, b->ranks_per_node);
-    return MIST_COMPARE(a->concurrent_groups, b->concurrent_groups);
+    return MIST_COMPARE_BY(a, b, operation, nodes, ranks_per_node, concurrent_groups);
 }
 
 /* By table, then in the order of the trace set. */
@@ -70,7 +64,7 @@ static int compare_points(const void *a_void, const void *b_void)
 {
     const struct mist_link_point *a = a_void, *b = b_void;
 
-    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+    return MIST_COMPARE(a->bytes, b->bytes);
 }
 
 /* Root mean square over the inner sizes of how far the line between their neighbours is

@@ -90,16 +90,7 @@ static int compare_rows(const void *a_, const void *b_)
 {
     const struct mist_operation_row *a = a_, *b = b_;
 
-    if (a->step != b->step)
-        return MIST_COMPARE(a->step, b->step);
-    if (a->dp_rank != b->dp_rank)
-        return MIST_COMPARE(a->dp_rank, b->dp_rank);
-    if (a->stage != b->stage)
-        return MIST_COMPARE(a->stage, b->stage);
-    if (a->kind != b->kind)
-        return MIST_COMPARE(a->kind, b->kind);
-    return a->seq != b->seq ? MIST_COMPARE(a->seq, b->seq)
-                            : MIST_COMPARE(a->line, b->line);
+    return MIST_COMPARE_BY(a, b, step, dp_rank, stage, kind, seq, line);
 }
 
 static enum mist_status read_int32(const struct mist_csv *csv, size_t i_column,
@@ -188,9 +179,7 @@ static int compare_in_time(const void *a_, const void *b_)
 {
     const struct in_time *a = a_, *b = b_;
 
-    if (a->start_us != b->start_us)
-        return a->start_us < b->start_us ? -1 : 1;
-    return (a->op > b->op) - (a->op < b->op);
+    return MIST_COMPARE_BY(a, b, start_us, op);
 }
 
 /* One after the other, as they began; NULL: no memory, or there are none. */
@@ -413,13 +402,8 @@ struct place {
 static int compare_places(const void *a_, const void *b_)
 {
     const struct place *a = a_, *b = b_;
-    const int64_t keys[][2] = {{a->group, b->group},
-                               {a->a, b->a},
-                               {a->b, b->b},
-                               {a->seq, b->seq},
-                               {a->op, b->op}};
 
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, group, a, b, seq, op);
 }
 
 /* Where row meets others; false: nowhere. A transfer at an end of the pipeline has no

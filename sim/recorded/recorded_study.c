@@ -2,6 +2,7 @@
 #include "sim/recorded/recorded_study.h"
 
 #include "core/options.h" /* MIST_OPTION_LIST_MAX */
+#include "core/order.h"
 #include "core/parse.h"
 
 #include <assert.h>
@@ -70,9 +71,7 @@ static int compare_samples(const void *a_, const void *b_)
 {
     const struct sample *a = a_, *b = b_;
 
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    return (a->work_s > b->work_s) - (a->work_s < b->work_s);
+    return MIST_COMPARE_BY(a, b, kind, work_s);
 }
 
 /* What an operation of each kind usually takes. */

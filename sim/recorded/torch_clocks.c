@@ -36,16 +36,14 @@ static int compare_members(const void *a_, const void *b_)
 {
     const struct member *a = a_, *b = b_;
 
-    return a->meeting != b->meeting ? MIST_COMPARE(a->meeting, b->meeting)
-                                    : MIST_COMPARE(a->rank, b->rank);
+    return MIST_COMPARE_BY(a, b, meeting, rank);
 }
 
 static int compare_samples(const void *a_, const void *b_)
 {
     const struct sample *a = a_, *b = b_;
 
-    return a->rank != b->rank ? MIST_COMPARE(a->rank, b->rank)
-                              : MIST_COMPARE(a->by_us, b->by_us);
+    return MIST_COMPARE_BY(a, b, rank, by_us);
 }
 
 /* Compares members whose clock is not known with the first one whose clock is. */

@@ -55,24 +55,14 @@ static int compare_works(const void *a_, const void *b_)
 {
     const struct mist_torch_work *a = a_, *b = b_;
 
-    if (a->stream != b->stream)
-        return MIST_COMPARE(a->stream, b->stream);
-    if (a->start_us != b->start_us)
-        return MIST_COMPARE(a->start_us, b->start_us);
-    return a->end_us != b->end_us ? MIST_COMPARE(a->end_us, b->end_us)
-                                  : MIST_COMPARE(a->correlation, b->correlation);
+    return MIST_COMPARE_BY(a, b, stream, start_us, end_us, correlation);
 }
 
 static int compare_calls(const void *a_, const void *b_)
 {
     const struct mist_torch_call *a = a_, *b = b_;
 
-    if (a->start_us != b->start_us)
-        return MIST_COMPARE(a->start_us, b->start_us);
-    if (a->thread != b->thread)
-        return MIST_COMPARE(a->thread, b->thread);
-    return a->end_us != b->end_us ? MIST_COMPARE(a->end_us, b->end_us)
-                                  : MIST_COMPARE(a->correlation, b->correlation);
+    return MIST_COMPARE_BY(a, b, start_us, thread, end_us, correlation);
 }
 
 static int compare_spans(const void *a_, const void *b_)
@@ -93,8 +83,7 @@ static int compare_refs(const void *a_, const void *b_)
 {
     const struct ref *a = a_, *b = b_;
 
-    return a->correlation != b->correlation ? MIST_COMPARE(a->correlation, b->correlation)
-                                            : MIST_COMPARE(a->i, b->i);
+    return MIST_COMPARE_BY(a, b, correlation, i);
 }
 
 /* ------------------------------------------------------------------------------- parts */

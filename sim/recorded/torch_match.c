@@ -19,14 +19,7 @@ static int compare_messages(const void *a_, const void *b_)
 {
     const struct message *a = a_, *b = b_;
 
-    if (a->group != b->group)
-        return MIST_COMPARE(a->group, b->group);
-    if (a->kind != b->kind)
-        return MIST_COMPARE(a->kind, b->kind);
-    if (a->rank != b->rank)
-        return MIST_COMPARE(a->rank, b->rank);
-    return a->start_us != b->start_us ? MIST_COMPARE(a->start_us, b->start_us)
-                                      : MIST_COMPARE(a->op, b->op);
+    return MIST_COMPARE_BY(a, b, group, kind, rank, start_us, op);
 }
 
 /* Whether n messages of one group and kind are those of n_ranks ranks, as many of each, that

@@ -2,6 +2,7 @@
 #include "sim/replay/replay.h"
 
 #include "core/memory.h" /* mist_grow */
+#include "core/order.h"
 #include "core/random.h" /* jitter */
 #include "core/statistics.h"
 #include "sim/engine/event_engine.h"
@@ -279,9 +280,7 @@ static int compare_intervals(const void *a_void, const void *b_void)
 {
     const struct interval *a = a_void, *b = b_void;
 
-    if (a->start_s != b->start_s)
-        return a->start_s < b->start_s ? -1 : 1;
-    return (a->end_s > b->end_s) - (a->end_s < b->end_s);
+    return MIST_COMPARE_BY(a, b, start_s, end_s);
 }
 
 /* Length of what at least two intervals sorted by start share. */

@@ -2,6 +2,7 @@
 #include "sim/replay/replay_graph.h"
 
 #include "core/memory.h" /* mist_grow */
+#include "core/order.h"
 
 #include <stdio.h> /* snprintf */
 #include <stdlib.h>
@@ -143,7 +144,7 @@ static int compare_meetings(const void *a_void, const void *b_void)
 {
     const struct meeting *a = a_void, *b = b_void;
 
-    return (a->tag > b->tag) - (a->tag < b->tag);
+    return MIST_COMPARE(a->tag, b->tag);
 }
 
 /* The tasks of the lane of a group's first member. */

@@ -2,6 +2,7 @@
  * Who meets whom: lanes that mean the same group or pair of ranks, and whether their tasks
  * match. See replay_graph.h.
  */
+#include "core/order.h"
 #include "sim/replay/replay_graph.h"
 
 #include "core/memory.h" /* mist_grow */
@@ -40,25 +41,16 @@ static int32_t compare_pairs(const struct end *a, const struct end *b)
 {
     if ((a->group == MIST_GROUP_PEER) != (b->group == MIST_GROUP_PEER))
         return a->group == MIST_GROUP_PEER ? 1 : -1; /* behind collectives */
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    if (a->a != b->a)
-        return a->a < b->a ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
+    return MIST_COMPARE_BY(a, b, group, a, b);
 }
 
 static int compare_ends(const void *a_void, const void *b_void)
 {
     const struct end *a = a_void, *b = b_void;
+
     int32_t order = compare_pairs(a, b);
 
-    if (order != 0)
-        return order;
-    if (a->way != b->way)
-        return a->way < b->way ? -1 : 1;
-    if (a->i_rank != b->i_rank)
-        return a->i_rank < b->i_rank ? -1 : 1;
-    return (a->lane > b->lane) - (a->lane < b->lane);
+    return order != 0 ? order : MIST_COMPARE_BY(a, b, way, i_rank, lane);
 }
 
 static enum way way_of(enum mist_task_kind kind)
@@ -273,11 +265,7 @@ static int compare_tasks(const void *a_void, const void *b_void)
 {
     const struct end_task *a = a_void, *b = b_void;
 
-    if (a->tag != b->tag)
-        return a->tag < b->tag ? -1 : 1;
-    if (a->i_rank != b->i_rank)
-        return a->i_rank < b->i_rank ? -1 : 1;
-    return (a->task > b->task) - (a->task < b->task);
+    return MIST_COMPARE_BY(a, b, tag, i_rank, task);
 }
 
 /*

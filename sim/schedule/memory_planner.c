@@ -22,6 +22,7 @@
 
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,13 +75,9 @@ static int compare_pieces(const void *a_void, const void *b_void)
 {
     const struct piece *a = a_void, *b = b_void;
 
-    if (a->is_full != b->is_full)
-        return a->is_full ? -1 : 1;
-    if (a->size != b->size)
-        return a->size > b->size ? -1 : 1;
-    if (a->first_task != b->first_task)
-        return a->first_task < b->first_task ? -1 : 1;
-    return (a->id > b->id) - (a->id < b->id);
+    if (a->is_full != b->is_full || a->size != b->size)
+        return MIST_COMPARE_BY(b, a, is_full, size);
+    return MIST_COMPARE_BY(a, b, first_task, id);
 }
 
 /* Goes on to a piece of the place, or behind all of them. */
@@ -116,33 +113,18 @@ static int64_t lowest_offset(struct placer *at, const struct piece *piece, int64
     return offset;
 }
 
-/* The first place that starts behind an offset. */
-static int32_t first_behind(const struct placer *at, int64_t offset)
-{
-    int32_t low = 0, high = at->n_places;
-
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (at->places[middle].start <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Puts piece i behind the others of its place, which is new or has been found free. */
 static void settle(struct placer *at, int32_t i, int64_t offset)
 {
     const struct piece *piece = &at->pieces[i];
-    int32_t k = first_behind(at, offset);
 
-    struct place *place = at->places + k;
-    for (int32_t j = k - 1; j >= 0 && at->places[j].start == offset; j--)
+    MIST_BISECT(k, 0, (size_t)at->n_places, m, at->places[m].start <= offset);
+    struct place *place = at->places + k; /* the first that starts behind it */
+    for (size_t j = k; j-- > 0 && at->places[j].start == offset;)
         if (at->i_size >= 0 && at->places[j].i_size == at->i_size)
             place = &at->places[j];
     if (place == at->places + k) {
-        memmove(place + 1, place, (size_t)(at->n_places++ - k) * sizeof *place);
+        memmove(place + 1, place, ((size_t)at->n_places++ - k) * sizeof *place);
         *place = (struct place){.start = offset,
                                 .end = offset + piece->size,
                                 .head = i,
@@ -427,16 +409,9 @@ static bool add_waits(struct planner *at, int32_t task,
 /* The segment that holds the byte at offset. */
 static int32_t find_segment(const struct arena *arena, int64_t offset)
 {
-    int32_t low = 0, high = arena->n_segments;
-
-    while (high - low > 1) {
-        int32_t middle = low + (high - low) / 2;
-        if (arena->segments[middle].offset <= offset)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    MIST_BISECT(behind, 1, (size_t)arena->n_segments, i,
+                arena->segments[i].offset <= offset);
+    return (int32_t)behind - 1;
 }
 
 /*

@@ -3,6 +3,7 @@
 #include "sim/schedule/module_storage.h"
 
 #include "core/memory.h" /* mist_align_up */
+#include "core/order.h"
 #include "sim/schedule/schedule.h"
 
 #include <math.h> /* fabs */
@@ -144,9 +145,8 @@ static int compare_items(const void *a_void, const void *b_void)
 {
     const struct item *a = a_void, *b = b_void;
 
-    if (a->size != b->size)
-        return a->size > b->size ? -1 : 1;
-    return (a->id > b->id) - (a->id < b->id);
+    return a->size != b->size ? MIST_COMPARE(b->size, a->size)
+                              : MIST_COMPARE(a->id, b->id);
 }
 
 /* What a block keeps for its backward, the largest first. */

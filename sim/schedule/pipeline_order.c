@@ -9,6 +9,7 @@
  */
 #include "sim/schedule/pipeline_order.h"
 
+#include "core/order.h"
 #include "sim/schedule/pipeline_auto.h"
 
 #include <stdlib.h>
@@ -332,11 +333,5 @@ void mist_pipeline_order_fini(struct mist_pipeline_order *order)
 int mist_pipeline_compare_transfers(const struct mist_pipeline_transfer *a,
                                     const struct mist_pipeline_transfer *b)
 {
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    if (a->boundary != b->boundary)
-        return a->boundary < b->boundary ? -1 : 1;
-    if (a->is_gradient != b->is_gradient)
-        return a->is_gradient ? 1 : -1;
-    return (a->micro_batch > b->micro_batch) - (a->micro_batch < b->micro_batch);
+    return MIST_COMPARE_BY(a, b, time, boundary, is_gradient, micro_batch);
 }

@@ -6,6 +6,7 @@
 #include "sim/schedule/schedule.h"
 
 #include "core/memory.h" /* mist_grown */
+#include "core/order.h"
 
 #include "sim/model/framework.h"
 #include "sim/schedule/memory_planner.h"
@@ -36,30 +37,29 @@ void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
 const struct mist_module_storage *
 mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer)
 {
-    int32_t first = 0, end = schedule->n_modules;
+    size_t n = (size_t)schedule->n_modules;
 
-    while (first < end) { /* the module, if it is here, is first .. end - 1 */
-        int32_t middle = first + (end - first) / 2;
-        if (schedule->modules[middle] == layer)
-            return &schedule->storage[middle];
-        if (schedule->modules[middle] < layer)
-            first = middle + 1;
-        else
-            end = middle;
-    }
-    return NULL;
+    MIST_BISECT(low, 0, n, i, schedule->modules[i] < layer);
+    return low < n && schedule->modules[low] == layer ? &schedule->storage[low] : NULL;
 }
 
-int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
-                                  enum mist_role role, int32_t i_slab)
+/* The first from one on; -1: there is none. */
+static int32_t find_behind(const struct mist_schedule *schedule, int32_t first,
+                           int32_t layer, enum mist_role role, int32_t i_slab)
 {
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+    for (int32_t i = first; i < schedule->n_buffers; i++) {
         const struct mist_buffer *buffer = &schedule->buffers[i];
         if (buffer->is_persistent && buffer->layer == layer && buffer->role == role &&
             buffer->slab == i_slab)
             return i;
     }
     return -1;
+}
+
+int32_t mist_schedule_find_buffer(const struct mist_schedule *schedule, int32_t layer,
+                                  enum mist_role role, int32_t i_slab)
+{
+    return find_behind(schedule, 0, layer, role, i_slab);
 }
 
 int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32_t layer,
@@ -67,13 +67,7 @@ int32_t mist_schedule_find_host_copy(const struct mist_schedule *schedule, int32
 {
     int32_t home = mist_schedule_find_buffer(schedule, layer, role, i_slab);
 
-    for (int32_t i = home + 1; home >= 0 && i < schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &schedule->buffers[i];
-        if (buffer->is_persistent && buffer->layer == layer && buffer->role == role &&
-            buffer->slab == i_slab)
-            return i;
-    }
-    return -1;
+    return home < 0 ? -1 : find_behind(schedule, home + 1, layer, role, i_slab);
 }
 
 /* How many blocks of its stage are before a block, chunk by chunk; -1: not of the stage.

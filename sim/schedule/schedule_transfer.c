@@ -9,6 +9,7 @@
  * order of (time, boundary, direction), so they meet in order; receives run ahead beside
  * the computation before them.
  */
+#include "core/order.h"
 #include "sim/schedule/schedule_internal.h"
 
 #include "core/memory.h" /* mist_grow */
@@ -170,9 +171,10 @@ int64_t mist_schedule_row_bytes(const struct mist_plan *plan)
 static int compare_transfers(const void *a_void, const void *b_void)
 {
     const struct mist_schedule_transfer *a = a_void, *b = b_void;
+
     int order = mist_pipeline_compare_transfers(&a->of, &b->of);
 
-    return order != 0 ? order : (a->peer > b->peer) - (a->peer < b->peer);
+    return order != 0 ? order : MIST_COMPARE(a->peer, b->peer);
 }
 
 /* The slab, and its module, of a tied weight that another stage has, too. */

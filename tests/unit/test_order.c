@@ -17,11 +17,21 @@ TEST(test_bisection)
 
 TEST(test_comparing)
 {
-    const int64_t keys[][2] = {{1, 1}, {2, 3}, {5, 4}};
+    const struct {
+        int m[9];
+    } a = {{1, 2, 3, 4, 5, 6, 7, 8, 9}}, b = {{1, 2, 3, 4, 5, 6, 7, 8, 10}};
+    const struct {
+        int32_t rank;
+        double start_s;
+    } c = {3, 0.5}, d = {4, 0.25};
 
-    assert_int_equal(mist_compare_keys(keys, 1), 0);
-    assert_true(mist_compare_keys(keys, 3) < 0);
-    assert_true(mist_compare_keys(keys + 2, 1) > 0);
+    assert_int_equal(MIST_COMPARE_BY(&a, &b, m[0]), 0);
+    assert_int_equal(MIST_COMPARE_BY(&a, &b, m[7], m[6], m[5]), 0);
+    assert_true(MIST_COMPARE_BY(&a, &b, m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7],
+                                m[8]) < 0);
+    assert_true(MIST_COMPARE_BY(&b, &a, m[8], m[0]) > 0);
+    assert_true(MIST_COMPARE_BY(&c, &d, rank, start_s) < 0);
+    assert_true(MIST_COMPARE_BY(&c, &d, start_s, rank) > 0);
     assert_true(MIST_COMPARE(1.5, 2) < 0 && MIST_COMPARE(3, 2) > 0);
     assert_int_equal(MIST_COMPARE(2, 2.0), 0);
 }
