@@ -2,6 +2,7 @@
 #include "tune/bounds.h"
 
 #include "core/parse.h"
+#include "tune/space.h" /* what can be offloaded */
 
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +51,7 @@ struct mist_bounds mist_bounds_none(void)
     return bounds;
 }
 
-/* ----------------------------------------------------------------------------
- * from text */
+/* --------------------------------------------------------------------------- from text */
 
 /* The knob of the first n characters; MIST_N_KNOBS: there is none. */
 static enum mist_knob find_knob(const char *text, size_t n)
@@ -115,8 +115,8 @@ static bool parse_value(const struct knob *knob, const char *text, int32_t *out)
     return true;
 }
 
-static enum mist_status add_bound(struct mist_bounds *bounds, const char *text,
-                                  bool is_fixed, struct mist_err *err)
+enum mist_status mist_bounds_add(struct mist_bounds *bounds, const char *text,
+                                 bool is_fixed, struct mist_err *err)
 {
     const char *equals = strchr(text, '=');
     enum mist_knob knob = find_knob(text, equals ? (size_t)(equals - text) : 0);
@@ -141,20 +141,7 @@ static enum mist_status add_bound(struct mist_bounds *bounds, const char *text,
     return MIST_OK;
 }
 
-enum mist_status mist_bounds_fix(struct mist_bounds *bounds, const char *text,
-                                 struct mist_err *err)
-{
-    return add_bound(bounds, text, true, err);
-}
-
-enum mist_status mist_bounds_limit(struct mist_bounds *bounds, const char *text,
-                                   struct mist_err *err)
-{
-    return add_bound(bounds, text, false, err);
-}
-
-/* ------------------------------------------------------------------------- to
- * and of */
+/* --------------------------------------------------------------------------- to and of */
 
 bool mist_bounds_has(const struct mist_bounds *bounds, enum mist_knob knob)
 {
@@ -182,15 +169,10 @@ bool mist_knob_allows(struct mist_knob_range range, int32_t value, int32_t n_all
            value <= range.max;
 }
 
-/* The value of a knob of a stage; *n_all: what MIST_KNOB_ALL stands for. */
-static int32_t read_knob(const struct mist_plan *plan, int32_t i_stage,
-                         enum mist_knob knob, int32_t *n_all)
+int32_t mist_knob_of(const struct mist_plan *plan, int32_t i_stage, enum mist_knob knob)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    const double eighths = MIST_KNOB_EIGHTHS;
 
-    *n_all = knob == MIST_KNOB_LEAN ? stage->n_layers - stage->n_checkpointed
-                                    : stage->n_layers;
     switch ((int)knob) {
     case MIST_KNOB_PP:
         return plan->n_stages;
@@ -207,39 +189,35 @@ static int32_t read_knob(const struct mist_plan *plan, int32_t i_stage,
     case MIST_KNOB_SEQUENCE:
         return stage->is_sequence_parallel;
     case MIST_KNOB_ZERO:
-        return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+        return mist_zero_of(stage);
     case MIST_KNOB_CKPT:
         return stage->n_checkpointed;
     case MIST_KNOB_LEAN:
         return stage->n_lean;
-    case MIST_KNOB_OFFLOAD:
-        return (int32_t)(stage->offload_weights * eighths);
-    case MIST_KNOB_OFFLOAD + 1:
-        return (int32_t)(stage->offload_gradients * eighths);
-    case MIST_KNOB_OFFLOAD + 2:
-        return (int32_t)(stage->offload_optimizer * eighths);
-    case MIST_KNOB_OFFLOAD + 3:
-        return (int32_t)(stage->offload_activations * eighths);
     case MIST_KNOB_UPDATE:
         return stage->updates_on_host;
     case MIST_KNOB_SCHEDULE:
         return (int32_t)plan->pipeline;
-    default:
+    case MIST_KNOB_CHUNKS:
         return mist_plan_n_chunks(plan);
+    default:
+        return (int32_t)(mist_offloads_of(stage).frac[knob - MIST_KNOB_OFFLOAD] *
+                         MIST_KNOB_EIGHTHS);
     }
 }
 
 bool mist_bounds_allow(const struct mist_bounds *bounds, const struct mist_plan *plan)
 {
-    int32_t n_all = 0, n_other;
-
-    for (int32_t i = 0; i < plan->n_stages; i++)
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        const struct mist_stage_plan *stage = &plan->stages[i];
         for (int k = 0; k < MIST_N_KNOBS; k++) {
-            int32_t value = read_knob(plan, i, (enum mist_knob)k, &n_all);
+            int32_t value = mist_knob_of(plan, i, (enum mist_knob)k);
+            int32_t n_all =
+                stage->n_layers - (k == MIST_KNOB_LEAN ? stage->n_checkpointed : 0);
             if (!mist_knob_allows(bounds->of[k], value, n_all) ||
-                (bounds->is_uniform &&
-                 value != read_knob(plan, 0, (enum mist_knob)k, &n_other)))
+                (bounds->is_uniform && value != mist_knob_of(plan, 0, (enum mist_knob)k)))
                 return false;
         }
+    }
     return true;
 }

@@ -52,12 +52,11 @@ enum { MIST_BOUND_TEXT = 64 };
 /* Everything is allowed. */
 struct mist_bounds mist_bounds_none(void);
 
-/* "tp=8": that value and no other, or that value at the most. MIST_ERR_USAGE:
- * the word, the value or what it contradicts, and what was expected. */
-MIST_MUST_CHECK enum mist_status mist_bounds_fix(struct mist_bounds *bounds,
-                                                 const char *text, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
-mist_bounds_limit(struct mist_bounds *bounds, const char *text, struct mist_err *err);
+/* "tp=8": that value and no other, or, unless it is fixed, that value at the most.
+ * MIST_ERR_USAGE: the word, the value or what it contradicts, and what was expected. */
+MIST_MUST_CHECK enum mist_status mist_bounds_add(struct mist_bounds *bounds,
+                                                 const char *text, bool is_fixed,
+                                                 struct mist_err *err);
 
 /* Whether a knob is bound, and as it was asked for: "--fix tp=8"; text:
  * [MIST_BOUND_TEXT], returned. */
@@ -67,6 +66,9 @@ char *mist_bounds_text(const struct mist_bounds *bounds, enum mist_knob knob, ch
 /* Whether a number of layers is within a range; n_all: what MIST_KNOB_ALL
  * stands for. */
 bool mist_knob_allows(struct mist_knob_range range, int32_t value, int32_t n_all);
+
+/* The value of a knob of a stage. */
+int32_t mist_knob_of(const struct mist_plan *plan, int32_t i_stage, enum mist_knob knob);
 
 /* Whether a plan (checked) is within the bounds. */
 bool mist_bounds_allow(const struct mist_bounds *bounds, const struct mist_plan *plan);

@@ -13,14 +13,14 @@ enum { TEXT_BYTES = 512 };
 
 /* One knob over all stages, equal neighbours together: "2" when it is the same
  * everywhere, else "1,2*10,1"; what does not fit ends in "...". */
-static const char *join_knob(const struct mist_plan *plan,
-                             int32_t (*get)(const struct mist_stage_plan *), char *text)
+static const char *join_knob(const struct mist_plan *plan, enum mist_knob knob,
+                             char *text)
 {
     size_t used = 0;
 
     for (int32_t i = 0, n; i < plan->n_stages; i += n) {
-        int32_t value = get(&plan->stages[i]);
-        for (n = 1; i + n < plan->n_stages && get(&plan->stages[i + n]) == value;)
+        int32_t value = mist_knob_of(plan, i, knob);
+        for (n = 1; i + n < plan->n_stages && mist_knob_of(plan, i + n, knob) == value;)
             n++;
         if (used > 40) {
             snprintf(text + used, TEXT_BYTES - used, ",...");
@@ -32,41 +32,6 @@ static const char *join_knob(const struct mist_plan *plan,
             used += (size_t)snprintf(text + used, TEXT_BYTES - used, "*%d", (int)n);
     }
     return text;
-}
-
-static int32_t get_layers(const struct mist_stage_plan *stage)
-{
-    return stage->n_layers;
-}
-
-static int32_t get_dp(const struct mist_stage_plan *stage)
-{
-    return stage->dp;
-}
-
-static int32_t get_tp(const struct mist_stage_plan *stage)
-{
-    return stage->tp;
-}
-
-static int32_t get_sequence(const struct mist_stage_plan *stage)
-{
-    return stage->is_sequence_parallel;
-}
-
-static int32_t get_micro_batch(const struct mist_stage_plan *stage)
-{
-    return stage->micro_batch;
-}
-
-static int32_t get_checkpointed(const struct mist_stage_plan *stage)
-{
-    return stage->n_checkpointed;
-}
-
-static int32_t get_lean(const struct mist_stage_plan *stage)
-{
-    return stage->n_lean;
 }
 
 /* "weights 1/2, optimizer 1": what of a stage is offloaded; "" nothing. */
@@ -143,7 +108,7 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         mist_emit_integer(emit, "layers", "layers", stage->n_layers);
         mist_emit_integer(emit, "dp", "dp", stage->dp);
         mist_emit_integer(emit, "tp", "tp", stage->tp);
-        mist_emit_integer(emit, "sequence_parallel", "sp", get_sequence(stage));
+        mist_emit_integer(emit, "sequence_parallel", "sp", stage->is_sequence_parallel);
         mist_emit_integer(emit, "micro_batch", "b", stage->micro_batch);
         mist_emit_integer(emit, "zero", "ZeRO", mist_zero_of(stage));
         mist_emit_integer(emit, "checkpointed_layers", "checkpointed",
@@ -352,14 +317,16 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         mist_emit_integer(emit, "place", "#", (int64_t)i + 1);
         mist_emit_integer(emit, "n_micro_batches", "G", plan->n_micro_batches);
         mist_emit_integer(emit, "n_stages", "S", plan->n_stages);
-        mist_emit_text(emit, "layers", "layers", join_knob(plan, get_layers, text));
-        mist_emit_text(emit, "dp", "dp", join_knob(plan, get_dp, text));
-        mist_emit_text(emit, "tp", "tp", join_knob(plan, get_tp, text));
-        mist_emit_text(emit, "micro_batch", "b", join_knob(plan, get_micro_batch, text));
-        mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, mist_zero_of, text));
+        mist_emit_text(emit, "layers", "layers", join_knob(plan, MIST_KNOB_LAYERS, text));
+        mist_emit_text(emit, "dp", "dp", join_knob(plan, MIST_KNOB_DP, text));
+        mist_emit_text(emit, "tp", "tp", join_knob(plan, MIST_KNOB_TP, text));
+        mist_emit_text(emit, "micro_batch", "b",
+                       join_knob(plan, MIST_KNOB_MICRO_BATCH, text));
+        mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, MIST_KNOB_ZERO, text));
         mist_emit_text(emit, "checkpointed_layers", "checkpointed",
-                       join_knob(plan, get_checkpointed, text));
-        mist_emit_text(emit, "lean_layers", "lean", join_knob(plan, get_lean, text));
+                       join_knob(plan, MIST_KNOB_CKPT, text));
+        mist_emit_text(emit, "lean_layers", "lean",
+                       join_knob(plan, MIST_KNOB_LEAN, text));
         mist_emit_number(emit, "iteration_s", "replay", plan->predicted.iteration_s);
         mist_emit_number(emit, "error_s", "+-", plan->predicted.error_s);
         if (of->closed_s > 0) /* sampled plans have none */
@@ -433,8 +400,9 @@ static void emit_dropped(struct mist_emit *emit, const struct mist_tune_report *
         const struct mist_validated *of = &result->dropped[i];
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_integer(emit, "n_micro_batches", "G", of->plan->n_micro_batches);
-        mist_emit_text(emit, "layers", "layers", join_knob(of->plan, get_layers, text));
-        mist_emit_text(emit, "dp", "dp", join_knob(of->plan, get_dp, text));
+        mist_emit_text(emit, "layers", "layers",
+                       join_knob(of->plan, MIST_KNOB_LAYERS, text));
+        mist_emit_text(emit, "dp", "dp", join_knob(of->plan, MIST_KNOB_DP, text));
         mist_emit_number(emit, "closed_form_s", "closed form", of->closed_s);
         mist_emit_integer(emit, "stage", "stage", of->i_stage);
         mist_emit_integer(emit, "peak_bytes", "arena", of->planned_bytes);

@@ -154,9 +154,9 @@ static enum mist_status make_space(struct mist_tune_session *at, struct mist_err
     at->bounds = mist_bounds_none();
     at->bounds.is_uniform = options->is_uniform;
     for (int i = 0; i < options->fixed.n && status == MIST_OK; i++)
-        status = mist_bounds_fix(&at->bounds, options->fixed.items[i], err);
+        status = mist_bounds_add(&at->bounds, options->fixed.items[i], true, err);
     for (int i = 0; i < options->limited.n && status == MIST_OK; i++)
-        status = mist_bounds_limit(&at->bounds, options->limited.items[i], err);
+        status = mist_bounds_add(&at->bounds, options->limited.items[i], false, err);
     at->config.slower_frac = options->slower_frac;
     if (cluster->host_memory_bytes_per_node == 0 ||
         (options->space.n == 0 && !mist_cost_model_prices_copies(at->cost_model)))

@@ -739,9 +739,7 @@ static void hold(struct brute *brute, struct mist_bounds *bounds, int word, uint
     char text[64];
 
     snprintf(text, sizeof text, is_all ? "%s=all" : "%s=%d", words[word], value);
-    must(is_fixed ? mist_bounds_fix(bounds, text, &err)
-                  : mist_bounds_limit(bounds, text, &err),
-         &err);
+    must(mist_bounds_add(bounds, text, is_fixed, &err), &err);
     value = is_all ? ALL_LAYERS : word >= OFFLOADED ? 8 * value : value;
     brute->high[word] = value;
     brute->low[word] = is_fixed ? value : 0;
@@ -836,9 +834,10 @@ TEST(test_bound_words)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_bounds bounds = mist_bounds_none();
         if (cases[i].before)
-            must(mist_bounds_fix(&bounds, cases[i].before, &err), &err);
-        assert_int_equal(cases[i].fix ? mist_bounds_fix(&bounds, cases[i].fix, &err)
-                                      : mist_bounds_limit(&bounds, cases[i].max, &err),
+            must(mist_bounds_add(&bounds, cases[i].before, true, &err), &err);
+        assert_int_equal(mist_bounds_add(&bounds,
+                                         cases[i].fix ? cases[i].fix : cases[i].max,
+                                         cases[i].fix != NULL, &err),
                          MIST_ERR_USAGE);
         if (!strstr(err.message, cases[i].message))
             fail_msg("'%s' lacks '%s'", err.message, cases[i].message);

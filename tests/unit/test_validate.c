@@ -606,7 +606,7 @@ static void hold_to_one_stage(struct mist_space *space)
     struct mist_space whole = *space;
     struct mist_bounds bounds = whole.bounds;
 
-    must(mist_bounds_fix(&bounds, "pp=1", &err), &err);
+    must(mist_bounds_add(&bounds, "pp=1", true, &err), &err);
     must(mist_space_part(space, &whole, whole.groups, &bounds, &err), &err);
     mist_space_fini(&whole);
 }
