@@ -26,50 +26,26 @@
 
 struct plot_options {
     struct mist_common_options common;
-    const char *title;
+    struct mist_plot_options picture;
     const char *ranks;
-    double from_s, to_s;
-    int64_t limit_bytes;
 };
 
+#define ROW(...) MIST_OPTION_ROW(struct plot_options, __VA_ARGS__)
+
 static const struct mist_option OPTIONS[] = {
-    {.name = "title",
-     .kind = MIST_OPTION_STRING,
-     .group = "Picture",
-     .value_name = "TEXT",
-     .help = "heading of the picture",
-     .offset = offsetof(struct plot_options, title)},
-    {.name = "ranks",
-     .kind = MIST_OPTION_STRING,
-     .group = "Picture",
-     .value_name = "LIST",
-     .help = "ranks to draw, such as 0-3,5 (timeline, memory)",
-     .default_text = "all",
-     .offset = offsetof(struct plot_options, ranks)},
-    {.name = "from",
-     .kind = MIST_OPTION_TIME_S,
-     .group = "Picture",
-     .value_name = "TIME",
-     .help = "begin of the time axis, such as 20ms (timeline, memory)",
-     .default_text = "0s",
-     .min = 0,
-     .max = 1e12,
-     .offset = offsetof(struct plot_options, from_s)},
-    {.name = "to",
-     .kind = MIST_OPTION_TIME_S,
-     .group = "Picture",
-     .value_name = "TIME",
-     .help = "end of the time axis; 0s: the end (timeline, memory)",
-     .default_text = "0s",
-     .min = 0,
-     .max = 1e12,
-     .offset = offsetof(struct plot_options, to_s)},
-    {.name = "limit",
-     .kind = MIST_OPTION_BYTES,
-     .group = "Picture",
-     .value_name = "SIZE",
-     .help = "device memory, drawn as a line, such as 80GiB (memory)",
-     .offset = offsetof(struct plot_options, limit_bytes)},
+    ROW("title", MIST_OPTION_STRING, "Picture", "TEXT", "heading of the picture", NULL, 0,
+        0, picture.title),
+    ROW("ranks", MIST_OPTION_STRING, "Picture", "LIST",
+        "ranks to draw, such as 0-3,5 (timeline, memory)", "all", 0, 0, ranks),
+    ROW("from", MIST_OPTION_TIME_S, "Picture", "TIME",
+        "begin of the time axis, such as 20ms (timeline, memory)", "0s", 0, 1e12,
+        picture.from_s),
+    ROW("to", MIST_OPTION_TIME_S, "Picture", "TIME",
+        "end of the time axis; 0s: the end (timeline, memory)", "0s", 0, 1e12,
+        picture.to_s),
+    ROW("limit", MIST_OPTION_BYTES, "Picture", "SIZE",
+        "device memory, drawn as a line, such as 80GiB (memory)", NULL, 0, 0,
+        picture.limit_bytes),
     MIST_OPTION_ROW_OUTPUT(struct plot_options,
                            "picture, .png, .svg or .pdf; - draws in the terminal", "-"),
     MIST_OPTION_ROW_FORCE(struct plot_options),
@@ -130,7 +106,7 @@ static enum mist_status refuse_kind(const char *name, struct mist_err *err)
 
 /* Options are for kinds that can follow them. */
 static enum mist_status check_options(const char *kind, enum mist_plot_family family,
-                                      const struct plot_options *given,
+                                      const struct mist_plot_options *given,
                                       const struct mist_positionals *files,
                                       struct mist_err *err)
 {
@@ -173,9 +149,10 @@ static void find_text_size(struct mist_plot_options *options)
 /* inputs: of a kind that draws timelines, else table. */
 static enum mist_status draw(const struct mist_plot_kind *kind,
                              const struct mist_plot_input *inputs, int n_inputs,
-                             const char *table, const struct mist_plot_options *options,
-                             const struct plot_options *given, struct mist_err *err)
+                             const char *table, const struct plot_options *given,
+                             struct mist_err *err)
 {
+    const struct mist_plot_options *options = &given->picture;
     struct mist_plot_run run = {0};
     enum mist_plot_format format = MIST_PLOT_TEXT;
     enum mist_status status =
@@ -199,7 +176,6 @@ static enum mist_status draw(const struct mist_plot_kind *kind,
 /* Timelines are loaded, then drawn, printed or converted. */
 static enum mist_status draw_timelines(const struct mist_plot_kind *kind,
                                        const struct mist_positionals *files,
-                                       const struct mist_plot_options *options,
                                        const struct plot_options *given,
                                        struct mist_err *err)
 {
@@ -223,9 +199,9 @@ static enum mist_status draw_timelines(const struct mist_plot_kind *kind,
     else if (is_chrome)
         status = mist_chrome_trace_save(&timelines[0], output, given->common.force, err);
     else if (strcmp(files->items[0], "timeline") == 0 && is_stdout)
-        status = mist_plot_print_gantt(stdout, inputs, n, options, err);
+        status = mist_plot_print_gantt(stdout, inputs, n, &given->picture, err);
     else
-        status = draw(kind, inputs, n, NULL, options, given, err);
+        status = draw(kind, inputs, n, NULL, given, err);
 out:
     for (int i = 0; i < n; i++)
         mist_timeline_fini(&timelines[i]);
@@ -234,8 +210,7 @@ out:
 
 static enum mist_status run(int argc, char **argv, struct mist_err *err)
 {
-    struct plot_options given;
-    struct mist_plot_options options = {0};
+    struct plot_options given = {0};
     struct mist_positionals files;
     bool is_done = false;
     enum mist_status status =
@@ -251,21 +226,17 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
     if (family != MIST_PLOT_TIMELINES && files.n != 2)
         return mist_err_set(err, MIST_ERR_USAGE, "%s takes one file, not %d", name,
                             files.n - 1);
-    status = check_options(name, family, &given, &files, err);
+    status = check_options(name, family, &given.picture, &files, err);
     if (status == MIST_OK)
-        status = mist_plot_parse_ranks(given.ranks, &options.ranks, err);
+        status = mist_plot_parse_ranks(given.ranks, &given.picture.ranks, err);
     if (status != MIST_OK)
         return status;
-    options.title = given.title;
-    options.from_s = given.from_s;
-    options.to_s = given.to_s;
-    options.limit_bytes = given.limit_bytes;
-    options.has_colors =
+    given.picture.has_colors =
         isatty(STDOUT_FILENO) && !given.common.no_color && !getenv("NO_COLOR");
-    find_text_size(&options);
+    find_text_size(&given.picture);
     if (family == MIST_PLOT_TABLE)
-        return draw(kind, NULL, 0, files.items[1], &options, &given, err);
-    return draw_timelines(kind, &files, &options, &given, err);
+        return draw(kind, NULL, 0, files.items[1], &given, err);
+    return draw_timelines(kind, &files, &given, err);
 }
 
 int main(int argc, char **argv)

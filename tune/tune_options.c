@@ -81,17 +81,13 @@ static const struct mist_option option_table[] = {
         "stage, "
         "layers, devices, dp, tp, micro-batch, memory; with <=, >= or =",
         NULL, 0, 0, constraints),
-    {.name = "uniform",
-     .kind = MIST_OPTION_FLAG,
-     .group = "Search",
-     .help = "plans whose stages are all alike",
-     .offset = offsetof(struct mist_tune_options, is_uniform)},
-    {.name = "thorough",
-     .kind = MIST_OPTION_FLAG,
-     .group = "Search",
-     .help = "also plan what may fit although its memory is priced too high, and "
-             "what is beside the best",
-     .offset = offsetof(struct mist_tune_options, is_thorough)},
+    ROW("uniform", MIST_OPTION_FLAG, "Search", NULL, "plans whose stages are all alike",
+        NULL, 0, 0, is_uniform),
+    ROW("thorough", MIST_OPTION_FLAG, "Search", NULL,
+        "also plan what may fit although its memory is priced too high, and what is "
+        "beside "
+        "the best",
+        NULL, 0, 0, is_thorough),
     ROW("prefer-simple", MIST_OPTION_FRAC, "Search", "FRAC",
         "take the plan with the fewest techniques that is no slower than that, such as "
         "2%",
