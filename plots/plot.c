@@ -79,14 +79,6 @@ enum mist_status mist_plot_parse_ranks(const char *text, struct mist_plot_ranks 
     return MIST_OK;
 }
 
-bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank)
-{
-    for (int i = 0; i < ranks->n_ranges; i++)
-        if (rank >= ranks->low[i] && rank <= ranks->high[i])
-            return true;
-    return ranks->n_ranges == 0;
-}
-
 /* ---- program text ---- */
 
 #define TITLE_POINTS 12

@@ -55,7 +55,6 @@ MIST_MUST_CHECK enum mist_status mist_plot_format_from_path(const char *path,
 MIST_MUST_CHECK enum mist_status mist_plot_parse_ranks(const char *text,
                                                        struct mist_plot_ranks *out,
                                                        struct mist_err *err);
-bool mist_plot_has_rank(const struct mist_plot_ranks *ranks, int rank);
 
 /* A kind of picture; a row of MIST_PLOT_KINDS (plots/internal.h). */
 struct mist_plot_kind;

@@ -162,9 +162,7 @@ static enum mist_status finish(struct tuning *at, struct mist_validate_result *r
     struct mist_speed speed;
     struct mist_bill bill = {0};
     struct mist_tune_report report = {
-        .space = &session->space,
         .traces = &session->traces,
-        .cluster = mist_cost_model_cluster(session->cost_model),
         .what_if = &options->what_if,
         .result = result,
         .n_alike = n_alike,

@@ -62,10 +62,7 @@ static enum mist_status search_tp(const struct mist_validate_config *config,
     struct mist_space space;
 
     bounds.of[MIST_KNOB_TP] = (struct mist_knob_range){tp, tp};
-    enum mist_status status =
-        mist_space_init_within(&space, &whole->model, &whole->job, whole->n_ranks,
-                               whole->devices_per_node, whole->groups, &bounds, err);
-    space.allows_host_updates = whole->allows_host_updates;
+    enum mist_status status = mist_space_part(&space, whole, whole->groups, &bounds, err);
     part.space = &space;
     part.price = NULL;
     if (status == MIST_OK)

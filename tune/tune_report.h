@@ -16,9 +16,7 @@
 #include <stdio.h>
 
 struct mist_tune_report {
-    const struct mist_space *space;
     const struct mist_trace_set *traces;
-    const struct mist_cluster *cluster;        /* of them, as edited */
     const struct mist_option_list *what_if;    /* the edits */
     const struct mist_validate_result *result; /* its first plan is the best */
     const struct mist_verify_result *verified; /* the plans that were run; NULL: none were

@@ -49,8 +49,6 @@ static void list_slot(struct mist_schedule_builder *at, const struct mist_slot *
             at->backward_pass[cell] = at->n_passes;
         at->passes[at->n_passes++] = pass;
     }
-    for (int32_t i = start; i < at->n_passes; i++)
-        at->passes[i].n_in_slot = at->n_passes - start;
 }
 
 /* All ranks learn the loss, the norm of all gradients and whether anything is not finite,

@@ -32,7 +32,7 @@ struct mist_schedule_transfer {
 /* One module, one micro-batch, one direction. */
 struct mist_schedule_pass {
     const struct mist_slot *slot;
-    int32_t i_in_slot, n_in_slot;
+    int32_t i_in_slot;
     int32_t layer, i_module;
     bool completes_gradients; /* the last one of the micro-batch to touch any */
 };
