@@ -78,33 +78,20 @@ static int compare_starts(const void *a_void, const void *b_void)
     return MIST_COMPARE_BY(a, b, rank, start_s);
 }
 
-/*
- * Adds the time of one rank's communication, and of that outside its computation. Of what
- * several streams communicate at once each instant counts once, with the one that started
- * first. Lists are sorted and computation has no overlap, so one walk over it for each
- * task that communicates suffices.
- */
+/* Adds the time of one rank's communication, by start time. Of what several streams
+ * communicate at once each instant counts once. */
 static void add_communication(const struct mist_timeline_row *rows, size_t n,
                               struct mist_compare_stage *stage, double weight)
 {
-    size_t first = 0; /* computation before it ended before every later task starts */
     double counted_until_s = -INFINITY;
 
     for (size_t i = 0; i < n; i++) {
-        double from_s = fmax(rows[i].start_s, counted_until_s), covered_s = 0;
+        double from_s = fmax(rows[i].start_s, counted_until_s);
         if (mist_stream_channel(rows[i].stream) != MIST_STREAM_GPU_GPU ||
             rows[i].end_s <= from_s)
             continue;
-        while (first < n &&
-               (rows[first].stream != MIST_STREAM_COMPUTE || rows[first].end_s <= from_s))
-            first++;
-        for (size_t k = first; k < n && rows[k].start_s < rows[i].end_s; k++)
-            if (rows[k].stream == MIST_STREAM_COMPUTE)
-                covered_s += fmax(0, fmin(rows[k].end_s, rows[i].end_s) -
-                                         fmax(rows[k].start_s, from_s));
         counted_until_s = rows[i].end_s;
         stage->communication_s += (rows[i].end_s - from_s) * weight;
-        stage->exposed_s += (rows[i].end_s - from_s - covered_s) * weight;
     }
 }
 
@@ -122,18 +109,12 @@ static void add_rank(const struct mist_timeline_row *rows, size_t n,
     add_communication(rows, n, stage, weight);
 }
 
-static int count_ranks(const struct mist_timeline_row *rows, size_t n,
-                       const struct mist_plan *plan, int *by_stage)
+static void count_ranks(const struct mist_timeline_row *rows, size_t n,
+                        const struct mist_plan *plan, int *by_stage)
 {
-    int n_ranks = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && rows[i].rank == rows[i - 1].rank)
-            continue;
-        by_stage[mist_plan_stage_of(plan, rows[i].rank)]++;
-        n_ranks++;
-    }
-    return n_ranks;
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || rows[i].rank != rows[i - 1].rank)
+            by_stage[mist_plan_stage_of(plan, rows[i].rank)]++;
 }
 
 static void add_kinds(const struct mist_timeline *timeline, struct mist_compare_side *out)
@@ -141,13 +122,11 @@ static void add_kinds(const struct mist_timeline *timeline, struct mist_compare_
     for (size_t i = 0; i < timeline->n_rows; i++) {
         const struct mist_timeline_row *row = &timeline->rows[i];
         out->kinds[row->kind].n_tasks++;
-        out->kinds[row->kind].total_s += row->end_s - row->start_s;
+        out->kinds[row->kind].mean_s += row->end_s - row->start_s;
     }
-    for (int i = 0; i < MIST_N_TASK_KINDS; i++) {
-        struct mist_compare_kind *kind = &out->kinds[i];
-        kind->mean_s = kind->n_tasks > 0 ? kind->total_s / (double)kind->n_tasks : 0;
-        kind->total_s /= (double)out->n_ranks * out->n_iterations;
-    }
+    for (int i = 0; i < MIST_N_TASK_KINDS; i++)
+        if (out->kinds[i].n_tasks > 0)
+            out->kinds[i].mean_s /= (double)out->kinds[i].n_tasks;
 }
 
 enum mist_status mist_compare_reduce(const struct mist_plan *plan,
@@ -167,7 +146,7 @@ enum mist_status mist_compare_reduce(const struct mist_plan *plan,
         return mist_err_memory(err, NULL);
     memcpy(rows, timeline->rows, timeline->n_rows * sizeof *rows);
     qsort(rows, timeline->n_rows, sizeof *rows, compare_starts);
-    out->n_ranks = count_ranks(rows, timeline->n_rows, plan, by_stage);
+    count_ranks(rows, timeline->n_rows, plan, by_stage);
     for (size_t i = 0, end; i < timeline->n_rows; i = end) {
         int32_t i_stage = mist_plan_stage_of(plan, rows[i].rank);
         for (end = i; end < timeline->n_rows && rows[end].rank == rows[i].rank;)

@@ -13,7 +13,6 @@
 struct mist_compare_stage {
     double compute_s;       /* compute stream running */
     double communication_s; /* gpu_gpu, send or receive running */
-    double exposed_s;       /* the same while compute is not */
     int64_t peak_bytes;     /* largest device_live_bytes */
 };
 
@@ -22,12 +21,11 @@ struct mist_compare_stage {
 struct mist_compare_kind {
     int64_t n_tasks; /* 0: none in this timeline */
     double mean_s;   /* mean duration of a task */
-    double total_s;  /* per rank and iteration */
 };
 
 struct mist_compare_side {
     double iteration_s; /* distance of the ends of iterations, median; of one: its span */
-    int n_iterations, n_ranks;
+    int n_iterations;
     struct mist_compare_stage stages[MIST_MAX_STAGES];
     struct mist_compare_kind kinds[MIST_N_TASK_KINDS];
 };

@@ -130,6 +130,20 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
     mist_emit_list_end(emit);
 }
 
+/* A figure that something was made from, as a row of its own: what, how much, source.
+ * preset: whose; NULL: no column says that. */
+static void emit_figure(struct mist_emit *emit, const char *preset, const char *figure,
+                        double value, enum mist_human_format format, const char *source)
+{
+    mist_emit_object_begin(emit, NULL, NULL);
+    if (preset)
+        mist_emit_text(emit, "preset", "preset", preset);
+    mist_emit_text(emit, "figure", "figure", figure);
+    mist_emit_double(emit, "value", "value", value, format);
+    mist_emit_text(emit, "source", "source", source);
+    mist_emit_object_end(emit);
+}
+
 /* The constants behind prices of a framework that is not ours. */
 static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
 {
@@ -142,13 +156,8 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
     if (job->framework == MIST_FRAMEWORK_OURS)
         return;
     mist_emit_list_begin(emit, "framework_constants", "What the framework adds");
-    for (int i = 0; mist_framework_constant(framework, i, &of); i++) {
-        mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "figure", "figure", of.what);
-        mist_emit_double(emit, "value", "value", of.value, formats[of.unit]);
-        mist_emit_text(emit, "source", "source", of.source);
-        mist_emit_object_end(emit);
-    }
+    for (int i = 0; mist_framework_constant(framework, i, &of); i++)
+        emit_figure(emit, NULL, of.what, of.value, formats[of.unit], of.source);
     mist_emit_list_end(emit);
 }
 
@@ -303,19 +312,6 @@ void mist_sim_report_add_differences(struct mist_emit *emit,
     mist_emit_list_end(emit);
 }
 
-/* What a preset was made from, as a row of its own: what, how much, source. */
-static void emit_figure(struct mist_emit *emit, const struct mist_preset *preset,
-                        const char *figure, double value, enum mist_human_format format,
-                        const char *source)
-{
-    mist_emit_object_begin(emit, NULL, NULL);
-    mist_emit_text(emit, "preset", "preset", preset->name);
-    mist_emit_text(emit, "figure", "figure", figure);
-    mist_emit_double(emit, "value", "value", value, format);
-    mist_emit_text(emit, "source", "source", source);
-    mist_emit_object_end(emit);
-}
-
 static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
 {
     char figure[64];
@@ -325,19 +321,20 @@ static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
             continue;
         snprintf(figure, sizeof figure, "peak in %s",
                  mist_trace_dtype_name((enum mist_trace_dtype)i));
-        emit_figure(emit, of, figure, of->peak_tflop_per_s[i] * 1e12,
+        emit_figure(emit, of->name, figure, of->peak_tflop_per_s[i] * 1e12,
                     MIST_HUMAN_FLOP_PER_S, of->source);
     }
-    emit_figure(emit, of, "memory", (double)(of->memory_mib << 20), MIST_HUMAN_BYTES,
-                "nvidia-smi");
-    emit_figure(emit, of, "rate of memory", of->memory_gb_per_s * 1e9,
+    emit_figure(emit, of->name, "memory", (double)(of->memory_mib << 20),
+                MIST_HUMAN_BYTES, "nvidia-smi");
+    emit_figure(emit, of->name, "rate of memory", of->memory_gb_per_s * 1e9,
                 MIST_HUMAN_BYTES_PER_S, of->source);
-    emit_figure(emit, of, "processors", of->processors, MIST_HUMAN_NUMBER, of->source);
-    emit_figure(emit, of, "of the peak, by single products", of->product_frac,
+    emit_figure(emit, of->name, "processors", of->processors, MIST_HUMAN_NUMBER,
+                of->source);
+    emit_figure(emit, of->name, "of the peak, by single products", of->product_frac,
                 MIST_HUMAN_FRAC, of->product_source);
-    emit_figure(emit, of, "of that, in training", of->sustained_frac, MIST_HUMAN_FRAC,
-                of->sustained_source);
-    emit_figure(emit, of, "limit of power, in W", of->power_w, MIST_HUMAN_NUMBER,
+    emit_figure(emit, of->name, "of that, in training", of->sustained_frac,
+                MIST_HUMAN_FRAC, of->sustained_source);
+    emit_figure(emit, of->name, "limit of power, in W", of->power_w, MIST_HUMAN_NUMBER,
                 of->source);
 }
 
@@ -345,35 +342,35 @@ static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
 {
     const struct mist_preset_wiring_shares *wiring = &mist_preset_wirings[of->wiring];
 
-    emit_figure(emit, of, "devices of a node", of->devices_per_node, MIST_HUMAN_NUMBER,
-                of->node);
-    emit_figure(emit, of, wiring->name, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
-                of->source);
-    emit_figure(emit, of, "of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
+    emit_figure(emit, of->name, "devices of a node", of->devices_per_node,
+                MIST_HUMAN_NUMBER, of->node);
+    emit_figure(emit, of->name, wiring->name, of->link_gb_per_s * 1e9,
+                MIST_HUMAN_BYTES_PER_S, of->source);
+    emit_figure(emit, of->name, "of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
                 of->wiring == MIST_WIRING_MESH ? "Aceso's transfers between V100"
                                                : "fit of public nccl-tests");
-    emit_figure(emit, of, "of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
+    emit_figure(emit, of->name, "of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
                 wiring->ring_frac < wiring->link_frac ? "Aceso's all-reduces on L4"
                                                       : "fit of public nccl-tests");
     if (wiring->switch_frac > 0)
-        emit_figure(emit, of, "of it, by sums in the switch", wiring->switch_frac,
+        emit_figure(emit, of->name, "of it, by sums in the switch", wiring->switch_frac,
                     MIST_HUMAN_FRAC, "fit of public nccl-tests");
-    emit_figure(emit, of, "computing takes, beside messages", wiring->compute_slowdown,
-                MIST_HUMAN_NUMBER, wiring->slowdown_source);
-    emit_figure(emit, of, "messages take, beside computing", wiring->message_slowdown,
-                MIST_HUMAN_NUMBER, wiring->slowdown_source);
-    emit_figure(emit, of, "PCIe to the host", of->pcie_gb_per_s * 1e9,
+    emit_figure(emit, of->name, "computing takes, beside messages",
+                wiring->compute_slowdown, MIST_HUMAN_NUMBER, wiring->slowdown_source);
+    emit_figure(emit, of->name, "messages take, beside computing",
+                wiring->message_slowdown, MIST_HUMAN_NUMBER, wiring->slowdown_source);
+    emit_figure(emit, of->name, "PCIe to the host", of->pcie_gb_per_s * 1e9,
                 MIST_HUMAN_BYTES_PER_S, of->source);
     if (of->host_gb_per_s > 0)
-        emit_figure(emit, of, "of all devices, to the host", of->host_gb_per_s * 1e9,
-                    MIST_HUMAN_BYTES_PER_S, of->node);
+        emit_figure(emit, of->name, "of all devices, to the host",
+                    of->host_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->node);
     if (of->adapters > 0) {
-        emit_figure(emit, of, "network adapters", of->adapters, MIST_HUMAN_NUMBER,
+        emit_figure(emit, of->name, "network adapters", of->adapters, MIST_HUMAN_NUMBER,
                     of->node);
-        emit_figure(emit, of, "rate of each", of->adapter_gbit_per_s * 1e9 / 8,
+        emit_figure(emit, of->name, "rate of each", of->adapter_gbit_per_s * 1e9 / 8,
                     MIST_HUMAN_BYTES_PER_S, of->node);
     }
-    emit_figure(emit, of, "host memory", (double)(of->host_memory_gib << 30),
+    emit_figure(emit, of->name, "host memory", (double)(of->host_memory_gib << 30),
                 MIST_HUMAN_BYTES, of->node);
 }
 
@@ -406,13 +403,9 @@ static void emit_shares(struct mist_emit *emit)
     };
 
     mist_emit_list_begin(emit, "shares", "Of all presets");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "figure", "figure", rows[i].what);
-        mist_emit_double(emit, "value", "value", rows[i].value, rows[i].format);
-        mist_emit_text(emit, "source", "source", rows[i].source);
-        mist_emit_object_end(emit);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        emit_figure(emit, NULL, rows[i].what, rows[i].value, rows[i].format,
+                    rows[i].source);
     mist_emit_list_end(emit);
 }
 

@@ -256,7 +256,6 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     if (status != MIST_OK)
         return status;
     at->result.n_searches++;
-    at->result.n_priced += result.n_priced;
     at->n_asked[question.sort]++;
     if (result.n_candidates > 0)
         question.least_s = result.candidates[0].time_s;

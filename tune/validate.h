@@ -114,8 +114,7 @@ enum mist_tried {
 };
 struct mist_validated_pipeline {
     enum mist_tried tried;
-    int32_t n_chunks; /* the best number of them */
-    double time_s;    /* PRICED, REPLAYED: iteration */
+    double time_s; /* PRICED, REPLAYED: iteration */
 };
 
 /* A plan that was looked at. */
@@ -141,7 +140,6 @@ struct mist_validate_result {
     size_t plans_capacity, dropped_capacity;
     struct mist_search_result search; /* the first */
     int32_t n_searches;
-    int64_t n_priced; /* by all of them */
     /* where by the closed form no plan is within the limits; else all 0 */
     struct mist_search_closest closest;
     bool was_stopped; /* by config->is_over */

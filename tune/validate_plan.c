@@ -296,8 +296,8 @@ static enum mist_status replay_plan(const struct mist_validate_config *config,
     predicted->extrapolated_frac = replay.extrapolated_frac;
     predicted->probe_s = find_probe_s(config, plan->plan);
     mist_replay_result_fini(&replay);
-    plan->pipelines[plan->plan->pipeline] = (struct mist_validated_pipeline){
-        MIST_TRIED_REPLAYED, mist_plan_n_chunks(plan->plan), predicted->iteration_s};
+    plan->pipelines[plan->plan->pipeline] =
+        (struct mist_validated_pipeline){MIST_TRIED_REPLAYED, predicted->iteration_s};
     return MIST_OK;
 }
 
@@ -355,8 +355,7 @@ static enum mist_status replay_pipeline(const struct mist_validate_config *confi
         return MIST_OK;
     time_s = plan->predicted.iteration_s;
     if (tried->tried != MIST_TRIED_REPLAYED || time_s < tried->time_s)
-        *tried = (struct mist_validated_pipeline){MIST_TRIED_REPLAYED,
-                                                  mist_plan_n_chunks(plan), time_s};
+        *tried = (struct mist_validated_pipeline){MIST_TRIED_REPLAYED, time_s};
     if (time_s < best->plan->predicted.iteration_s) {
         *best->plan = *plan;
         best->planned_bytes = other.planned_bytes;
@@ -381,8 +380,7 @@ static enum mist_status try_pipeline(const struct mist_validate_config *config,
         return replay_pipeline(config, plan, best, err);
     if (tried->tried < MIST_TRIED_PRICED ||
         (tried->tried == MIST_TRIED_PRICED && time_s < tried->time_s))
-        *tried = (struct mist_validated_pipeline){MIST_TRIED_PRICED,
-                                                  mist_plan_n_chunks(plan), time_s};
+        *tried = (struct mist_validated_pipeline){MIST_TRIED_PRICED, time_s};
     return MIST_OK;
 }
 

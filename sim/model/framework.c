@@ -150,26 +150,25 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .residual_source = "llm-foundry's runs of MPT on A100, H100"
 
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
-    [MIST_FRAMEWORK_OURS] = {.name = "ours", .source = "the catalogue"},
+    [MIST_FRAMEWORK_OURS] = {.source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
-        MEGATRON, .name = "megatron", .overlaps_interleaved = true, .fuses_gradients = true,
+        MEGATRON, .overlaps_interleaved = true, .fuses_gradients = true,
         .logit_held_bytes = 10, .fragmentation_frac = FRAGMENTATION,
         .fragmentation_source = FRAGMENTATION_SOURCE,
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {
-        MEGATRON, .name = "megatron-2021", .takes_turns = true, .keeps_gradients = true,
-        .logit_held_bytes = 6, .fragmentation_frac = 0.2,
+        MEGATRON, .takes_turns = true, .keeps_gradients = true, .logit_held_bytes = 6,
+        .fragmentation_frac = 0.2,
         .fragmentation_source = "reserved in BigScience's logs: 17 to 22 %",
         .copy_source = "Float16OptimizerWithFloat16Params, kept for an iteration"},
-    [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED, .name = "deepspeed"},
-    [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .name = "deepspeed-2021",
-                                       .sends_whole_gradients = true},
+    [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED},
+    [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .sends_whole_gradients = true},
     [MIST_FRAMEWORK_TORCHTITAN] = {
-        TORCHTITAN, .name = "torchtitan", .sum_bytes = 6, .logit_bytes = 36, .ops = torchtitan_ops,
+        TORCHTITAN, .sum_bytes = 6, .logit_bytes = 36, .ops = torchtitan_ops,
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
         .logit_source = "fp32, log-softmax, and back"},
     [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = {
-        TORCHTITAN, .name = "torchtitan-compiled", .sum_bytes = 4, .logit_bytes = 8, .ops = compiled_ops,
+        TORCHTITAN, .sum_bytes = 4, .logit_bytes = 8, .ops = compiled_ops,
         .source = "kernels of torchtitan v0.1 as Inductor fuses them, PyTorch 2.6",
         .logit_source = "two passes of reductions; the gradient"},
 };

@@ -24,7 +24,6 @@ struct mist_framework_op {
 };
 
 struct mist_framework {
-    const char *name;
     enum mist_attention attention; /* unless the job says another */
     bool takes_turns;              /* communication and computation never overlap */
     bool blocks_transfers;     /* nothing is computed while a stage sends or receives */
