@@ -7,7 +7,9 @@
  * on any rank, which is the iteration's time. Every instant belongs to one class, by the
  * first stream in this order that runs a task then: computation, communication, copies
  * from the host, copies to it, the host's processors. So communication and copies count
- * as far as they are exposed. An instant in which no stream runs anything is bubble:
+ * as far as they are exposed. Where computation stands still meanwhile (streams that take
+ * turns: communication, copies, computation; Megatron-LM's transfers between stages) the
+ * instant belongs to what it waits for. An instant in which no stream runs anything is bubble:
  * waiting for other ranks, those that are to come to a collective included. A running
  * task of computation belongs to its operators, in the proportions of their prices; what
  * its price has beyond these, launches, a host that is slower than the device, ranks that

@@ -3,7 +3,8 @@
  *
  * Starts and ends of all tasks, sorted, cut the iteration into pieces in which nothing
  * changes; each goes to the task of the first stream that runs one. Tasks of a stream
- * follow each other, so that one number per stream says how far it has come.
+ * follow each other, so that one number per stream says how far it has come. Computation
+ * that stands still while others have their turn is not what goes on.
  */
 #include "sim/explain/explain.h"
 
@@ -129,7 +130,8 @@ struct splitter {
     const struct mist_schedule *schedule;
     const struct mist_cost *costs;
     const struct mist_timeline_row *rows;
-    struct shares *shares; /* [n_costs] of computation */
+    const enum mist_stream *order; /* [MIST_N_STREAMS] who an instant goes to */
+    struct shares *shares;         /* [n_costs] of computation */
     struct mist_err *err;
     double *out;
 };
@@ -187,6 +189,30 @@ static enum mist_status charge(struct splitter *at, int32_t i_task, double time_
 
 /* ------------------------------------------------------------------------------- pieces */
 
+/* As they are; where they take turns; where transfers alone make computation stand still. */
+static const enum mist_stream *order_of(const struct mist_plan *plan,
+                                        const struct mist_cost_model *model)
+{
+    static const enum mist_stream usual[MIST_N_STREAMS] = {
+        MIST_STREAM_COMPUTE,        MIST_STREAM_GPU_GPU, MIST_STREAM_HOST_TO_DEVICE,
+        MIST_STREAM_DEVICE_TO_HOST, MIST_STREAM_SEND,    MIST_STREAM_RECEIVE,
+        MIST_STREAM_HOST,           MIST_STREAM_SHARDS};
+    static const enum mist_stream turns[MIST_N_STREAMS] = {
+        MIST_STREAM_GPU_GPU,        MIST_STREAM_SEND,
+        MIST_STREAM_RECEIVE,        MIST_STREAM_SHARDS,
+        MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
+        MIST_STREAM_COMPUTE,        MIST_STREAM_HOST};
+    static const enum mist_stream blocked[MIST_N_STREAMS] = {
+        MIST_STREAM_SEND,    MIST_STREAM_RECEIVE,        MIST_STREAM_COMPUTE,
+        MIST_STREAM_GPU_GPU, MIST_STREAM_HOST_TO_DEVICE, MIST_STREAM_DEVICE_TO_HOST,
+        MIST_STREAM_HOST,    MIST_STREAM_SHARDS};
+    struct mist_interference interference = mist_replay_interference(plan, model);
+
+    return interference.takes_turns        ? turns
+           : interference.blocks_transfers ? blocked
+                                           : usual;
+}
+
 /* The tasks of each stream, one behind the other in order, from first[stream] on. */
 static void list_streams(const struct splitter *at, int32_t first[MIST_N_STREAMS + 1],
                          int32_t *tasks)
@@ -208,7 +234,8 @@ static int32_t find_running(const struct splitter *at,
                             const int32_t first[MIST_N_STREAMS + 1], const int32_t *tasks,
                             int32_t next[MIST_N_STREAMS], double time_s)
 {
-    for (int s = 0; s < MIST_N_STREAMS; s++) {
+    for (int i = 0; i < MIST_N_STREAMS; i++) {
+        int s = (int)at->order[i];
         while (next[s] < first[s + 1] && at->rows[tasks[next[s]]].end_s <= time_s)
             next[s]++;
         if (next[s] < first[s + 1] && at->rows[tasks[next[s]]].start_s <= time_s)
@@ -254,6 +281,7 @@ mist_explain_time(const struct mist_plan *plan, const struct mist_cost_model *mo
         .schedule = schedule,
         .costs = costs,
         .rows = rows,
+        .order = order_of(plan, model),
         .shares = calloc((size_t)schedule->n_costs + 1, sizeof *at.shares),
         .err = err,
         .out = out,

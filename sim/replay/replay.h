@@ -175,6 +175,12 @@ void mist_replay_built_free(struct mist_replay_built *built);
 void mist_replay_built_memory(const struct mist_replay_built *built,
                               int64_t (*arena_bytes)[MIST_N_ARENAS]);
 
+/* How the streams of a plan's devices slow each other down: as those of the cluster, but for
+ * what its framework does otherwise. */
+struct mist_interference
+mist_replay_interference(const struct mist_plan *plan,
+                         const struct mist_cost_model *cost_model);
+
 /* With the options (NULL: those it was built with), which may differ from these in what is
  * even, the jitter's seed and what is recorded. Prices are made by the first replay: all
  * are to have the same cost model. */

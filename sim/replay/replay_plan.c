@@ -77,6 +77,20 @@ enum mist_status mist_replay_check_prices(const struct mist_plan *plan,
     return status;
 }
 
+struct mist_interference
+mist_replay_interference(const struct mist_plan *plan,
+                         const struct mist_cost_model *cost_model)
+{
+    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
+    struct mist_interference interference = *mist_cost_model_interference(cost_model);
+
+    if (framework->takes_turns && !mist_plan_overlaps(plan))
+        mist_interference_take_turns(&interference);
+    interference.blocks_transfers =
+        framework->blocks_transfers && !mist_plan_overlaps(plan);
+    return interference;
+}
+
 enum mist_status mist_replay_run_built(struct mist_replay_built *built,
                                        const struct mist_cost_model *cost_model,
                                        const struct mist_replay_options *options,
@@ -92,12 +106,8 @@ enum mist_status mist_replay_run_built(struct mist_replay_built *built,
         .least_frac =
             traces->cluster.backend == MIST_TRACE_DATASHEET ? UNPROFILED_LEAST_FRAC : 0,
     };
-    const struct mist_framework *framework = mist_framework_get(plan->job.framework);
-    struct mist_interference interference = *mist_cost_model_interference(cost_model);
-    if (framework->takes_turns && !mist_plan_overlaps(plan))
-        mist_interference_take_turns(&interference);
-    interference.blocks_transfers =
-        framework->blocks_transfers && !mist_plan_overlaps(plan);
+    const struct mist_interference interference =
+        mist_replay_interference(plan, cost_model);
     assert(!built->ranks.is_over);
     enum mist_status status = MIST_OK;
     if (!built->is_priced)

@@ -61,9 +61,19 @@ static bool is_computation(int time_class)
     return time_class < MIST_TIME_TENSOR;
 }
 
+/* Streams in order, where they take turns computation behind all that it waits for. */
+static int naive_place(enum mist_stream stream, bool takes_turns)
+{
+    if (!takes_turns)
+        return (int)stream;
+    if (mist_stream_channel(stream) == MIST_STREAM_GPU_GPU)
+        return (int)stream - MIST_N_STREAMS;
+    return stream == MIST_STREAM_COMPUTE ? MIST_STREAM_HOST - 1 : (int)stream;
+}
+
 /* Every piece between two edges, every row. Computation goes to MIST_TIME_PRODUCTS. */
-static void naive_times(const struct mist_timeline_row *rows, size_t n, double begin_s,
-                        double end_s, double out[MIST_N_TIME_CLASSES])
+static void naive_times(const struct mist_timeline_row *rows, size_t n, bool takes_turns,
+                        double begin_s, double end_s, double out[MIST_N_TIME_CLASSES])
 {
     double *edges = malloc((2 * n + 2) * sizeof *edges);
     size_t n_edges = 0;
@@ -84,7 +94,8 @@ static void naive_times(const struct mist_timeline_row *rows, size_t n, double b
             continue;
         for (size_t i = 0; i < n; i++)
             if (rows[i].start_s <= from_s && rows[i].end_s >= to_s &&
-                (!first || rows[i].stream < first->stream))
+                (!first || naive_place(rows[i].stream, takes_turns) <
+                               naive_place(first->stream, takes_turns)))
                 first = &rows[i];
         out[!first                                 ? MIST_TIME_BUBBLE
             : first->stream == MIST_STREAM_COMPUTE ? MIST_TIME_PRODUCTS
@@ -108,7 +119,7 @@ static const struct mist_timeline_row *rows_of(const struct mist_timeline *timel
     return first;
 }
 
-static void expect_times(const struct mist_plan *plan,
+static void expect_times(const struct mist_plan *plan, bool takes_turns,
                          const struct mist_replay_result *replay,
                          const struct mist_explanation *explanation)
 {
@@ -122,8 +133,8 @@ static void expect_times(const struct mist_plan *plan,
         assert_int_equal(mist_plan_stage_of(plan, stage->rank), s);
         const struct mist_timeline_row *rows =
             rows_of(&replay->timeline, stage->rank, &n);
-        naive_times(rows, n, replay->begin_s, replay->begin_s + replay->iteration_s,
-                    naive);
+        naive_times(rows, n, takes_turns, replay->begin_s,
+                    replay->begin_s + replay->iteration_s, naive);
         for (int c = 0; c < MIST_N_TIME_CLASSES; c++) {
             assert_true(stage->time_s[c] >= 0);
             sum += stage->time_s[c];
@@ -197,7 +208,7 @@ TEST(test_times_are_those_of_the_timeline)
         must(mist_cost_model_new(&traces, &model, &err), &err);
         must(mist_replay_run(plan, model, &options, &replay, &err), &err);
         must(mist_explain(plan, model, 1, &replay, &explanation, &err), &err);
-        expect_times(plan, &replay, &explanation);
+        expect_times(plan, traces.cluster.streams_take_turns, &replay, &explanation);
         if (i % 2 == 0)
             expect_only_stages(plan, model, &replay);
         mist_explanation_fini(&explanation);
@@ -371,6 +382,60 @@ TEST(test_prices_of_frameworks_split)
                 must(mist_plan_check(plan, &err), &err);
                 expect_splits(plan, model);
             }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&traces);
+    free(plan);
+}
+
+/* Where computation stands still meanwhile, what goes on is communication: of a framework
+ * whose streams take turns computation takes its prices, sums between tensor-parallel ranks
+ * theirs, whatever else is due then. */
+TEST(test_turns)
+{
+    struct mist_plan *plan = calloc(1, sizeof *plan);
+    const struct mist_replay_options options = {.threads = 1};
+    struct mist_replay_result replay;
+    struct mist_explanation explanation;
+    struct mist_schedule *schedule;
+    struct mist_trace_set traces;
+    struct mist_cost_model *model;
+    double prices_s = 0, explained_s = 0, sums_s = 0;
+
+    assert_non_null(plan);
+    must(mist_trace_set_open(&traces, "a100-80:1x8,link=1GB/s", &err), &err);
+    must(mist_cost_model_new(&traces, &model, &err), &err);
+    must(mist_model_load("gpt3-1.3b", &plan->model, &err), &err);
+    plan->n_stages = 1;
+    plan->n_micro_batches = 2;
+    plan->stages[0] = mist_tiny_stage(plan->model.n_layers, 2, 1, 8);
+    plan->job = (struct mist_job){.global_batch = 4,
+                                  .seq_len = 2048,
+                                  .dtype = MIST_DTYPE_BF16,
+                                  .computes_on_gpu = true,
+                                  .framework = MIST_FRAMEWORK_MEGATRON_2021,
+                                  .attention = MIST_ATTENTION_FUSED};
+    must(mist_plan_check(plan, &err), &err);
+    must(mist_replay_run(plan, model, &options, &replay, &err), &err);
+    must(mist_explain(plan, model, 1, &replay, &explanation, &err), &err);
+    must(mist_schedule_build(plan, 0, 1, &schedule, &err), &err);
+    struct mist_cost *costs = calloc((size_t)schedule->n_costs + 1, sizeof *costs);
+    assert_non_null(costs);
+    must(mist_cost_schedule(model, plan, schedule, costs, &err), &err);
+    for (int32_t i = 0; i < schedule->n_tasks; i++) {
+        const struct mist_task *task = &schedule->tasks[i];
+        if (task->stream == MIST_STREAM_COMPUTE)
+            prices_s += costs[task->cost].time_s;
+        else if (task->kind == MIST_TASK_TP_ALL_REDUCE)
+            sums_s += costs[task->cost].time_s;
+    }
+    for (int c = 0; c < MIST_TIME_TENSOR; c++)
+        explained_s += explanation.mean_s[c];
+    assert_near(explained_s / prices_s, 1, 1e6); /* 0.1 % */
+    assert_near(explanation.mean_s[MIST_TIME_TENSOR] / sums_s, 1, 1e7);
+    free(costs);
+    mist_schedule_free(schedule);
+    mist_explanation_fini(&explanation);
+    mist_replay_result_fini(&replay);
     mist_cost_model_free(model);
     mist_trace_set_fini(&traces);
     free(plan);
