@@ -203,16 +203,16 @@ static enum mist_status build(struct mist_cuda_sdpa *sdpa,
     return MIST_OK;
 }
 
-/* What the deterministic form was seen to need: dS in bf16, with grouped queries dK and
- * dV of every query head in bf16, and 256 bytes. */
-static int64_t estimate_bytes(const struct mist_sdpa_chunk *chunk)
+/* What a form needs at least: our own buffers, and as was seen of the deterministic one dS
+ * in bf16, with grouped queries dK and dV of every query head in bf16, and 256 bytes. */
+static int64_t estimate_bytes(const struct mist_sdpa_chunk *chunk,
+                              enum mist_cuda_sdpa_form form)
 {
     int64_t s = chunk->whole.s, heads = chunk->b * chunk->heads;
-    int64_t own =
-        buffers_of(chunk, MIST_CUDA_SDPA_BACKWARD, MIST_CUDA_SDPA_DETERMINISTIC).engine;
+    int64_t own = buffers_of(chunk, MIST_CUDA_SDPA_BACKWARD, form).engine;
     int64_t grouped = chunk->heads > chunk->kv_heads ? 4 * chunk->whole.head_dim : 0;
 
-    return own + heads * s * (2 * s + grouped) + 256;
+    return form == MIST_CUDA_SDPA_FAST ? own : own + heads * s * (2 * s + grouped) + 256;
 }
 
 /* The next smaller chunk of equal parts: fewer samples, then fewer groups of heads of one
@@ -232,26 +232,27 @@ static bool shrink(struct mist_sdpa_chunk *chunk)
     return true;
 }
 
-/* Builds with the largest chunk that fits. */
+/* Builds the backward with the largest chunk that fits. */
 static enum mist_status build_chunked(struct mist_cuda_sdpa *sdpa,
-                                      struct mist_sdpa_chunk chunk, int64_t limit_bytes,
+                                      struct mist_sdpa_chunk chunk,
+                                      enum mist_cuda_sdpa_form form, int64_t limit_bytes,
                                       struct mist_err *err)
 {
     enum mist_status status = MIST_ERR_NO_PLAN;
     bool is_tried = false, is_left;
 
     do {
-        if (estimate_bytes(&chunk) <= limit_bytes) {
+        if (estimate_bytes(&chunk, form) <= limit_bytes) {
             is_tried = true;
-            status = build(sdpa, &chunk, MIST_CUDA_SDPA_BACKWARD,
-                           MIST_CUDA_SDPA_DETERMINISTIC, limit_bytes, err);
+            status = build(sdpa, &chunk, MIST_CUDA_SDPA_BACKWARD, form, limit_bytes, err);
         }
         is_left = shrink(&chunk);
     } while (status == MIST_ERR_NO_PLAN && is_left);
     if (!is_tried)
         return mist_err_set(err, MIST_ERR_NO_PLAN,
                             "one group of heads wants %lld bytes of workspace, has %lld",
-                            (long long)estimate_bytes(&chunk), (long long)limit_bytes);
+                            (long long)estimate_bytes(&chunk, form),
+                            (long long)limit_bytes);
     return status;
 }
 
@@ -272,8 +273,8 @@ enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
                             "128 tokens, heads of 64, 80, 96 or 128, and less than 2^31 "
                             "elements");
     if (!entry) {
-        if (direction == MIST_CUDA_SDPA_BACKWARD && form == MIST_CUDA_SDPA_DETERMINISTIC)
-            status = build_chunked(sdpa, whole, limit_bytes, err);
+        if (direction == MIST_CUDA_SDPA_BACKWARD)
+            status = build_chunked(sdpa, whole, form, limit_bytes, err);
         else
             status = build(sdpa, &whole, direction, form, limit_bytes, err);
     }

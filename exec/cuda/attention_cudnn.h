@@ -32,9 +32,11 @@ enum mist_cuda_sdpa_direction { MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_BACKWARD 
  *
  * FAST           dQ is summed in an fp32 buffer by atomic additions, whose order, and
  * with it the last bits, may change from run to run. DETERMINISTIC  every sum has one
- * order. cuDNN then keeps dS of the whole graph, 2 s^2 bytes a head, so the graph covers
- * only as many heads and samples as fit a limit and is executed for one such chunk after
- * another.
+ * order. cuDNN then keeps dS of the whole graph, 2 s^2 bytes a head.
+ *
+ * The graph covers only as many heads and samples as fit a limit of workspace and is
+ * executed for one such chunk after another. FAST in one, on Hopper; on Ampere cuDNN keeps
+ * another dQ, and dK and dV of every query head in fp32.
  */
 enum mist_cuda_sdpa_form { MIST_CUDA_SDPA_FAST, MIST_CUDA_SDPA_DETERMINISTIC };
 

@@ -232,6 +232,7 @@ static void check_shape(const struct mist_cpu_attention *s)
     struct job job;
     int64_t is_grouped = s->heads > s->kv_heads;
     int64_t head = s->s * (2 * s->s + 4 + is_grouped * 4 * s->head_dim);
+    int64_t fast_head = s->s * (4 + (4 + is_grouped * 4) * s->head_dim);
 
     print_message("# b %lld, s %lld, heads %lld/%lld x %lld\n", (long long)s->b,
                   (long long)s->s, (long long)s->heads, (long long)s->kv_heads,
@@ -249,6 +250,8 @@ static void check_shape(const struct mist_cpu_attention *s)
     for (int i = 0; i < 3; i++) {
         if (i > 0 && n_heads[i] == n_heads[i - 1])
             continue;
+        check_backward(&job, MIST_CUDA_SDPA_FAST, n_heads[i] * fast_head + 256,
+                       s->b * s->heads / n_heads[i]);
         check_backward(&job, MIST_CUDA_SDPA_DETERMINISTIC, n_heads[i] * head + 256,
                        s->b * s->heads / n_heads[i]);
         if (i == 0)
