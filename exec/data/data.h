@@ -66,7 +66,7 @@ MIST_MUST_CHECK enum mist_status mist_data_default_paths(char ***paths, int32_t 
 void mist_data_free_paths(char **paths, int32_t n); /* NULL allowed */
 
 /*
- * Maps all files, which takes no time that grows with them (but for a Megatron .idx, of
+ * Opens all files, which takes no time that grows with them (but for a Megatron .idx, of
  * which all is checked: 20 bytes for a sequence). *out is owned by the caller
  * (mist_data_close); the files must not shrink while it lives. MIST_OK, MIST_ERR_IO,
  * MIST_ERR_INPUT (a file is not what its format demands, or text and ids are mixed: with
