@@ -127,7 +127,8 @@ bool mist_command_can_find(const char *program)
     return false;
 }
 
-char *mist_command_path_beside(const char *name)
+/* NULL: out of memory. A mere name, for PATH, where /proc does not say what runs. */
+static char *path_beside(const char *name)
 {
     char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -138,4 +139,16 @@ char *mist_command_path_beside(const char *name)
         return strdup(name);
     *slash = '\0';
     return mist_path_join(self, name);
+}
+
+enum mist_status mist_command_find_beside(const char *name, const char *needed,
+                                          char **out, struct mist_err *err)
+{
+    *out = path_beside(name);
+    if (!*out)
+        return mist_err_memory(err, NULL);
+    return mist_command_can_find(*out)
+               ? MIST_OK
+               : mist_err_at(err, MIST_ERR_IO, *out, 0, 0,
+                             "is not there or may not be run; %s", needed);
 }

@@ -50,8 +50,13 @@ MIST_MUST_CHECK enum mist_status mist_command_end(struct mist_command *command,
  * name that is looked for in PATH. */
 bool mist_command_can_find(const char *program);
 
-/* The path of a program in the folder of the running one, malloc'd; NULL: out of memory.
- * A mere name, for PATH, where /proc does not say what runs. */
-char *mist_command_path_beside(const char *name);
+/*
+ * The path of a program in the folder of the running one; *out is malloc'd, also after an
+ * error, or NULL. needed: who needs it where, for the message. MIST_ERR_IO: it is not there
+ * or may not be run; MIST_ERR_MEMORY.
+ */
+MIST_MUST_CHECK enum mist_status mist_command_find_beside(const char *name,
+                                                          const char *needed, char **out,
+                                                          struct mist_err *err);
 
 #endif

@@ -38,19 +38,6 @@ static enum mist_status make_command(const struct mist_sim_run *run,
     return mist_command_end(command, err);
 }
 
-/* *out is the path of mist-tune, malloc'd. */
-static enum mist_status find_mist_tune(char **out, struct mist_err *err)
-{
-    *out = mist_command_path_beside("mist-tune");
-    if (!*out)
-        return mist_err_memory(err, NULL);
-    return mist_command_can_find(*out)
-               ? MIST_OK
-               : mist_err_at(err, MIST_ERR_IO, *out, 0, 0,
-                             "is not there or may not be run; --retune needs mist-tune "
-                             "beside mist-sim");
-}
-
 static enum mist_status read_result(const struct mist_capture *capture,
                                     double *iteration_s, struct mist_err *err)
 {
@@ -99,7 +86,8 @@ enum mist_status mist_sim_retune(const struct mist_sim_run *run,
 {
     struct mist_command command;
     char *mist_tune = NULL;
-    enum mist_status status = find_mist_tune(&mist_tune, err);
+    enum mist_status status = mist_command_find_beside(
+        "mist-tune", "--retune needs mist-tune beside mist-sim", &mist_tune, err);
 
     mist_command_init(&command);
     if (status == MIST_OK)

@@ -116,14 +116,8 @@ static enum mist_status check_machine(const struct mist_cluster *cluster, int32_
 /* *out is the path of mist-exec, malloc'd. */
 static enum mist_status find_mist_exec(char **out, struct mist_err *err)
 {
-    *out = mist_command_path_beside("mist-exec");
-    if (!*out)
-        return mist_err_memory(err, NULL);
-    if (mist_command_can_find(*out))
-        return MIST_OK;
-    return mist_err_at(err, MIST_ERR_IO, *out, 0, 0,
-                       "is not there or may not be run; --verify needs mist-exec beside "
-                       "mist-tune");
+    return mist_command_find_beside(
+        "mist-exec", "--verify needs mist-exec beside mist-tune", out, err);
 }
 
 enum mist_status mist_verify_check(const struct mist_verify_config *config,

@@ -113,11 +113,16 @@ TEST(test_finds)
 
 TEST(test_beside)
 {
-    char *path = mist_command_path_beside("test_command");
+    struct mist_err err = {0};
+    char *path;
 
-    assert_non_null(path);
+    assert_int_equal(mist_command_find_beside("test_command", "", &path, &err), MIST_OK);
     assert_int_equal(path[0], '/');
     assert_true(mist_command_can_find(path));
+    free(path);
+    assert_int_equal(mist_command_find_beside("missing", "x needs it", &path, &err),
+                     MIST_ERR_IO);
+    assert_string_equal(err.message, "is not there or may not be run; x needs it");
     free(path);
 }
 
