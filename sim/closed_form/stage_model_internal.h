@@ -101,6 +101,9 @@ static inline enum mist_stage_value mist_stage_piece(int i_piece, bool is_sharde
                                    (2 * i_piece + is_sharded) * MIST_N_LAYER_KINDS);
 }
 
+/* Bytes of a quantity of a module that outlives the iteration: whole, a shard. */
+extern const enum mist_stage_value mist_stage_homes[MIST_N_QUANTITIES][2];
+
 _Static_assert((int)MIST_STAGE_VALUES_USED <= (int)MIST_STAGE_N_VALUES,
                "struct mist_stage_values is too small");
 

@@ -30,10 +30,13 @@ static mist_expr if_below(writer *at, int i, mist_expr n, mist_expr yes, mist_ex
 
 /* ----------------------------------------------------------------------------- homes */
 
+/* Sharded from a level of ZeRO on. */
 static mist_expr by_level(writer *at, enum mist_layer_kind kind, int level,
-                          enum mist_stage_value whole, enum mist_stage_value shard)
+                          enum mist_quantity quantity)
 {
-    return mist_stage_by_zero(at, level, of(at, shard, kind), of(at, whole, kind));
+    const enum mist_stage_value *value = mist_stage_homes[quantity];
+
+    return mist_stage_by_zero(at, level, of(at, value[1], kind), of(at, value[0], kind));
 }
 
 /* Sum over the modules of the stage. */
@@ -46,17 +49,17 @@ static mist_expr all(writer *at, mist_expr part(writer *at, enum mist_layer_kind
 
 static mist_expr weights(writer *at, enum mist_layer_kind kind)
 {
-    return by_level(at, kind, 3, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1);
+    return by_level(at, kind, 3, MIST_WEIGHTS);
 }
 
 static mist_expr gradients(writer *at, enum mist_layer_kind kind)
 {
-    return by_level(at, kind, 2, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1);
+    return by_level(at, kind, 2, MIST_GRADIENTS);
 }
 
 static mist_expr state(writer *at, enum mist_layer_kind kind)
 {
-    return by_level(at, kind, 1, MIST_STAGE_STATE_0, MIST_STAGE_STATE_1);
+    return by_level(at, kind, 1, MIST_STATE);
 }
 
 static mist_expr homes(writer *at, enum mist_layer_kind kind)
@@ -84,11 +87,8 @@ static mist_expr copies_in_host(writer *at, enum mist_layer_kind kind)
     mist_expr g =
         mist_stage_share_of_all(at, kind, MIST_IF_HOST_UPDATES, MIST_IF_GRADIENTS_AWAY);
 
-    w = mul(at, w, by_level(at, kind, 1, MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1));
-    return add(
-        at, w,
-        mul(at, g,
-            by_level(at, kind, 1, MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1)));
+    w = mul(at, w, by_level(at, kind, 1, MIST_WEIGHTS));
+    return add(at, w, mul(at, g, by_level(at, kind, 1, MIST_GRADIENTS)));
 }
 
 /* What may be on the device beyond the ratios. */

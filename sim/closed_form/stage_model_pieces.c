@@ -11,6 +11,12 @@
  */
 #include "sim/closed_form/stage_model_internal.h"
 
+const enum mist_stage_value mist_stage_homes[MIST_N_QUANTITIES][2] = {
+    [MIST_WEIGHTS] = {MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1},
+    [MIST_GRADIENTS] = {MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1},
+    [MIST_STATE] = {MIST_STAGE_STATE_0, MIST_STAGE_STATE_1},
+};
+
 mist_expr mist_stage_by_zero(struct mist_stage_writer *at, int level, mist_expr yes,
                              mist_expr no)
 {
@@ -279,12 +285,7 @@ static mist_expr piece_seconds(struct mist_stage_writer *at, int i,
 static mist_expr room_bytes(struct mist_stage_writer *at, const struct mist_room *room,
                             enum mist_layer_kind kind)
 {
-    static const enum mist_stage_value values[MIST_N_QUANTITIES][2] = {
-        [MIST_WEIGHTS] = {MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1},
-        [MIST_GRADIENTS] = {MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1},
-        [MIST_STATE] = {MIST_STAGE_STATE_0, MIST_STAGE_STATE_1},
-    };
-    const enum mist_stage_value *value = values[room->quantity];
+    const enum mist_stage_value *value = mist_stage_homes[room->quantity];
     mist_expr share = mist_stage_share_of_all(at, kind, room->if_all, room->if_none);
 
     return where(at, room->if_all, room->if_none,

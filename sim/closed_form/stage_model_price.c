@@ -407,11 +407,6 @@ static void price_once(struct stage *at)
 /* Homes of a module's slabs but for an alias. */
 static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
 {
-    static const enum mist_stage_value values[MIST_N_QUANTITIES][2] = {
-        [MIST_WEIGHTS] = {MIST_STAGE_WEIGHTS_0, MIST_STAGE_WEIGHTS_1},
-        [MIST_GRADIENTS] = {MIST_STAGE_GRADIENTS_0, MIST_STAGE_GRADIENTS_1},
-        [MIST_STATE] = {MIST_STAGE_STATE_0, MIST_STAGE_STATE_1},
-    };
     const struct mist_module_storage *storage = &at->here[i_module];
 
     for (int32_t s = 0; s < storage->n_slabs; s++) {
@@ -422,7 +417,8 @@ static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
                 mist_piece_elements(slab, (enum mist_quantity)q, MIST_EXTENT_UPDATE,
                                     conditions, plan_of(at)->dp);
             if (!slab->is_alias)
-                at->values[(int)values[q][is_sharded] + kind_of(at, i_module)] +=
+                at->values[(int)mist_stage_homes[q][is_sharded] +
+                           kind_of(at, i_module)] +=
                     in_arena(
                         mist_quantity_bytes(&at->plan->job, (enum mist_quantity)q, n));
         }
