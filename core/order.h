@@ -3,7 +3,6 @@
 #define MIST_CORE_ORDER_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 /* < 0, 0 or > 0 as a is less than b, equal or more. */
 #define MIST_COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
@@ -46,14 +45,5 @@
         else                                                                             \
             low##_high = i;                                                              \
     }
-
-/* keys: [n] pairs, a's and b's. < 0, 0 or > 0 as the first pair that differs says. */
-static inline int mist_compare_keys(const int64_t (*keys)[2], size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (keys[i][0] != keys[i][1])
-            return MIST_COMPARE(keys[i][0], keys[i][1]);
-    return 0;
-}
 
 #endif

@@ -2,6 +2,8 @@
  * compare.h. */
 #include "sim/compare.h"
 
+#include "core/order.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -132,11 +134,7 @@ static int compare_differences(const void *a_, const void *b_)
     double x = fabs(a->predicted_s - a->measured_s),
            y = fabs(b->predicted_s - b->measured_s);
 
-    if (x != y)
-        return x > y ? -1 : 1;
-    if (a->rank != b->rank)
-        return a->rank - b->rank;
-    return (int)a->kind - (int)b->kind;
+    return x != y ? MIST_COMPARE(y, x) : MIST_COMPARE_BY(a, b, rank, kind);
 }
 
 /* Adds up the tasks that were measured, and those that were predicted for them. */

@@ -160,15 +160,9 @@ static struct measured measure(const struct mist_schedule *schedule,
 static int compare_measured(const void *a_void, const void *b_void)
 {
     const struct measured *a = a_void, *b = b_void;
-    const int64_t keys[][2] = {{a->row.iteration, b->row.iteration},
-                               {a->group, b->group},
-                               {a->first_rank, b->first_rank},
-                               {a->second_rank, b->second_rank},
-                               {a->tag, b->tag},
-                               {a->row.rank, b->row.rank},
-                               {a->row.task, b->row.task}};
 
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, row.iteration, group, first_rank, second_rank, tag,
+                           row.rank, row.task);
 }
 
 static bool are_together(const struct measured *a, const struct measured *b)
@@ -199,11 +193,8 @@ static void align_starts(struct measured *at, int64_t n)
 static int compare_rows(const void *a_void, const void *b_void)
 {
     const struct measured *a = a_void, *b = b_void;
-    const int64_t keys[][2] = {{a->row.iteration, b->row.iteration},
-                               {a->row.rank, b->row.rank},
-                               {a->row.task, b->row.task}};
 
-    return mist_compare_keys(keys, sizeof keys / sizeof *keys);
+    return MIST_COMPARE_BY(a, b, row.iteration, row.rank, row.task);
 }
 
 /* All ranks' tasks, starts aligned, time 0 at the earliest start. */
