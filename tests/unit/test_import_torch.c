@@ -367,24 +367,24 @@ TEST(test_windows)
     static const char shape[] = "batch=2;seq=512;heads=8;kv_heads=4;head_dim=64";
     struct outcome of;
 
-    import_one(
-        "h100-sxm",
-        TRACE(FLASH(100, "-1") "," FLASH(200, "127") "," FLASH(300, "511") ",\n" LAUNCH(
-            1, 7,
-            105) "," LAUNCH(2, 7,
-                            205) "," LAUNCH(3, 7,
-                                            305) ",\n" KERNEL(1,
-                                                              400) "," KERNEL(2,
-                                                                              90) "," KERNEL(3,
-                                                                                             420)),
-        &of);
+    /* clang-format off */
+    import_one("h100-sxm",
+               TRACE(FLASH(100, "-1") "," FLASH(200, "127") "," FLASH(300, "511") ",\n"
+                     LAUNCH(1, 7, 105) "," LAUNCH(2, 7, 205) "," LAUNCH(3, 7, 305) ",\n"
+                     KERNEL(1, 400) "," KERNEL(2, 90) "," KERNEL(3, 420)),
+               &of);
+    /* clang-format on */
     expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 410, 10, 2);
     assert_int_equal(of.set.n_kernels, 1);
     mist_trace_set_fini(&of.set);
 }
 
-#define NO   "\"\","
-#define NO_8 NO NO NO NO NO NO NO NO
+#define NO            "\"\","
+#define NO_8          NO NO NO NO NO NO NO NO
+#define FLASH_3_SHAPE "[[2,512,8,64],[2,512,8,64],[2,512,4,64],[2,512,4,64]]"
+#define FLASH_3(name, ts, shape, concrete)                                               \
+    OP_WITH("flash_attn_3::" name, 7, ts, 10, shape, QKV_TYPES,                          \
+            ",\"Concrete Inputs\":[" concrete ",\"-1\",\"-1\"]")
 
 /* FlashAttention-3, which says after its many optional tensors whether it is causal. */
 TEST(test_flash_attention_3)
@@ -392,29 +392,15 @@ TEST(test_flash_attention_3)
     static const char shape[] = "batch=2;seq=512;heads=8;kv_heads=4;head_dim=64";
     struct outcome of;
 
-    import_one(
-        "h100-sxm",
-        TRACE(
-            OP_WITH("flash_attn_3::fwd", 7, 100, 10, FLASH_SHAPE, QKV_TYPES, ",\"Concrete Inputs\":[" NO_8 NO_8 NO_8 "\"True\",\"-1\",\"-1\"]") "," OP_WITH(
-                "flash_attn_3::fwd", 7, 200, 10, FLASH_SHAPE, QKV_TYPES,
-                ",\"Concrete Inputs\":[" NO_8 NO_8 NO_8
-                "\"False\",\"-1\",\"-1\"]") "," OP_WITH("flash_attn_3::bwd", 7, 300, 10,
-                                                        "[[2,512,8,64],[2,512,8,64],[2,"
-                                                        "512,4,64],[2,512,4,64]]",
-                                                        QKV_TYPES,
-                                                        ",\"Concrete Inputs\":[" NO_8
-                                                            NO_8 "\"True\",\"-1\",\"-"
-                                                                 "1\"]") ",\n" LAUNCH(1,
-                                                                                      7,
-                                                                                      105) "," LAUNCH(2,
-                                                                                                      7,
-                                                                                                      205) "," LAUNCH(3,
-                                                                                                                      7,
-                                                                                                                      305) ",\n" KERNEL(1,
-                                                                                                                                        100) "," KERNEL(2,
-                                                                                                                                                        150) "," KERNEL(3,
-                                                                                                                                                                        250)),
-        &of);
+    /* clang-format off */
+    import_one("h100-sxm",
+               TRACE(FLASH_3("fwd", 100, FLASH_SHAPE, NO_8 NO_8 NO_8 "\"True\"") ","
+                     FLASH_3("fwd", 200, FLASH_SHAPE, NO_8 NO_8 NO_8 "\"False\"") ","
+                     FLASH_3("bwd", 300, FLASH_3_SHAPE, NO_8 NO_8 "\"True\"") ",\n"
+                     LAUNCH(1, 7, 105) "," LAUNCH(2, 7, 205) "," LAUNCH(3, 7, 305) ",\n"
+                     KERNEL(1, 100) "," KERNEL(2, 150) "," KERNEL(3, 250)),
+               &of);
+    /* clang-format on */
     expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 100, 0, 1);
     expect(find(&of, "attention", MIST_TRACE_BACKWARD_INPUT, shape), 250, 0, 1);
     assert_int_equal(of.set.n_kernels, 2);
