@@ -17,6 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where plans may take so many times what they take at least, bounds on time leave out little,
+ * and what the memory leaves is looked at first. */
+#define NARROWED_FROM 1.5
+
 struct batch {
     const struct mist_space *space;
     const struct mist_search_config *config;
@@ -26,6 +30,7 @@ struct batch {
     double cutoff_s;                  /* INFINITY: none */
     bool finds_closest;               /* not plans but how much memory they need */
     int64_t enough_bytes;             /* then: what no plan keeps to */
+    bool narrows;                     /* first, to what is within the limit of memory */
     struct mist_search_work *works;   /* [n_works] different kinds, sorted */
     size_t n_works;
     struct mist_search_solved *solved; /* [n_cases] */
@@ -95,6 +100,9 @@ static struct mist_search_work make_work(const struct batch *at,
             limit_bytes < at->config->limit_bytes ? limit_bytes : at->config->limit_bytes,
         .layers_min = of->layers_min,
         .layers_max = of->layers_max,
+        .first = of->layers_min,
+        .last = of->layers_max,
+        .held = of->layers_min - 1,
         .most_t_s = INFINITY,
         .finds_least = at->finds_closest,
         .enough_bytes = at->enough_bytes,
@@ -159,7 +167,7 @@ static enum mist_status list_works(struct batch *at, struct mist_err *err)
         if (compare_works(last, &at->works[i]) != 0)
             at->works[at->n_works++] = at->works[i];
         else if (last->layers_max < at->works[i].layers_max)
-            last->layers_max = at->works[i].layers_max;
+            last->last = last->layers_max = at->works[i].layers_max;
     }
     for (size_t i = 0; i < at->n_works && at->bounds.case_s && isfinite(at->cutoff_s);
          i++)
@@ -207,6 +215,77 @@ static enum mist_status find_works(const struct batch *at,
     return MIST_OK;
 }
 
+/* The same of all cases that may have a plan. */
+static enum mist_status list_solved(struct batch *at, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    at->solved = calloc((size_t)at->n_cases + 1, sizeof *at->solved);
+    if (!at->solved)
+        return mist_err_memory(err, NULL);
+    for (int32_t i = 0; i < at->n_cases && status == MIST_OK; i++) {
+        at->solved[i].can_be = is_hopeful(at, i);
+        if (at->solved[i].can_be)
+            status = find_works(at, &at->cases[i], &at->solved[i], err);
+    }
+    return status;
+}
+
+static enum mist_status try_shares(void *context, int64_t begin, int64_t end,
+                                   int i_thread, struct mist_err *err)
+{
+    struct batch *at = context;
+    enum mist_status status = MIST_OK;
+
+    (void)i_thread;
+    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at->config); i++)
+        status = mist_search_try_share(at->space, at->config, &at->works[i], err);
+    return status;
+}
+
+/* Of what may be needed. */
+static enum mist_status find_mosts(void *context, int64_t begin, int64_t end,
+                                   int i_thread, struct mist_err *err)
+{
+    struct batch *at = context;
+    enum mist_status status = MIST_OK;
+
+    (void)i_thread;
+    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at->config); i++)
+        if (at->works[i].first < INT32_MAX)
+            status = mist_search_find_most(at->space, at->config, &at->works[i], err);
+    return status;
+}
+
+/* Leaves out the cases that can't hold all layers, and of the kinds what no other needs. */
+static enum mist_status narrow_cases(struct batch *at, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < at->n_works; i++)
+        at->works[i].first = INT32_MAX;
+    for (int32_t i = 0; i < at->n_cases && status == MIST_OK; i++)
+        if (at->solved[i].can_be)
+            status =
+                mist_search_narrow_case(at->space, &at->cases[i], at->solved[i].works,
+                                        &at->solved[i].can_be, err);
+    return status;
+}
+
+/* To what the memory leaves. */
+static enum mist_status narrow(struct batch *at, struct mist_err *err)
+{
+    struct mist_thread_pool *pool = at->config->pool;
+    int64_t n = (int64_t)at->n_works;
+    enum mist_status status = mist_thread_pool_for(pool, n, 1, try_shares, at, err);
+
+    if (status == MIST_OK)
+        status = narrow_cases(at, err);
+    if (status == MIST_OK)
+        status = mist_thread_pool_for(pool, n, 1, find_mosts, at, err);
+    return status == MIST_OK ? narrow_cases(at, err) : status;
+}
+
 static enum mist_status find_closest_of(const struct batch *at,
                                         const struct mist_space_case *of,
                                         struct mist_search_solved *out,
@@ -234,12 +313,11 @@ static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
             return MIST_OK;
         out->glpk.bound_s = INFINITY;
         out->is_done = true;
-        if (!is_hopeful(at, (int32_t)i))
+        if (!out->can_be)
             continue;
-        status = find_works(at, of, out, err);
-        if (status == MIST_OK && at->finds_closest)
+        if (at->finds_closest)
             status = find_closest_of(at, of, out, err);
-        else if (status == MIST_OK)
+        else
             status =
                 mist_search_solve_case(at->space, at->config, of, at->cutoff_s, out, err);
     }
@@ -276,7 +354,7 @@ static enum mist_status gather_case(struct gather *to, const struct batch *at, i
 
     if (!from->is_done)
         return MIST_OK;
-    if (at->finds_closest)
+    if (at->finds_closest && from->can_be)
         gather_closest(to, &at->cases[i], from);
     result->n_cases_done++;
     result->glpk.n_cases += from->glpk.n_cases;
@@ -349,9 +427,10 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
     if (at->bounds.case_s)
         mist_search_bounds_set(&at->bounds, at->cutoff_s);
     enum mist_status status = list_works(at, err);
-    at->solved = calloc((size_t)at->n_cases, sizeof *at->solved);
-    if (status == MIST_OK && !at->solved)
-        status = mist_err_memory(err, NULL);
+    if (status == MIST_OK)
+        status = list_solved(at, err);
+    if (status == MIST_OK && at->narrows)
+        status = narrow(at, err);
     if (status == MIST_OK)
         status = mist_thread_pool_for(pool, (int64_t)at->n_works, 1, fill_works, at, err);
     if (status == MIST_OK)
@@ -501,6 +580,9 @@ static enum mist_status run_batches(struct batch *batches, int32_t n, double bes
         if (config->slack_frac > 0)
             batches[i].cutoff_s =
                 find_cutoff(config, fmin(best_s, find_best(&to->result)));
+        batches[i].narrows =
+            config->limit_bytes < INT64_MAX &&
+            batches[i].cutoff_s > NARROWED_FROM * batches[i].bounds.least_s;
         status = run_batch(&batches[i], to, err);
         n_done += batches[i].n_cases;
         if (config->progress) {
@@ -599,8 +681,11 @@ static enum mist_status find_closer(const struct mist_space *space,
         status = mist_err_memory(err, NULL);
     /* the smallest micro-batches first, which need the least */
     for (int32_t i = n; i-- > 0 && status == MIST_OK && !is_over(config);) {
+        if (to->closest.bytes < INT64_MAX && to->closest.bytes <= config->limit_bytes)
+            break;
         own.limit_bytes = to->closest.bytes - 1;
         batches[i].finds_closest = true;
+        batches[i].narrows = to->closest.bytes < INT64_MAX;
         batches[i].enough_bytes = config->limit_bytes;
         status = run_batch(&batches[i], to, err);
     }
@@ -617,6 +702,8 @@ enum mist_status mist_search_find_closest(const struct mist_space *space,
     enum mist_status status = find_closer(space, config, &found, err);
 
     *out = found.closest;
+    if (out->bytes < INT64_MAX)
+        out->host_bytes = INT64_MAX;
     return status;
 }
 

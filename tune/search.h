@@ -40,6 +40,10 @@
  * These are lower bounds of the formula, so the candidates within the slack are those of
  * the search without bounds; they need prices whose t and d do not depend on in_flight.
  *
+ * Where time leaves out little, the limits of memory are looked at first (search_narrow.c):
+ * how many layers a kind of stage holds at the most, and from these the cases that have no
+ * plan, and the numbers of layers that are too few or too many for one.
+ *
  * The limits are those of the device arena of a rank, which the memory planner lays out
  * and the executor allocates, and of its host arena; the closed form estimates both.
  *
@@ -228,7 +232,7 @@ void mist_search_result_fini(struct mist_search_result *result);
 /* What plans need at least; INT64_MAX: there are none. */
 struct mist_search_closest {
     int64_t bytes;      /* of plans that the host holds: the largest stage's peak */
-    int64_t host_bytes; /* of all plans: the largest host arena */
+    int64_t host_bytes; /* where it holds none: of all plans, the largest host arena */
     int32_t n_stages, n_micro_batches; /* of a plan of so many bytes */
 };
 

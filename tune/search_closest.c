@@ -13,8 +13,7 @@ static const int64_t *least_of(const struct mist_search_work *work, bool is_host
 
 /* Least bytes of a stage over the shapes that have so many ranks, by ranks, then layers. */
 static void fill_stage(const struct mist_space *space, const struct mist_space_case *of,
-                       const struct mist_search_work *const *works, bool is_host,
-                       double *least)
+                       struct mist_search_work *const *works, bool is_host, double *least)
 {
     size_t row = (size_t)space->model.n_layers + 1;
     size_t n = row * ((size_t)space->n_ranks + 1);
@@ -31,7 +30,7 @@ static void fill_stage(const struct mist_space *space, const struct mist_space_c
 
 enum mist_status mist_search_closest_of(const struct mist_space *space,
                                         const struct mist_space_case *of,
-                                        const struct mist_search_work *const *works,
+                                        struct mist_search_work *const *works,
                                         bool is_host, int64_t *out, struct mist_err *err)
 {
     if (mist_search_n_alike(space, of) > 1) {

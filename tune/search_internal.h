@@ -10,8 +10,10 @@ struct mist_search_work {
     struct mist_search_kind kind;
     int64_t limit_bytes; /* of the device arena: config's, or a constraint's */
     int32_t layers_min, layers_max;
+    int32_t first, last; /* of these those that the memory leaves */
+    int32_t held;        /* so many are known to be within the limits */
     double most_t_s; /* one with a larger t + d / G is not wanted; INFINITY: all are */
-    const bool *is_wanted; /* borrowed; by layers; NULL: all from layers_min on are */
+    const bool *is_wanted; /* borrowed; by layers; NULL: all of these are */
     /* owned, [n_options]: frontier points of all numbers of layers */
     struct mist_search_choice *choices;
     struct mist_stage_option *options; /* payload: not set */
@@ -51,6 +53,26 @@ mist_search_fill_work(const struct mist_space *space,
                       const struct mist_search_config *config,
                       struct mist_search_work *work, struct mist_err *err);
 void mist_search_fini_work(struct mist_search_work *work);
+
+/* Raises work->held or lowers work->last by a try whether the memory holds the share of the
+ * layers that falls to the ranks of a stage; or until they are alike. Errors of the price
+ * function, and MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_search_try_share(const struct mist_space *space,
+                      const struct mist_search_config *config,
+                      struct mist_search_work *work, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_search_find_most(const struct mist_space *space,
+                      const struct mist_search_config *config,
+                      struct mist_search_work *work, struct mist_err *err);
+
+/* Whether the stages of a case, works [n_stages * n_shapes], stage by stage, can hold all
+ * layers, each its last at the most; if so, first of each is lowered to the fewest that the
+ * others leave to it. */
+MIST_MUST_CHECK enum mist_status
+mist_search_narrow_case(const struct mist_space *space, const struct mist_space_case *of,
+                        struct mist_search_work *const *works, bool *can_be,
+                        struct mist_err *err);
 
 /* Whether a configuration can be run. */
 bool mist_search_is_price(double t_s, double d_s, double peak_bytes);
@@ -111,7 +133,8 @@ mist_search_find_least(const struct mist_search_bounds *bounds,
 /* One case while its batch is worked on. */
 struct mist_search_solved {
     /* owned, [n_stages * n_shapes], stage by stage; NULL: not allowed there */
-    const struct mist_search_work **works;
+    struct mist_search_work **works;
+    bool can_be;                              /* by its memory */
     struct mist_search_candidate *candidates; /* owned; i_case is not set */
     struct mist_search_choice *stages;        /* owned; [n_candidates * n_stages] */
     size_t n_candidates;
@@ -135,7 +158,7 @@ mist_search_solve_case(const struct mist_space *space,
  */
 MIST_MUST_CHECK enum mist_status
 mist_search_closest_of(const struct mist_space *space, const struct mist_space_case *of,
-                       const struct mist_search_work *const *works, bool is_host,
-                       int64_t *out, struct mist_err *err);
+                       struct mist_search_work *const *works, bool is_host, int64_t *out,
+                       struct mist_err *err);
 
 #endif

@@ -17,7 +17,7 @@
  * in its choices in the lower. */
 static struct mist_stage_option *join_options(const struct mist_search_config *config,
                                               const struct mist_space_case *of,
-                                              const struct mist_search_work *const *works,
+                                              struct mist_search_work *const *works,
                                               size_t *n)
 {
     *n = 0;

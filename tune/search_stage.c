@@ -14,7 +14,8 @@
 
 static bool is_wanted(const struct mist_search_work *work, int32_t n_layers)
 {
-    return !work->is_wanted || work->is_wanted[n_layers];
+    return n_layers >= work->first && n_layers <= work->last &&
+           (!work->is_wanted || work->is_wanted[n_layers]);
 }
 
 /* Rows that the base may get. */
@@ -359,6 +360,8 @@ enum mist_status mist_search_frontier(const struct mist_space *space,
                                     .limit_bytes = config->limit_bytes,
                                     .layers_min = n_layers,
                                     .layers_max = n_layers,
+                                    .first = n_layers,
+                                    .last = n_layers,
                                     .most_t_s = INFINITY};
     enum mist_status status = mist_search_fill_work(space, config, &work, err);
 

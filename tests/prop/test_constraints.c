@@ -64,11 +64,10 @@ static int pick(struct mist_random *random, int low, int high)
 
 /* ----------------------------------------------------------------------------- prices */
 
-static void price_one(uint64_t seed, const struct mist_search_kind *kind, int layers,
-                      int checkpointed, int zero, double *t_s, double *d_s, double *bytes)
+static uint64_t index_of(const struct mist_search_kind *kind, int layers,
+                         int checkpointed, int zero)
 {
     uint64_t index = (uint64_t)kind->role;
-    double work = layers * kind->micro_batch + 1.0;
 
     index = index * 64 + (uint64_t)kind->n_micro_batches;
     index = index * 64 + (uint64_t)kind->micro_batch;
@@ -77,11 +76,24 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind, int la
     index = index * 2 + kind->shape.is_sequence_parallel;
     index = index * 16 + (uint64_t)layers;
     index = index * 16 + (uint64_t)checkpointed;
-    index = index * 4 + (uint64_t)zero;
+    return index * 4 + (uint64_t)zero;
+}
+
+/* Memory: the most that is drawn for no more layers of either sort. */
+static void price_one(uint64_t seed, const struct mist_search_kind *kind, int layers,
+                      int checkpointed, int zero, double *t_s, double *d_s, double *bytes)
+{
+    uint64_t index = index_of(kind, layers, checkpointed, zero);
+    double work = layers * kind->micro_batch + 1.0, most = 0;
+
     *t_s = floor(1024 * work * mist_random_uniform_at(seed, 1, index)) / 1024;
     *d_s = floor(2048 * work * mist_random_uniform_at(seed, 2, index)) / 1024 - work / 4;
-    *bytes = floor(
-        1000 * mist_random_uniform_at(seed, 3, index * 8 + (uint64_t)kind->in_flight));
+    for (int c = 0; c <= checkpointed; c++)
+        for (int open = 0; open <= layers - checkpointed; open++) {
+            index = index_of(kind, c + open, c, zero) * 8 + (uint64_t)kind->in_flight;
+            most = fmax(most, mist_random_uniform_at(seed, 3, index));
+        }
+    *bytes = floor(1000 * most);
 }
 
 static enum mist_status price(void *context, const struct mist_search_kind *kind,

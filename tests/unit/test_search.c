@@ -93,10 +93,13 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind,
     }
 }
 
+static atomic_size_t n_prices; /* asked for so far */
+
 static enum mist_status price(void *context, const struct mist_search_kind *kind,
                               const struct mist_search_block *block, struct mist_err *err)
 {
     (void)err;
+    n_prices += block->n;
     for (size_t i = 0; i < block->n; i++) {
         struct knobs knobs = {.n_layers = (int32_t)block->n_layers[i],
                               .n_checkpointed = (int32_t)block->n_checkpointed[i],
@@ -496,7 +499,8 @@ static void compare_closest(const struct brute *brute, const struct mist_space *
     must(mist_search_find_closest(space, &config, &closest, &err), &err);
     mist_thread_pool_free(config.pool);
     assert_true(closest.bytes == brute->closest_bytes);
-    assert_true(closest.host_bytes == brute->closest_host_bytes);
+    assert_true(closest.host_bytes ==
+                (closest.bytes < INT64_MAX ? INT64_MAX : brute->closest_host_bytes));
 }
 
 /* Search and enumeration of one question; true: there is a plan. */
@@ -685,6 +689,8 @@ static int compare_frontiers(uint64_t seed, int32_t in_flight, int64_t limit_byt
         .limit_bytes = limit_bytes,
         .layers_min = 1,
         .layers_max = DEEP,
+        .first = 1,
+        .last = DEEP,
         .most_t_s = INFINITY,
     };
     struct stage_brute brute = {&work.kind, &config, NULL, 0};
@@ -725,6 +731,47 @@ TEST(test_deep_stage)
                                        limits[i / 2 % 5], host_limits[i / 10]);
     print_message("%d of %d numbers of layers fit\n", n_fitting, n * DEEP);
     assert_in_range(n_fitting, n * DEEP / 8, n * DEEP * 7 / 8);
+}
+
+/* Prices that a search and the least memory take where hardly anything fits, or nothing. */
+static size_t count_prices(const struct mist_space *space, uint64_t seed,
+                           int64_t limit_bytes, bool has_plans)
+{
+    struct mist_search_result result;
+
+    n_prices = 0;
+    search(space, seed, limit_bytes, 1, 1, &result);
+    assert_int_equal(result.n_candidates > 0, has_plans);
+    mist_search_result_fini(&result);
+    return n_prices;
+}
+
+/* That nothing fits is found by a look at few numbers of layers. */
+TEST(test_no_plan)
+{
+    struct mist_model deep = model;
+    struct mist_space space;
+    uint64_t seed = test_seed(SEED);
+    struct mist_search_config config = {
+        .host_limit_bytes = INT64_MAX, .price = price, .price_context = &seed};
+    struct mist_search_closest closest;
+    size_t n_nothing = 0, n_something = 0;
+    struct mist_err err;
+
+    deep.n_layers = DEEP;
+    init_space_of(&space, &deep, 4, 4, MIST_SPACE_ALL);
+    space.ratio_step = MIST_RATIO_ONE / 2;
+    must(mist_thread_pool_new(1, &config.pool, &err), &err);
+    for (int i = 0; i < 3; i++, seed++) {
+        must(mist_search_find_closest(&space, &config, &closest, &err), &err);
+        assert_true(closest.bytes < INT64_MAX);
+        n_nothing += count_prices(&space, seed, closest.bytes - 1, false);
+        n_something += count_prices(&space, seed, 2 * closest.bytes, true);
+    }
+    print_message("%zu prices of nothing, %zu of something\n", n_nothing, n_something);
+    assert_true(n_nothing < n_something / 4);
+    mist_thread_pool_free(config.pool);
+    mist_space_fini(&space);
 }
 
 /* Holds the enumeration and the bounds to one word more. */
