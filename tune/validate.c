@@ -27,6 +27,7 @@ enum {
     TIMES_FIRST_NOT_IN_1F1B = 2,
     MOST_SEARCHES = 64,
     FREE_CONFIGURATIONS = 1 << 20,
+    SEARCH_CONFIGURATIONS = 1 << 10, /* what a search costs beside what it prices */
     FREE_PASSES = 1 << 17
 };
 
@@ -257,13 +258,14 @@ static enum mist_status ask(struct validation *at, size_t i_question,
         return status;
     at->result.n_searches++;
     at->n_asked[question.sort]++;
+    int64_t n_spent = result.n_priced + SEARCH_CONFIGURATIONS;
     if (result.n_candidates > 0)
         question.least_s = result.candidates[0].time_s;
     if (i_question == 0) {
-        at->n_first += result.n_priced;
+        at->n_first += n_spent;
         at->covered_s = find_covered(&how, &result);
     } else {
-        at->n_spent[question.sort] += result.n_priced;
+        at->n_spent[question.sort] += n_spent;
     }
     bool takes_all = i_question == 0 || question.sort == MIST_QUESTION_MAY_FIT;
     status =
@@ -582,13 +584,16 @@ static struct pooled *find_unexplored(const struct validation *at)
 }
 
 /* Looks at the neighbours of the fastest few plans, and of those that are among them then,
- * until nothing new comes. */
+ * until nothing new comes, or as much was replayed as for all questions, if that is much. */
 static enum mist_status explore(struct validation *at, struct mist_err *err)
 {
+    int64_t most =
+        at->n_passes + (at->n_passes > FREE_PASSES ? at->n_passes : (int64_t)FREE_PASSES);
     enum mist_status status = MIST_OK;
     struct pooled *next;
 
-    while (status == MIST_OK && !is_over(at) && (next = find_unexplored(at))) {
+    while (status == MIST_OK && !is_over(at) && at->n_passes < most &&
+           (next = find_unexplored(at))) {
         const struct mist_search_candidate of = next->of;
         next->is_explored = true;
         status = mist_neighbours_list(at->config->space, &of, pool_candidate, at, err);

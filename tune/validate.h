@@ -25,7 +25,7 @@
  *     question is asked again where a tenth was too little.
  * It costs little, as part of a space has bounds from the whole (struct
  * mist_search_floors) and slower plans are cut off. The most promising question comes
- * first; when what all priced is more than some (FREE_CONFIGURATIONS), or what is replayed
+ * first; when what all priced is more than some (FREE_CONFIGURATIONS; a search counts as some, too), or what is replayed
  * has more than some passes of layers (FREE_PASSES), plans are only looked for as far as the
  * closed form was seen to err, and no more is asked after MOST_SEARCHES, or when what they
  * priced is TIMES_FIRST that of the first question: in large spaces, or with long replays, a
@@ -44,9 +44,9 @@
  * under the real limit each question is also asked for all that may fit, again and again
  * until nothing new comes or twice as much was priced as by the first question. In the end the
  * fastest n_best plans are left a knob at a time (neighbours.h), and those that are among
- * them then, since what is fastest by replay is near what is fast by the closed form. Of
- * two questions the one with more freedom may then find less of what is found beyond the
- * others.
+ * them then, since what is fastest by replay is near what is fast by the closed form: until
+ * they are replayed as long as all before, or as FREE_PASSES, if these are more. Of two
+ * questions the one with more freedom may then find less of what is found beyond the others.
  *
  * Host memory. A search takes every rank to have an equal share of its node's. Where that is
  * limited, plans whose stages share nodes are also asked for as if a stage could take all of

@@ -174,6 +174,18 @@ begin 'what it offloads can be run'
 run mist-sim best.json
 expect_exit 0
 rm best.json
+begin 'a thorough search of a tiny question has an end'
+cat > tiny.json <<'END'
+{"model_type": "llama", "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4,
+ "num_hidden_layers": 4, "vocab_size": 1000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+ "tie_word_embeddings": false}
+END
+run mist-tune --thorough --model ./tiny.json --cluster l4:1x4,memory=1.52GiB,host-memory=200MiB --global-batch 16 \
+    --seq-len 128 --json -o best.json
+expect_exit 0
+n=$(sed -n 's/.*"n_searches": \([0-9]*\).*/\1/p' "$out")
+[ "$n" -gt 100 ] && [ "$n" -lt 2000 ] || fail "$n searches, expected no more than 2000"
+rm best.json tiny.json
 begin 'gradients in bf16 are in the plan, and only if asked for'
 cp -R traces wide
 edit traces/cluster.json 's/"peak_flop_per_s": {/& "bf16": 2e11,/' > wide/cluster.json
