@@ -475,6 +475,19 @@ static enum mist_status load_plan(struct mist_sim_run *at, struct mist_err *err)
                              : status;
 }
 
+/* Where neither options nor arguments said which: two generations of Megatron-LM differ by
+ * up to a factor of three over long sequences. */
+static void say_attention(const struct mist_sim_run *at)
+{
+    const struct mist_sim_options *options = &at->options;
+
+    if (options->framework - 1 == MIST_FRAMEWORK_MEGATRON && options->attention == 0 &&
+        !options->job.from_args)
+        mist_message(&at->messages,
+                     "attention is the fused softmax of Megatron-LM without Transformer "
+                     "Engine; --attention flash is what newer versions usually have");
+}
+
 static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
 {
     if (at->options.replay.n > 0)
@@ -502,6 +515,7 @@ static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
     if (status != MIST_OK)
         return status;
     mist_model_warn(&at->plan.model, at->plan.job.seq_len, &at->messages);
+    say_attention(at);
     if (at->options.common.is_dry_run)
         return dry_run(at, err);
     return is_study(&at->options) ? run_study(at, err) : run_once(at, err);

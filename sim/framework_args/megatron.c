@@ -38,6 +38,7 @@ static const struct mist_arg_word
         {"GPT2BPETokenizer", 50257}, {"Llama2Tokenizer", 32000},
         {"SentencePieceTokenizer", FROM_VOCAB_SIZE}, {"GPTSentencePieceTokenizer", FROM_VOCAB_SIZE},
         {"HuggingFaceTokenizer", FROM_VOCAB_SIZE}, {"TikTokenizer", FROM_VOCAB_SIZE},
+        {"Llama3Tokenizer", FROM_VOCAB_SIZE}, {"SFTTokenizer", FROM_VOCAB_SIZE},
         {"NullTokenizer", ONE_MORE}, {NULL, 0}},
     backends[] = {
         {"flash", MIST_ATTENTION_FLASH}, {"auto", MIST_ATTENTION_FLASH}, {"fused", MIST_ATTENTION_FLASH},
@@ -335,6 +336,10 @@ static enum mist_status find_attention(struct mist_args *args, struct mist_err *
         attention = args->v[from = IMPLEMENTATION];
     else if (args->v[PLAIN_SOFTMAX] == 0 && !mist_args_is_open(args, MIST_ARG_ATTENTION))
         return MIST_OK; /* as the command line says */
+    else if (!args->notes[0])
+        snprintf(args->notes, sizeof args->notes,
+                 "no --transformer-impl: attention as without Transformer Engine, "
+                 "usual today");
     if (attention != MIST_ATTENTION_FLASH && args->v[PLAIN_SOFTMAX] != 0)
         attention = MIST_ATTENTION_UNFUSED;
     return mist_args_derive(args, MIST_ARG_ATTENTION, attention, from, err);

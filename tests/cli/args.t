@@ -64,6 +64,7 @@ begin 'one alone'
 sed 's/ --save here//' small.sh > one.sh
 run mist-sim --framework megatron --from-args one.sh $cluster -n
 expect_stderr "^mist-sim: one\.sh: 1 argument doesn't change the price: --lr\$"
+expect_stderr '^mist-sim: one\.sh: no --transformer-impl: attention as without'
 
 begin 'many are named as a line has room for'
 many='--lr --save --load --log-interval --save-interval --eval-interval --eval-iters --data-path --split --seed --min-lr

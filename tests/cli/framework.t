@@ -23,6 +23,7 @@ slower() {
 }
 begin 'by another framework: its constants are printed, each with its source'
 run mist-sim ours.json --framework megatron --json
+expect_once '^mist-sim: attention is the fused softmax .*--attention flash'
 expect_exit 0
 expect_json
 cp "$out" megatron.out
