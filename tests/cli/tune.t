@@ -97,10 +97,10 @@ for rate in 1e9/s 4G/s; do
     run mist-tune $presets --cluster "a10g:1x2,host-adamw=$rate" --json
     expect_exit 0
     expect_stdout '"update_on": "host"'
-    sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1 >> times
+    sed -n 's/^    "iteration_s": \(.*\),$/\1/p' "$out" | head -n 1 >> seconds
 done
-awk 'NR == 1 { first = $1 } END { exit !(NR == 2 && $1 < first) }' times || fail "$(cat times), the second is no faster"
-rm times
+awk 'NR == 1 { first = $1 } END { exit !(NR == 2 && $1 < first) }' seconds || fail "$(cat seconds), the second is no faster"
+rm seconds
 
 # --------------------------------------------------------------------------------- bounds
 tune 'an unknown knob' 2 "--fix: 'cp=2' is no knob=value; knobs are pp, micro-batches, " --fix cp=2
