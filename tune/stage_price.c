@@ -312,13 +312,16 @@ static bool is_replayed(struct mist_stage_price *price, uint64_t key, double *it
     return is_there;
 }
 
-/* Remembers a time; without memory it will be found again. */
-static void remember(struct mist_stage_price *price, uint64_t key, double iteration_s)
+static enum mist_status remember(struct mist_stage_price *price, uint64_t key,
+                                 double iteration_s, struct mist_err *err)
 {
     pthread_mutex_lock(&price->lock);
-    if (MIST_RESERVE(price->replayed, price->replayed_capacity, price->n_replayed + 1))
+    bool has_room =
+        MIST_RESERVE(price->replayed, price->replayed_capacity, price->n_replayed + 1);
+    if (has_room)
         price->replayed[price->n_replayed++] = (struct replayed){key, iteration_s};
     pthread_mutex_unlock(&price->lock);
+    return has_room ? MIST_OK : mist_err_memory(err, NULL);
 }
 
 enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
@@ -337,7 +340,5 @@ enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
         return MIST_OK;
     enum mist_status status =
         mist_replay_short(plan, price->cost_model, price->threads, iteration_s, err);
-    if (status == MIST_OK)
-        remember(price, key, *iteration_s);
-    return status;
+    return status == MIST_OK ? remember(price, key, *iteration_s, err) : status;
 }
