@@ -31,7 +31,9 @@ struct batch {
     bool finds_closest;               /* not plans but how much memory they need */
     int64_t enough_bytes;             /* then: what no plan keeps to */
     bool narrows;                     /* first, to what is within the limit of memory */
-    struct mist_search_work *works;   /* [n_works] different kinds, sorted */
+    enum mist_status (*ask)(const struct mist_space *, const struct mist_search_config *,
+                            struct mist_search_work *, struct mist_err *); /* of it */
+    struct mist_search_work *works; /* [n_works] different kinds, sorted */
     size_t n_works;
     struct mist_search_solved *solved; /* [n_cases] */
 };
@@ -231,20 +233,8 @@ static enum mist_status list_solved(struct batch *at, struct mist_err *err)
     return status;
 }
 
-static enum mist_status try_shares(void *context, int64_t begin, int64_t end,
-                                   int i_thread, struct mist_err *err)
-{
-    struct batch *at = context;
-    enum mist_status status = MIST_OK;
-
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at->config); i++)
-        status = mist_search_try_share(at->space, at->config, &at->works[i], err);
-    return status;
-}
-
-/* Of what may be needed. */
-static enum mist_status find_mosts(void *context, int64_t begin, int64_t end,
+/* Of the kinds that may be needed. */
+static enum mist_status ask_memory(void *context, int64_t begin, int64_t end,
                                    int i_thread, struct mist_err *err)
 {
     struct batch *at = context;
@@ -253,7 +243,7 @@ static enum mist_status find_mosts(void *context, int64_t begin, int64_t end,
     (void)i_thread;
     for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at->config); i++)
         if (at->works[i].first < INT32_MAX)
-            status = mist_search_find_most(at->space, at->config, &at->works[i], err);
+            status = at->ask(at->space, at->config, &at->works[i], err);
     return status;
 }
 
@@ -277,12 +267,14 @@ static enum mist_status narrow(struct batch *at, struct mist_err *err)
 {
     struct mist_thread_pool *pool = at->config->pool;
     int64_t n = (int64_t)at->n_works;
-    enum mist_status status = mist_thread_pool_for(pool, n, 1, try_shares, at, err);
 
+    at->ask = mist_search_try_share;
+    enum mist_status status = mist_thread_pool_for(pool, n, 1, ask_memory, at, err);
     if (status == MIST_OK)
         status = narrow_cases(at, err);
+    at->ask = mist_search_find_most;
     if (status == MIST_OK)
-        status = mist_thread_pool_for(pool, n, 1, find_mosts, at, err);
+        status = mist_thread_pool_for(pool, n, 1, ask_memory, at, err);
     return status == MIST_OK ? narrow_cases(at, err) : status;
 }
 
