@@ -19,6 +19,9 @@
  * by their names and counted from the end of a row. A table that lost its header is taken
  * to end in the eight results that all versions print by default.
  *
+ * Launchers may put the rank before each line: "0: ", "[1,0]<stdout>:", "[0] ", a host's
+ * name. That is what stands before the "#" of a comment, and then before a row.
+ *
  * #wrong is N/A when unchecked. error is the largest deviation of an element.
  *
  * "size" is what links.csv calls bytes: the larger of the buffers of one rank, hence the
@@ -70,7 +73,9 @@ struct import {
     struct header header;
     struct columns columns;
     long line;
-    size_t n_read; /* rows */
+    size_t n_read;   /* rows */
+    const char *tag; /* borrowed of the text: what a launcher puts before lines */
+    size_t n_tag;
 };
 
 static enum mist_status fail(struct import *import, const char *message)
@@ -399,10 +404,27 @@ static enum mist_status read_row(struct import *import, char **cells, int n)
     return status;
 }
 
+/* line without its launcher's tag: a word that ends in : or ], which comments tell. */
+static char *skip_tag(struct import *import, char *line)
+{
+    size_t from = strspn(line, " "), comment = strcspn(line, "#"), to = comment;
+
+    while (to > from && line[to - 1] == ' ')
+        to--;
+    if (line[comment] && to > from && strchr(":]", line[to - 1]) &&
+        !memchr(line + from, ' ', to - from)) {
+        import->tag = line;
+        import->n_tag = to;
+    }
+    if (import->n_tag > 0 && strncmp(line, import->tag, import->n_tag) == 0)
+        line += import->n_tag;
+    return line;
+}
+
 static enum mist_status read_line(struct import *import, char *line)
 {
     char *cells[MAX_CELLS];
-    int n = split(line, cells);
+    int n = split(skip_tag(import, line), cells);
 
     if (n > 0 && strcmp(cells[0], "#") == 0)
         return read_comment(import, cells, n);
@@ -431,9 +453,7 @@ enum mist_status mist_import_nccl_log(const struct mist_import_rows *rows,
     }
     import.line = 0;
     if (status == MIST_OK && import.n_read == 0)
-        status =
-            fail(&import, "has no rows, expected the output of nccl-tests, without "
-                          "tags of a launcher (0:, [1,0]<stdout>:) before its lines");
+        status = fail(&import, "has no rows, expected the output of nccl-tests");
     mist_import_nccl_ranks_fini(&import.header.ranks);
     free(text);
     return status;

@@ -372,13 +372,45 @@ TEST(test_several_runs)
                "  1024  256  float  sum  -1  40.5  0.1  0.1  0  39.5  0.1  0.1  0\n",
          "the log lists no ranks", 6},
         {NAMED "all_reduce_perfect\n", "without a link operation", 1},
-        {"0: " RUN, "without tags of a launcher", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         err = (struct mist_err){0};
         assert_int_equal(import_set(cases[i].text, &options, &set, &err), MIST_ERR_INPUT);
         if (!strstr(err.message, cases[i].message) || err.line != cases[i].line)
             fail_msg("case %zu: line %ld: %s", i, err.line, err.message);
+        mist_trace_set_fini(&set);
+    }
+}
+
+/* What launchers put before the lines of rank 0, and say themselves, changes nothing. */
+TEST(test_tags)
+{
+    static const char *const lines[] = {
+        "# Collective test starting: all_reduce_perf\n",
+        RUN,
+        RANK_A,
+        RANK_B,
+        "#  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n",
+        "  1024  256  float  sum  -1  20.5  0.1  0.1  0  19.5  0.1  0.1  0\n"};
+    static const char *const tags[] = {
+        "", "0:", "0: ", " 0: ", "[1,0]<stdout>:", "[0] ", "node-1: ", "[pod/a-0/main] "};
+
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        const struct mist_import_nccl options = {0};
+        struct mist_trace_set set;
+        struct mist_err err = {0};
+        char text[2048] = "srun: job 7 queued\n1: 2 warnings\n[1,1]<stdout>: 3\n";
+        for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
+            strcat(text, tags[i]);
+            strcat(text, lines[k]);
+            strcat(text, "1: 2 warnings\na:52:52 [0] NCCL INFO Trees # 1/-1\n");
+        }
+        if (import_set(text, &options, &set, &err) != MIST_OK)
+            fail_msg("'%s': line %ld: %s", tags[i], err.line, err.message);
+        const struct mist_link_row *row =
+            find_link(&set, MIST_LINK_ALL_REDUCE, 2, 1, 1, 1024);
+        if (!row || row->time_us != 20.5 || row->repetitions != 20 || set.n_links != 1)
+            fail_msg("'%s': %zu rows", tags[i], set.n_links);
         mist_trace_set_fini(&set);
     }
 }
