@@ -9,7 +9,12 @@
 #include "traces/import_rows.h"
 #include "traces/preset.h"
 
+#include <math.h>
 #include <stdio.h>
+
+/* Of its peak that any device reaches with products that take so long at the peak. */
+#define LITTLE_FRAC 0.01
+#define LONG_US     10
 
 const char *const mist_import_formats[] = {"none",           "nccl-tests", "gemm-csv",
                                            "torch-profiler", "nsys",       NULL};
@@ -82,12 +87,43 @@ static enum mist_status import_files(const struct mist_import *import,
     return status;
 }
 
+/* The best that the added rows reach, by which a wrong unit shows; 0: there are none. */
+struct best {
+    double peak_frac;   /* of their format's peak, by products and attention */
+    double at_peak_us;  /* the longest of them, at that peak */
+    double bytes_per_s; /* of messages and copies: bytes over time */
+};
+
+static struct best best_of(const struct mist_import_rows *rows)
+{
+    const struct mist_trace_set *set = rows->set;
+    struct best best = {0};
+
+    for (size_t i = rows->n_kernels_before; i < set->n_kernels; i++) {
+        const struct mist_kernel_row *row = &set->kernels[i];
+        double peak = set->cluster.peak_flop_per_s[row->dtype];
+        double at_peak_us = peak > 0 ? 1e6 * row->flop / peak : 0;
+        best.peak_frac = fmax(best.peak_frac, at_peak_us / row->time_us);
+        best.at_peak_us = fmax(best.at_peak_us, at_peak_us);
+    }
+    for (size_t i = rows->n_links_before; i < set->n_links; i++)
+        best.bytes_per_s = fmax(best.bytes_per_s, (double)set->links[i].bytes /
+                                                      (1e-6 * set->links[i].time_us));
+    return best;
+}
+
 static void emit_sums(const struct mist_import *import,
                       const struct mist_import_rows *rows,
                       const struct mist_import_torch_report *torch,
                       struct mist_emit *emit)
 {
+    struct best best = best_of(rows);
+
     mist_emit_integer(emit, "rows_added", "rows", (int64_t)mist_import_rows_count(rows));
+    if (best.peak_frac > 0)
+        mist_emit_number(emit, "peak_frac", "of the peak at most", best.peak_frac);
+    if (best.bytes_per_s > 0)
+        mist_emit_number(emit, "bytes_per_s", "of messages at most", best.bytes_per_s);
     if (torch->kernels_s > 0)
         mist_emit_number(emit, "imported_frac", "of the kernels' time",
                          torch->used_s / torch->kernels_s);
@@ -106,6 +142,17 @@ static void say_rows(const struct mist_import *import,
                  import->paths[0], import->n_paths > 1 ? " and others" : "",
                  import->output ? " added to " : " can be added",
                  import->output ? import->output : "");
+    struct best best = best_of(rows);
+    if (best.peak_frac > 0)
+        mist_message(messages, "products reach %.2g %% of the peak at most%s",
+                     100 * best.peak_frac,
+                     best.peak_frac < LITTLE_FRAC && best.at_peak_us > LONG_US
+                         ? ": are the times those of this cluster, "
+                           "in microseconds?"
+                         : "");
+    if (best.bytes_per_s > 0)
+        mist_message(messages, "messages reach %.3g GB/s at most (bytes over time)",
+                     best.bytes_per_s * 1e-9);
 }
 
 enum mist_status mist_profile_import(const struct mist_import *import,

@@ -149,11 +149,22 @@ for row in 'forward,rows=4096;n_in=512;n_out=1024' 'backward_input,rows=4096;n_i
     'backward_weight,rows=512;n_in=4096;n_out=1024'; do # the mean of 100 and 300, 2 m n k and 2 (m k + k n + m n)
     grep -q "^linear,bf16,$row,200,100,2,4294967296,13631488\$" mine/kernels.csv || fail "no $row: $(cat mine/kernels.csv)"
 done
+expect_once '^mist-profile: products reach 2\.2 % of the peak at most$' # 2^32 FLOP in 200 us, of 989 TFLOP/s
 [ "$(wc -l < mine/kernels.csv)" -eq 7 ] || fail "$(wc -l < mine/kernels.csv) lines"
+begin 'times in nanoseconds are asked about, those of small products are not'
+printf 'm,n,k,time_us\n8192,8192,8192,1700000\n16,16,16,4\n' > ns.csv
+run mist-profile --import gemm-csv ns.csv --cluster h100-sxm -n
+expect_exit 0
+expect_once '^mist-profile: products reach 0\.065 % of the peak at most: are the times those of this cluster, in microseconds\?$'
+printf 'm,n,k,time_us\n16,16,16,4\n' > tiny.csv
+run mist-profile --import gemm-csv tiny.csv --cluster h100-sxm -n
+expect_exit 0
+expect_once 'of the peak at most$'
 begin 'a log of nccl-tests on top, and the links that were not measured stay declared'
 run mist-profile --import nccl-tests "$root/tests/data/nccl_all_reduce_2x4.log" --cluster mine -o mine --force
 expect_exit 0
 expect_once 'added to mine$'
+expect_once '^mist-profile: messages reach [0-9.]* GB/s at most \(bytes over time\)$'
 grep -q '^all_reduce,2,4,1,4194304,131,' mine/links.csv || fail "$(cat mine/links.csv)"
 grep -q '"adapters": 8' mine/cluster.json || fail 'nothing is declared any more'
 begin 'what is measured and what is preset stand side by side'
