@@ -87,21 +87,33 @@ static void say_one_counts(const struct mist_sim_run *at)
                                     "--iterations 101 says how much they do");
 }
 
+/* The timeline of --compare, and what comparing takes of it. */
+static enum mist_status load_measured(const struct mist_sim_run *at,
+                                      struct mist_timeline *measured,
+                                      struct mist_compare_side *side,
+                                      struct mist_err *err)
+{
+    enum mist_status status = mist_timeline_load(measured, at->options.compare, err);
+
+    if (status == MIST_OK)
+        status = mist_compare_reduce(&at->plan, measured, side, err);
+    if (status != MIST_OK)
+        mist_err_locate(err, at->options.compare, 0);
+    return status;
+}
+
 static enum mist_status add_comparison(struct mist_emit *emit,
                                        const struct mist_sim_run *at,
                                        const struct mist_replay_result *result,
                                        struct mist_err *err)
 {
-    struct mist_timeline measured;
+    struct mist_timeline measured = {0};
     struct mist_compare_side *sides = calloc(2, sizeof *sides);
     struct mist_compare_difference *differences = NULL;
     size_t n = 0;
-    enum mist_status status = mist_timeline_load(&measured, at->options.compare, err);
+    enum mist_status status =
+        sides ? load_measured(at, &measured, &sides[1], err) : mist_err_memory(err, NULL);
 
-    if (!sides)
-        status = mist_err_memory(err, NULL);
-    if (status == MIST_OK)
-        status = mist_compare_reduce(&at->plan, &measured, &sides[1], err);
     if (status == MIST_OK)
         status = mist_compare_tasks(&at->plan, &result->timeline, &measured,
                                     sides[1].n_iterations, &differences, &n, err);
@@ -304,6 +316,20 @@ static enum mist_status check_outputs(const struct mist_sim_options *options,
                               options->common.force, err);
 }
 
+/* Whether the timeline of --compare can be read, and is of the plan's ranks and layers. */
+static enum mist_status check_measured(const struct mist_sim_run *at,
+                                       struct mist_err *err)
+{
+    struct mist_timeline measured = {0};
+    struct mist_compare_side *side = calloc(1, sizeof *side);
+    enum mist_status status =
+        side ? load_measured(at, &measured, side, err) : mist_err_memory(err, NULL);
+
+    mist_timeline_fini(&measured);
+    free(side);
+    return status;
+}
+
 /* Everything but the replay. */
 static enum mist_status dry_run(struct mist_sim_run *at, struct mist_err *err)
 {
@@ -319,6 +345,8 @@ static enum mist_status dry_run(struct mist_sim_run *at, struct mist_err *err)
     else if (status == MIST_OK)
         status = mist_sim_replay(at, edits, false, &cluster, NULL,
                                  at->options.explains ? &unused : NULL, err);
+    if (status == MIST_OK && at->options.compare)
+        status = check_measured(at, err);
     if (status == MIST_OK)
         mist_message(&at->messages, "%s can be replayed", at->plan_path);
     return status;

@@ -217,6 +217,7 @@ for kind in timeline memory chrome; do
 done
 refuse 'mist-sim --compare: a header alone' 3 '^mist-sim: bad\.csv:1: no task' mist-sim plan.json --compare bad.csv
 refuse 'mist-sim --compare: missing' 5 '^mist-sim: none\.csv: ' mist-sim plan.json --compare none.csv
+refuse 'mist-sim --compare: missing, by a dry run' 5 '^mist-sim: none\.csv: ' mist-sim plan.json --compare none.csv -n
 run mist-sim plan2.json -q -o whole.csv
 begin 'mist-sim --compare: a whole timeline'
 run mist-sim plan2.json --compare whole.csv
