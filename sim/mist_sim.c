@@ -31,11 +31,20 @@
 
 /* ---------------------------------------------------------------------------- output */
 
+/* "; so it is with 3 nodes", or nothing where there is one. */
+static const char *others(char *out, size_t n_out, int32_t n, const char *what)
+{
+    out[0] = '\0';
+    if (n > 1)
+        snprintf(out, n_out, "; so it is with %d %ss", (int)n, what);
+    return out;
+}
+
 static void warn_of_host_memory(const struct mist_sim_run *at,
                                 const struct mist_cluster *cluster,
                                 const struct mist_replay_result *result)
 {
-    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES], others[48] = "";
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES], more[48];
     struct mist_sim_host_need need =
         mist_sim_report_host_need(&at->plan, cluster, result);
 
@@ -43,40 +52,58 @@ static void warn_of_host_memory(const struct mist_sim_run *at,
         return;
     mist_format_bytes(needed, sizeof needed, need.bytes);
     mist_format_bytes(there, sizeof there, cluster->host_memory_bytes_per_node);
-    if (need.n_short > 1)
-        snprintf(others, sizeof others, "; so it is with %d nodes", (int)need.n_short);
     mist_message(&at->messages, "node %d needs %s of host memory, there are %s%s",
-                 (int)need.i_node, needed, there, others);
+                 (int)need.i_node, needed, there,
+                 others(more, sizeof more, need.n_short, "node"));
+}
+
+/* Of the stages that lack something the one that lacks the most. */
+struct short_stage {
+    int32_t n, i_stage; /* how many do; which does the most */
+    int64_t needed_bytes, there_bytes;
+};
+
+static void count_short(struct short_stage *of, int32_t i_stage, int64_t needed_bytes,
+                        int64_t there_bytes)
+{
+    if (needed_bytes <= there_bytes)
+        return;
+    if (of->n++ == 0 || needed_bytes - there_bytes > of->needed_bytes - of->there_bytes)
+        *of = (struct short_stage){of->n, i_stage, needed_bytes, there_bytes};
 }
 
 static void warn_of_memory(const struct mist_sim_run *at,
                            const struct mist_cluster *cluster,
                            const struct mist_replay_result *result)
 {
-    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES];
+    char needed[MIST_FORMAT_BYTES], there[MIST_FORMAT_BYTES], more[48];
+    struct short_stage device = {0}, beside_arena = {0};
 
     warn_of_host_memory(at, cluster, result);
     for (int32_t i = 0; i < result->n_stages; i++) {
         struct mist_beside_arena beside =
             mist_beside_arena_find(&at->plan, cluster, &result->stages[i]);
         int64_t bytes = mist_sim_report_device_bytes(&at->plan, cluster, result, i);
-        if (bytes > cluster->device_memory_bytes) {
-            mist_format_bytes(needed, sizeof needed, bytes);
-            mist_format_bytes(there, sizeof there, cluster->device_memory_bytes);
-            mist_message(&at->messages,
-                         "stage %d needs %s of device memory, there are %s", (int)i,
-                         needed, there);
-        } else if (beside.held_bytes < beside.usual_bytes) {
-            mist_format_bytes(needed, sizeof needed, beside.usual_bytes);
-            mist_format_bytes(there, sizeof there, beside.held_bytes);
-            mist_message(
-                &at->messages,
-                "stage %d leaves %s of device memory for what its allocator "
-                "holds beyond what is allocated, usually %s: it may be slower, or "
-                "run out of memory",
-                (int)i, there, needed);
-        }
+        if (bytes > cluster->device_memory_bytes)
+            count_short(&device, i, bytes, cluster->device_memory_bytes);
+        else
+            count_short(&beside_arena, i, beside.usual_bytes, beside.held_bytes);
     }
+    mist_format_bytes(needed, sizeof needed, device.needed_bytes);
+    mist_format_bytes(there, sizeof there, device.there_bytes);
+    if (device.n > 0)
+        mist_message(&at->messages, "stage %d needs %s of device memory, there are %s%s",
+                     (int)device.i_stage, needed, there,
+                     others(more, sizeof more, device.n, "stage"));
+    mist_format_bytes(needed, sizeof needed, beside_arena.needed_bytes);
+    mist_format_bytes(there, sizeof there, beside_arena.there_bytes);
+    if (beside_arena.n > 0)
+        mist_message(&at->messages,
+                     "stage %d leaves %s of device memory for what its allocator "
+                     "holds beyond what is allocated, usually %s: it may be slower, or "
+                     "run out of memory%s",
+                     (int)beside_arena.i_stage, there, needed,
+                     others(more, sizeof more, beside_arena.n, "stage"));
 }
 
 /* Of drawn times one iteration is one of many. */

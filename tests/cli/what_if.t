@@ -93,6 +93,11 @@ run mist-sim plan2.json --cluster small
 expect_exit 0
 expect_once '^mist-sim: stage 0 needs .* of device memory, there are 100 MiB$'
 expect_one_line
+begin 'in one line for all stages, of that which needs the most'
+run mist-sim plan2.json --cluster small --what-if device.memory=0.25x
+expect_exit 0
+expect_once '^mist-sim: stage 0 needs .* of device memory, there are 25\.0 MiB; so it is with 2 stages$'
+expect_one_line
 begin 'so is too little host memory, in one line for all nodes'
 edit plan2.json 's/"offload_optimizer_frac": 0.0/"offload_optimizer_frac": 1.0/' > host.json
 run mist-sim host.json --cluster a100-80:2x1,nic=1x100Gb/s,host-memory=20MiB
