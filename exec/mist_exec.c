@@ -131,10 +131,11 @@ static void say_stopped(const struct mist_session *at,
     struct mist_messages to = mist_messages_to_stderr(mist_exec_tool.name, false);
     const char *folder = at->options.checkpoint;
 
-    mist_message(&to, "%s: stopped after step %lld of %lld; %s%s%s",
+    mist_message(&to, "%s: stopped after step %lld of %lld%s; %s%s%s",
                  mist_interrupt_name(report->stop_signal),
                  (long long)report->stopped_after,
                  (long long)at->job.settings.n_iterations,
+                 report->skips_validation ? ", without its validation" : "",
                  folder ? "it is saved in " : "nothing is saved without --checkpoint DIR",
                  folder ? folder : "", folder ? ", --resume auto goes on" : "");
 }

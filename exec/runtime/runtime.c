@@ -320,6 +320,20 @@ static enum mist_status exchange_alone(struct mist_runtime *runtime, struct mist
                                                  : MIST_OK;
 }
 
+/* What the ranks have told each other of a walk. */
+static void read_result(const struct mist_runtime *runtime,
+                        struct mist_step_result *result)
+{
+    *result = (struct mist_step_result){
+        .loss_sum = runtime->loss_sum,
+        .gradient_norm =
+            sqrt(mist_cpu_sum_value(runtime->exchanged[0], runtime->exchanged[1])),
+        .is_finite = runtime->exchanged[2] == 0,
+        .stops = runtime->exchanged[3] > 0,
+    };
+    memcpy(result->where, runtime->where, sizeof result->where);
+}
+
 enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *tokens,
                                    const int32_t *targets,
                                    struct mist_step_result *result, struct mist_err *err)
@@ -338,15 +352,8 @@ enum mist_status mist_runtime_step(struct mist_runtime *runtime, const int32_t *
         runtime->spans[i_iteration % runtime->n_spans].end_s = mist_clock_now_s();
     runtime->n_done++;
     runtime->has_update = true;
-    *result = (struct mist_step_result){
-        .loss_sum = runtime->loss_sum,
-        .gradient_norm =
-            sqrt(mist_cpu_sum_value(runtime->exchanged[0], runtime->exchanged[1])),
-        .is_finite = runtime->exchanged[2] == 0,
-        .stops = runtime->exchanged[3] > 0,
-        .graphs = runtime->graph.is_chosen && !was_chosen ? runtime->graph.text : NULL,
-    };
-    memcpy(result->where, runtime->where, sizeof result->where);
+    read_result(runtime, result);
+    result->graphs = runtime->graph.is_chosen && !was_chosen ? runtime->graph.text : NULL;
     return status;
 }
 
@@ -360,14 +367,15 @@ enum mist_status mist_runtime_apply(struct mist_runtime *runtime, struct mist_er
 
 enum mist_status mist_runtime_evaluate(struct mist_runtime *runtime,
                                        const int32_t *tokens, const int32_t *targets,
-                                       double *loss_sum, struct mist_err *err)
+                                       struct mist_step_result *result,
+                                       struct mist_err *err)
 {
     runtime->tokens = tokens;
     runtime->targets = targets;
     enum mist_status status = walk(runtime, MIST_WALK_EVALUATION, err);
     if (status == MIST_OK)
         status = fetch_and_exchange(runtime, err);
-    *loss_sum = runtime->loss_sum;
+    read_result(runtime, result);
     return status;
 }
 

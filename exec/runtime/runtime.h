@@ -115,11 +115,13 @@ MIST_MUST_CHECK enum mist_status mist_runtime_step(struct mist_runtime *runtime,
 MIST_MUST_CHECK enum mist_status mist_runtime_apply(struct mist_runtime *runtime,
                                                     struct mist_err *err);
 
-/* The loss alone, as mist_runtime_step() but without gradients; nothing may be left to
- * apply. loss_sum: of all tokens, on all ranks. */
-MIST_MUST_CHECK enum mist_status
-mist_runtime_evaluate(struct mist_runtime *runtime, const int32_t *tokens,
-                      const int32_t *targets, double *loss_sum, struct mist_err *err);
+/* The loss alone, as mist_runtime_step() but without gradients, of which nothing is said;
+ * nothing may be left to apply. */
+MIST_MUST_CHECK enum mist_status mist_runtime_evaluate(struct mist_runtime *runtime,
+                                                       const int32_t *tokens,
+                                                       const int32_t *targets,
+                                                       struct mist_step_result *result,
+                                                       struct mist_err *err);
 
 /* mist_state_read() and mist_state_write() of this rank; nothing left to apply. Whoever
  * writes bf16 weights writes both, WEIGHT (the master) and what it rounds to,

@@ -26,6 +26,7 @@ struct run {
     struct mist_adamw_args adamw;
     char last_warning[512]; /* about saving; the same is said once */
     bool stops;             /* a signal came: this step was the last */
+    bool skips_validation;  /* the one due after it, or some of it */
     double *begin_s;        /* [n_kept] when a step began after a pause; 0: no pause */
 };
 
@@ -222,20 +223,24 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
     return MIST_OK;
 }
 
+/* *loss: NaN, and run->stops, where a signal came before the last batch. */
 static enum mist_status validate(struct run *run, double *loss, struct mist_err *err)
 {
     int64_t n = run->job->n_validation_batches;
-    double sum = 0, loss_sum = 0;
+    double sum = 0;
     enum mist_status status = mist_runtime_apply(run->runtime, err);
 
-    for (int64_t i = 0; i < n && status == MIST_OK; i++) {
+    for (int64_t i = 0; i < n && status == MIST_OK && !run->stops; i++) {
+        struct mist_step_result result = {.loss_sum = 0};
         status = load_samples(run, SOURCE_VALIDATION, i, err);
         if (status == MIST_OK)
             status = mist_runtime_evaluate(run->runtime, tokens_of(run), targets_of(run),
-                                           &loss_sum, err);
-        sum += loss_sum;
+                                           &result, err);
+        sum += result.loss_sum;
+        run->stops = result.stops && i + 1 < n;
     }
-    *loss = isfinite(sum) ? sum / ((double)n * tokens_of_step(run)) : INFINITY;
+    if (!run->stops)
+        *loss = isfinite(sum) ? sum / ((double)n * tokens_of_step(run)) : INFINITY;
     return status;
 }
 
@@ -296,8 +301,9 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
     *begin_s = *has_paused || warms ? mist_clock_now_s() : 0;
     if (status == MIST_OK)
         status = do_step(run, step, err);
-    if (status == MIST_OK && validates)
+    if (status == MIST_OK && validates && !run->stops)
         status = validate(run, &step->validation_loss, err);
+    run->skips_validation = validates && run->stops;
     saves = job->saving.dir && (run->stops || is_due(job->save_every, step->step, last));
     step->is_saved_next = saves || run->stops || step->step == last;
     if (status == MIST_OK && run->log->step && mist_comm_rank(run->comm) == 0)
@@ -323,6 +329,7 @@ static enum mist_status init_report(struct mist_train_report *report,
         .n_iterations = (int32_t)n,
         .n_kept = (int32_t)n_kept,
         .n_ranks = n_ranks,
+        .validation_loss = NAN,
         .steps = calloc((size_t)n_kept + 1, sizeof *report->steps),
         .iteration_s = calloc((size_t)n_kept + 1, sizeof *report->iteration_s),
         .memory = calloc((size_t)n_ranks, sizeof *report->memory),
@@ -403,6 +410,7 @@ static enum mist_status stop(const struct run *run, struct mist_train_report *re
 
     report->stopped_after = run->progress.n_steps;
     report->stop_signal = (int)number;
+    report->skips_validation = run->skips_validation;
     return status;
 }
 
@@ -482,6 +490,10 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
         status = iterate(&run, step, &run.begin_s[place], &has_paused, err);
         if (i == 0)
             report->first = *step;
+    }
+    if (status == MIST_OK && report->n_iterations == 0 && job->n_validation_batches > 0) {
+        status = validate(&run, &report->validation_loss, err);
+        run.skips_validation = run.stops;
     }
     if (status == MIST_OK)
         status = run.stops ? stop(&run, report, err) : end(&run, report, err);

@@ -14,7 +14,10 @@
  * memory and change no bit of it.
  *
  * A signal that any rank has received until the ranks exchange what they found in a step
- * ends the run after this step, with a checkpoint; that all know of it costs no message.
+ * ends the run after this step, with a checkpoint and without the validation that may be
+ * due, or after the batch of a validation; that all know of it costs no message.
+ *
+ * With no step left, there is still a validation, and the export.
  */
 #ifndef MIST_EXEC_TRAIN_H
 #define MIST_EXEC_TRAIN_H
@@ -45,7 +48,7 @@ struct mist_train_job {
     const struct mist_plan *plan;        /* checked, supported by the schedule */
     const struct mist_data *data;        /* checked against model and sequence length */
     struct mist_train_settings settings; /* resolved; no more steps than progress has:
-                                            nothing to do but the export */
+                                            only what follows the last is done */
     struct mist_train_progress progress; /* where checkpoint stands; else 0 */
     struct mist_checkpoint *checkpoint;  /* to go on from; NULL: none */
     const struct mist_hf *import;        /* weights to start from; NULL: none */
@@ -109,7 +112,8 @@ struct mist_train_report {
     int32_t n_iterations, n_kept, n_ranks; /* of this process; of those, the last */
     struct mist_train_step first;          /* of this process */
     struct mist_train_step *steps;         /* owned; [n_kept]: mist_train_report_step() */
-    double *iteration_s; /* owned; [n_kept]: from end to end of the last rank */
+    double validation_loss; /* where no step was left, as a step's; else NaN */
+    double *iteration_s;    /* owned; [n_kept]: from end to end of the last rank */
     double steady_s; /* median of iteration_s without the first two (or what there is) */
     double start_s;  /* from the process' begin to that of its first step, without probes;
                         0: not asked */
@@ -119,6 +123,7 @@ struct mist_train_report {
     int64_t stopped_after;    /* the step that a signal stopped the run after; 0: none.
                                  Then nothing else here is filled but the steps */
     int stop_signal;          /* the signal, the same on all ranks; 0: none */
+    bool skips_validation;    /* the one due after that step has not come to its end */
     struct mist_train_memory *memory; /* owned; [n_ranks] */
     uint64_t parameters_fingerprint;  /* of all parameters after the run, in module order
                                       */

@@ -7,6 +7,13 @@
 
 #include <math.h>
 
+static void emit_validation(struct mist_emit *emit, double loss)
+{
+    if (!isnan(loss))
+        mist_emit_double(emit, "validation_loss_last", "validation loss, last", loss,
+                         MIST_HUMAN_NUMBER);
+}
+
 static void emit_steps(struct mist_emit *emit, const struct mist_train_report *report)
 {
     const struct mist_train_step *first = &report->first;
@@ -20,9 +27,7 @@ static void emit_steps(struct mist_emit *emit, const struct mist_train_report *r
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "loss_first", "loss, first", first->loss, MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "loss_last", "loss, last", last->loss, MIST_HUMAN_NUMBER);
-    if (!isnan(last->validation_loss))
-        mist_emit_double(emit, "validation_loss_last", "validation loss, last",
-                         last->validation_loss, MIST_HUMAN_NUMBER);
+    emit_validation(emit, last->validation_loss);
 }
 
 /* What probes around the run say of the machine, and of the prediction at its level. */
@@ -163,6 +168,7 @@ enum mist_status mist_train_report_print(const struct mist_train_report *report,
         mist_emit_int64(emit, "steps_done", "steps done before", job->progress.n_steps,
                         MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "iterations", "iterations", 0, MIST_HUMAN_NUMBER);
+        emit_validation(emit, report->validation_loss);
     }
     mist_emit_text(emit, "parameters_fingerprint", "fingerprint of the parameters",
                    mist_hash_format(&hash, text));

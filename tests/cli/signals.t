@@ -54,6 +54,38 @@ expect_exit 0
 [ "$(losses log.csv)" = "$(losses alone.csv)" ] || fail "$(losses log.csv | diff - alone.csv | head -n 5)"
 rm -r run log.csv
 
+begin 'in a validation: it stops there, a checkpoint is saved, and the losses go on as they would have'
+i=0
+while [ $((i += 1)) -le 2000 ]; do cat text.txt; done > long.txt
+start mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json --data text.txt --iterations 9 --resume auto \
+    --checkpoint run --log log.csv --validation-data long.txt --validation-batches 40000 --validate-every 2
+wait_for '^ *1 ' "$err"
+sleep 0.5
+kill -USR1 $pid
+ended 138
+expect_once '^mist-exec: SIGUSR1: stopped after step 2 of 9, without its validation; it is saved in run, '
+[ -s run/step-00000002/manifest.json ] || fail "$(ls run)"
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json --data text.txt --iterations 5 --resume auto \
+    --checkpoint run --log log.csv
+expect_exit 0
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json --data text.txt --iterations 5 --log alone.csv --force
+expect_exit 0
+[ "$(losses log.csv)" = "$(losses alone.csv)" ] || fail "$(losses log.csv | diff - alone.csv | head -n 5)"
+begin 'a run without steps to do validates, and a signal stops that, too'
+run mist-exec one.json --data text.txt --resume run --validation-data long.txt --validation-batches 3 --json
+expect_exit 0
+expect_stdout '"validation_loss_last": [0-9.]+'
+validated=$(sed -n 's/.*"validation_loss_last": \([0-9.]*\).*/\1/p' "$out")
+start "$MIST_BUILD/mist-exec" one.json --data text.txt --resume run --validation-data long.txt --validation-batches 40000
+wait_for '^memory' "$err"
+kill -TERM $pid
+ended 143
+expect_once '^mist-exec: SIGTERM: stopped after step 5 of 5, without its validation; '
+run mist-exec one.json --data text.txt --iterations 5 --validation-data long.txt --validation-batches 3 --json
+expect_exit 0
+expect_stdout "\"validation_loss_last\": $validated"
+rm -r run log.csv alone.csv long.txt
+
 begin 'nowhere to save: that is said'
 start "$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 1000000 --log log.csv
 wait_for '^ *3 ' "$err"

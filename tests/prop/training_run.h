@@ -194,13 +194,13 @@ static inline enum mist_status training_step(struct training_child *child, int32
 static inline enum mist_status training_evaluate(struct training_child *child,
                                                  int32_t i_step, struct mist_err *err)
 {
-    double loss_sum = NAN;
+    struct mist_step_result result = {.loss_sum = NAN};
     enum mist_status status = mist_runtime_apply(child->runtime, err);
 
     if (status == MIST_OK)
         status = mist_runtime_evaluate(child->runtime, child->tokens, child->targets,
-                                       &loss_sum, err);
-    if (status == MIST_OK && !isfinite(loss_sum))
+                                       &result, err);
+    if (status == MIST_OK && !isfinite(result.loss_sum))
         status = mist_err_set(err, MIST_ERR_RUN, "no loss after step %d", (int)i_step);
     return status;
 }
