@@ -321,6 +321,43 @@ static bool is_given(const struct reader *reader, const char *names)
     return is_found;
 }
 
+/* "--a FILE or --b N" of the names, which blanks part. */
+static void describe_names(const struct mist_tool *tool, const char *names, char *text,
+                           size_t size)
+{
+    size_t used = 0;
+
+    for (text[0] = '\0'; *names && used < size;) {
+        size_t n = strcspn(names, " "), i = find_name(tool, names, n);
+        const char *value = i < tool->n_options ? tool->options[i].value_name : NULL;
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s--%.*s%s%s", used ? " or " : "",
+                             (int)n, names, value ? " " : "", value ? value : "");
+        names += n + (names[n] == ' ');
+    }
+}
+
+static enum mist_status check_option(const struct reader *reader, size_t i)
+{
+    const struct mist_option *option = &reader->tool->options[i];
+    char names[256];
+
+    if (!reader->is_given[i])
+        return option->is_required && !is_given(reader, option->unless)
+                   ? mist_err_set(reader->err, MIST_ERR_USAGE, "--%s %s is required: %s",
+                                  option->name, option->value_name, option->help)
+                   : MIST_OK;
+    if (is_given(reader, option->excludes))
+        return mist_err_set(reader->err, MIST_ERR_USAGE,
+                            "--%s and --%s can't be given together", option->name,
+                            option->excludes);
+    if (!option->needs || is_given(reader, option->needs))
+        return MIST_OK;
+    describe_names(reader->tool, option->needs, names, sizeof names);
+    return mist_err_set(reader->err, MIST_ERR_USAGE, "--%s needs %s", option->name,
+                        names);
+}
+
 static enum mist_status check_given(const struct reader *reader, int n_positionals)
 {
     const struct mist_tool *tool = reader->tool;
@@ -330,15 +367,9 @@ static enum mist_status check_given(const struct reader *reader, int n_positiona
                             "unexpected argument '%.80s': expected options alone",
                             reader->argv[1]);
     for (size_t i = 0; i < tool->n_options; i++) {
-        const struct mist_option *option = &tool->options[i];
-        if (option->is_required && !reader->is_given[i] &&
-            !is_given(reader, option->unless))
-            return mist_err_set(reader->err, MIST_ERR_USAGE, "--%s %s is required: %s",
-                                option->name, option->value_name, option->help);
-        if (reader->is_given[i] && is_given(reader, option->excludes))
-            return mist_err_set(reader->err, MIST_ERR_USAGE,
-                                "--%s and --%s can't be given together", option->name,
-                                option->excludes);
+        enum mist_status status = check_option(reader, i);
+        if (status != MIST_OK)
+            return status;
     }
     const char *name = tool->positional_name ? tool->positional_name : "argument";
     if (n_positionals < tool->positional_min)

@@ -65,6 +65,7 @@ struct mist_option {
     bool is_required;           /* must be given */
     const char *unless;         /* or one of these in its place, "a b"; NULL: none */
     const char *excludes;       /* name of an option that excludes this one, or NULL */
+    const char *needs;          /* does nothing without one of these, "a b"; NULL: none */
     size_t offset;              /* in the tool's options struct */
 };
 
@@ -94,14 +95,25 @@ struct mist_tool {
  */
 #define MIST_MANUAL_OPTIONS ".\\\" OPTIONS\n"
 
-/* One row of a table; T is the tool's options struct. */
-#define MIST_OPTION_ROW(T, i_name, i_kind, i_group, i_value, i_help, i_default, i_min,   \
-                        i_max, i_member)                                                 \
+/* One row of a table; T is the tool's options struct. ROW_BUT: i_other excludes it;
+ * ROW_WITH: it does nothing without one of i_others. */
+#define MIST_OPTION_ROW(T, ...)                                                          \
     {                                                                                    \
-        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
-        .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,           \
-        .offset = offsetof(T, i_member)                                                  \
+        MIST_OPTION_FIELDS_(T, __VA_ARGS__)                                              \
     }
+#define MIST_OPTION_ROW_BUT(T, i_other, ...)                                             \
+    {                                                                                    \
+        MIST_OPTION_FIELDS_(T, __VA_ARGS__), .excludes = i_other                         \
+    }
+#define MIST_OPTION_ROW_WITH(T, i_others, ...)                                           \
+    {                                                                                    \
+        MIST_OPTION_FIELDS_(T, __VA_ARGS__), .needs = i_others                           \
+    }
+#define MIST_OPTION_FIELDS_(T, i_name, i_kind, i_group, i_value, i_help, i_default,      \
+                            i_min, i_max, i_member)                                      \
+    .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,             \
+    .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,               \
+    .offset = offsetof(T, i_member)
 
 /* One row of kind MIST_OPTION_CHOICE; i_member is an int. */
 #define MIST_OPTION_ROW_CHOICE(T, i_name, i_group, i_value, i_help, i_default,           \

@@ -212,6 +212,9 @@ static enum mist_status set_up(struct setup *setup, int32_t n_nodes, int32_t n_r
                               "--output: give a folder for the trace set, such as -o "
                               "traces/here");
     if (status == MIST_OK)
+        status = mist_backend_check_attention(
+            setup->machine.backend, (enum mist_attention_choice)options->attention, err);
+    if (status == MIST_OK)
         status = mist_model_load(options->model, &config->model, err);
     if (status != MIST_OK)
         return status;

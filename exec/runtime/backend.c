@@ -162,6 +162,16 @@ enum mist_status mist_backend_find(enum mist_backend_choice choice,
     return backend_cpu.probe(info, err);
 }
 
+enum mist_status mist_backend_check_attention(const struct mist_backend *backend,
+                                              enum mist_attention_choice attention,
+                                              struct mist_err *err)
+{
+    if (attention != MIST_ATTENTION_CUDNN || backend->operators != &mist_operators_cpu)
+        return MIST_OK;
+    return mist_err_set(err, MIST_ERR_USAGE,
+                        "--attention cudnn needs a GPU, and this run is on the CPU");
+}
+
 /* ------------------------------------------------------------------- whose is which */
 
 /* What a rank sees, and what it takes. */

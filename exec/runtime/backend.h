@@ -78,6 +78,11 @@ MIST_MUST_CHECK enum mist_status mist_backend_find(enum mist_backend_choice choi
                                                    char *note, size_t note_bytes,
                                                    struct mist_err *err);
 
+/* --attention: MIST_ERR_USAGE where cuDNN is asked for beside no GPU. */
+MIST_MUST_CHECK enum mist_status
+mist_backend_check_attention(const struct mist_backend *backend,
+                             enum mist_attention_choice attention, struct mist_err *err);
+
 /*
  * Communication of the ranks' devices: the backend's own where every rank has a device
  * for itself, else through the host. All ranks call it.

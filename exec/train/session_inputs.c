@@ -35,19 +35,19 @@ static enum mist_status find_backend(struct mist_session *at, struct mist_err *e
         return status;
     if (note[0])
         mist_message(&at->messages, "%s", note);
-    if (at->options.attention == MIST_ATTENTION_CUDNN &&
-        job->backend->operators == &mist_operators_cpu)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--attention cudnn needs a GPU, and this run is on the CPU");
     if (at->options.graphs == MIST_GRAPHS_ON &&
         job->backend->operators == &mist_operators_cpu)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--graphs on needs a GPU, and this run is on the CPU");
+    if (job->backend->operators != &mist_operators_cpu && at->options.n_threads > 0)
+        mist_message(&at->messages, "--threads %lld has no effect: a GPU computes",
+                     (long long)at->options.n_threads);
     if (job->backend->operators != &mist_operators_cpu)
         at->options.n_threads = 0;
     else if (at->options.n_threads == 0)
         at->options.n_threads = at->plan.job.threads > 0 ? at->plan.job.threads : 1;
-    return MIST_OK;
+    return mist_backend_check_attention(
+        job->backend, (enum mist_attention_choice)at->options.attention, err);
 }
 
 /* That iterations can be replayed, if they are to be. */

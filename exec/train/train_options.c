@@ -7,16 +7,10 @@
 
 #include <string.h>
 
-#define ROW(...)    MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
-#define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_exec_options, __VA_ARGS__)
-
-/* An option that another one rules out. */
-#define ROW_BUT(i_name, i_kind, i_group, i_value, i_help, i_max, i_excludes, i_member)   \
-    {                                                                                    \
-        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
-        .help = i_help, .min = 0, .max = i_max, .excludes = i_excludes,                  \
-        .offset = offsetof(struct mist_exec_options, i_member)                           \
-    }
+#define ROW(...)             MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
+#define CHOICE(...)          MIST_OPTION_ROW_CHOICE(struct mist_exec_options, __VA_ARGS__)
+#define WITH(...)            MIST_OPTION_ROW_WITH(struct mist_exec_options, __VA_ARGS__)
+#define WITH_VALIDATION(...) WITH("validation-data validation-frac", __VA_ARGS__)
 
 static const char *const nan_choices[] = {"abort", "skip", NULL};
 
@@ -28,15 +22,16 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, data),
     ROW("validation-data", MIST_OPTION_LIST, "Data", "FILE",
         "the same, for validation; repeatable", NULL, 0, 0, validation_data),
-    ROW_BUT("validation-frac", MIST_OPTION_FRAC, "Data", "FRAC",
-            "hold out this part at the end of the data", 0.99, "validation-data",
-            validation_frac),
-    ROW("validate-every", MIST_OPTION_INT64, "Data", "N",
-        "validate after every N steps and the last; 0: the last", "0", 0, 1e9,
-        validate_every),
-    ROW("validation-batches", MIST_OPTION_INT64, "Data", "M",
-        "global batches of a validation; 0: 8, or what there is", "0", 0, 1e9,
-        n_validation_batches),
+    MIST_OPTION_ROW_BUT(struct mist_exec_options, "validation-data", "validation-frac",
+                        MIST_OPTION_FRAC, "Data", "FRAC",
+                        "hold out this part at the end of the data", NULL, 1e-6, 0.99,
+                        validation_frac),
+    WITH_VALIDATION("validate-every", MIST_OPTION_INT64, "Data", "N",
+                    "validate after every N steps and the last; 0: the last", "0", 0, 1e9,
+                    validate_every),
+    WITH_VALIDATION("validation-batches", MIST_OPTION_INT64, "Data", "M",
+                    "global batches of a validation; 0: 8, or what there is", "0", 0, 1e9,
+                    n_validation_batches),
     ROW("iterations", MIST_OPTION_INT64, "Training", "N",
         "optimizer steps of the whole run, resumed ones included", "30", 1, 1e9,
         settings.n_iterations),
@@ -65,10 +60,10 @@ static const struct mist_option option_table[] = {
            "abort", nan_choices, on_nan),
     ROW("checkpoint", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "folder of this run's checkpoints, step-00000001 ...", NULL, 0, 0, checkpoint),
-    ROW("save-every", MIST_OPTION_INT64, "Checkpoints", "N",
-        "one after every N steps and the last; 0: the last", "0", 0, 1e9, save_every),
-    ROW("keep", MIST_OPTION_INT64, "Checkpoints", "K",
-        "delete all but the newest K; 0: keep all", "3", 0, 1e6, keep),
+    WITH("checkpoint", "save-every", MIST_OPTION_INT64, "Checkpoints", "N",
+         "one after every N steps and the last; 0: the last", "0", 0, 1e9, save_every),
+    WITH("checkpoint", "keep", MIST_OPTION_INT64, "Checkpoints", "K",
+         "delete all but the newest K; 0: keep all", "3", 0, 1e6, keep),
     ROW("resume", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "go on from a checkpoint or the newest in DIR, under any plan of the model; "
         "training options that are not given are the checkpoint's; auto: from the newest "
@@ -84,8 +79,15 @@ static const struct mist_option option_table[] = {
         NULL, 0, 0, import),
     ROW("export", MIST_OPTION_STRING, "Checkpoints", "DIR",
         "write model.safetensors and config.json after the run", NULL, 0, 0, export),
-    CHOICE("export-dtype", "Checkpoints", "TYPE", "number format of --export", "fp32",
-           mist_dtype_run_words, export_dtype),
+    {.name = "export-dtype",
+     .kind = MIST_OPTION_CHOICE,
+     .group = "Checkpoints",
+     .value_name = "TYPE",
+     .help = "number format of --export",
+     .default_text = "fp32",
+     .choices = mist_dtype_run_words,
+     .needs = "export",
+     .offset = offsetof(struct mist_exec_options, export_dtype)},
     MIST_OPTION_ROW_BACKEND(struct mist_exec_options, "Execution"),
     MIST_OPTION_ROW_BIND(struct mist_exec_options, "Execution"),
     ROW("threads", MIST_OPTION_INT64, "Execution", "N",
@@ -127,9 +129,9 @@ static const struct mist_option option_table[] = {
         "write the measured tasks of the last iterations as CSV", NULL, 0, 0, timeline),
     MIST_OPTION_ROWS_KERNELS(struct mist_exec_options, "Results",
                              " in the last iterations"),
-    ROW("timed-iterations", MIST_OPTION_INT64, "Results", "N",
-        "last iterations, in the timeline and in the table of kernels", "3", 1, 1000,
-        n_timed),
+    WITH("timeline kernels kernels-csv", "timed-iterations", MIST_OPTION_INT64, "Results",
+         "N", "last iterations, in the timeline and in the table of kernels", "3", 1,
+         1000, n_timed),
     MIST_OPTION_ROW_DRY_RUN(struct mist_exec_options),
     MIST_OPTION_ROW_FORCE(struct mist_exec_options),
     MIST_OPTION_ROW_JSON(struct mist_exec_options),
@@ -181,29 +183,38 @@ static enum mist_status check_outputs(const struct mist_exec_options *options,
     return mist_outputs_check_names(outputs, sizeof outputs / sizeof *outputs, err);
 }
 
-static enum mist_status check(const struct mist_exec_options *options, int n_plans,
-                              struct mist_err *err)
+/* Nothing is trained: what says how would be left unread. */
+static enum mist_status check_verify(const struct mist_positionals *positionals,
+                                     struct mist_err *err)
 {
-    bool validates = options->validation_data.n > 0 || options->validation_frac > 0;
+    static const char *const used[] = {"verify", "json", "quiet"};
 
-    if (options->verify && n_plans > 0)
+    if (positionals->n > 0)
         return mist_err_set(err, MIST_ERR_USAGE, "--verify takes no %s",
                             mist_exec_tool.positional_name);
-    if (!options->verify && n_plans == 0)
+    for (size_t i = 0; i < mist_exec_tool.n_options; i++) {
+        bool is_used = !positionals->is_given[i];
+        for (size_t k = 0; k < sizeof used / sizeof *used; k++)
+            is_used = is_used || strcmp(option_table[i].name, used[k]) == 0;
+        if (!is_used)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "--%s: --verify does not use it, as it trains nothing",
+                                option_table[i].name);
+    }
+    return MIST_OK;
+}
+
+static enum mist_status check(const struct mist_exec_options *options,
+                              const struct mist_positionals *positionals,
+                              struct mist_err *err)
+{
+    if (options->verify)
+        return check_verify(positionals, err);
+    if (positionals->n == 0)
         return mist_err_set(err, MIST_ERR_USAGE, "expected %s: %s",
                             mist_exec_tool.positional_name,
                             mist_exec_tool.positional_help);
 
-    if (!validates && options->validate_every > 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--validate-every needs --validation-data or "
-                            "--validation-frac");
-    if (!validates && options->n_validation_batches > 0)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            "--validation-batches needs --validation-data or "
-                            "--validation-frac");
-    if (!options->checkpoint && options->save_every > 0)
-        return mist_err_set(err, MIST_ERR_USAGE, "--save-every needs --checkpoint DIR");
     bool is_auto = options->resume && strcmp(options->resume, "auto") == 0;
     if (is_auto && !options->checkpoint)
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -227,5 +238,5 @@ enum mist_status mist_exec_options_parse(int argc, char **argv,
     if (status != MIST_OK || *is_done)
         return status;
     mist_train_settings_find_given(&mist_exec_tool, positionals, out->is_given);
-    return check(out, positionals->n, err);
+    return check(out, positionals, err);
 }

@@ -241,6 +241,8 @@ expect_stderr '^mist-exec: none: holds no checkpoint$'
 expect_stdout_empty
 refuse '--verify: no folder' 5 '^mist-exec: nowhere: ' mist-exec --verify nowhere
 refuse '--verify: takes no plan' 2 '^mist-exec: --verify takes no PLAN$' mist-exec --verify pair one.json
+refuse '--verify: nothing is trained' 2 '^mist-exec: --data: --verify does not use it, as it trains nothing$' \
+    mist-exec --verify pair --data text.txt
 refuse 'no plan' 2 '^mist-exec: expected PLAN: ' mist-exec --iterations 2
 
 # ---------------------------------------------------------------------------------- deleting

@@ -23,6 +23,7 @@ export MIST_CUDA_PLUGIN
 refuse 'a GPU that is not to be had' 1 '^mist-profile: MIST_CUDA_PLUGIN names no file: nowhere\.so' \
     mist-profile --backend cuda --dry-run
 unset MIST_CUDA_PLUGIN
+profile 'cuDNN on the CPU' 2 '--attention cudnn needs a GPU' --backend cpu --ranks 1 --attention cudnn
 profile 'an unknown format' 2 "--dtype: " --dtype fp8
 
 echo > ops.csv

@@ -17,12 +17,15 @@ wrong() {
     shift 2
     refuse "$wrong_name" 2 "^mist-exec: $wrong_regex" mist-exec one.json --data text.txt "$@"
 }
-wrong 'validation without data' '--validate-every needs --validation-data or --validation-frac' --validate-every 2
-wrong 'validation batches without data' '--validation-batches needs ' --validation-batches 2
+validation='--validation-data FILE or --validation-frac FRAC'
+wrong 'validation without data' "--validate-every needs $validation" --validate-every 2
+wrong 'validation batches without data' "--validation-batches needs $validation" --validation-batches 2
+wrong 'no data held out' '--validation-frac: 0 is not within' --validation-frac 0
 wrong 'two sorts of validation data' '.*validation-frac.*validation-data.*together' \
     --validation-frac 0.1 --validation-data other.txt
 wrong 'all data held out' '--validation-frac: 1 is not within' --validation-frac 1
 wrong 'saving nowhere' '--save-every needs --checkpoint DIR' --save-every 2
+wrong 'keeping what is not saved' '--keep needs --checkpoint DIR' --keep 2
 wrong 'keeping less than nothing' '--keep: -1 is not within' --keep=-1
 wrong 'a minimum above the learning rate' '--lr-min 0\.5 is above --lr 0\.001' --lr-min 0.5
 wrong 'a warm-up longer than the decay' '--warm-up 5 leaves nothing of the 5 steps of --lr-decay-steps' \
@@ -31,6 +34,9 @@ wrong 'a warm-up longer than the run' '--warm-up 30 leaves nothing of the 30 ste
 wrong 'a negative norm' '--clip: -1 is not within' --clip=-1
 wrong 'an unknown way with NaN' '--on-nan: .*abort, skip' --on-nan hope
 wrong 'an unknown type to export' '--export-dtype: .*fp32, bf16' --export x --export-dtype fp8
+wrong 'a type and no export' '--export-dtype needs --export DIR' --export-dtype bf16
+wrong 'a number of iterations to time nothing of' \
+    '--timed-iterations needs --timeline FILE or --kernels or --kernels-csv FILE' --timed-iterations 1
 wrong 'weights and a checkpoint' '--import and --resume can.t be given together, but for --resume auto' --import a --resume b
 wrong 'no step between lines' '--log-every: 0 is not within' --log-every 0
 wrong 'cuDNN on the CPU' '--attention cudnn needs a GPU' --backend cpu --attention cudnn

@@ -19,6 +19,7 @@ struct tool_options {
     double timeout_s;
     int backend;
     struct mist_option_list space;
+    int64_t n_tries;
 };
 
 static const char *const backends[] = {"cpu", "cuda", NULL};
@@ -33,6 +34,8 @@ static const struct mist_option options[] = {
      .is_required = true,
      .unless = "timeout",
      .offset = offsetof(struct tool_options, model)},
+    MIST_OPTION_ROW_WITH(struct tool_options, "timeout space", "tries", MIST_OPTION_INT64,
+                         "Search", "N", "how often", "1", 1, 9, n_tries),
     {.name = "memory",
      .kind = MIST_OPTION_BYTES,
      .group = "Model",
@@ -204,6 +207,7 @@ TEST(test_refusals)
         {"--model --quiet", "write --model=--quiet"},
         {"--quiet", "--model NAME is required"},
         {"-m x --json --csv", "--csv and --json"},
+        {"-m x --tries 2", "--tries needs --timeout TIME or --space KNOBS"},
         {"-m x a b c", "unexpected argument 'c'"},
         {"--completion", "expected a value (SHELL)"},
         {"--completion=tcsh", "none of bash, zsh, fish"},
@@ -223,7 +227,7 @@ TEST(test_set)
     struct call call;
     struct mist_err err;
 
-    assert_int_equal(parse(&call, "--timeout 3s --alpha 0.25"), MIST_OK);
+    assert_int_equal(parse(&call, "--timeout 3s --alpha 0.25 --tries 2"), MIST_OK);
     assert_null(call.out.model);
     must(mist_options_set(&tool, "model", "x", &call.out, &err), &err);
     must(mist_options_set(&tool, "alpha", "0.75", &call.out, &err), &err);
