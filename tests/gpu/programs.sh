@@ -31,10 +31,11 @@ fi
 MIST_GPU_IDS=$work/text.u16
 tr '\n' ' ' < "$text" | LC_ALL=C sed 's/./&\x00/g' > "$MIST_GPU_IDS"
 
-# Folders with CUDA's libraries: the toolkit's, then those of Python's packages.
+# Folders with CUDA's libraries: the toolkit's, then those of Python's packages; of CUDA 12 or 13, as the plugin needs.
 site=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null)
 MIST_GPU_LIBRARIES=${pack:+$pack/lib}
-for library in libcublasLt.so.13 libnccl.so.2 libcupti.so.13 libcudnn.so.9 libnvrtc.so.13; do
+for library in libcublasLt.so.13 libcublasLt.so.12 libnccl.so.2 libcupti.so.13 libcupti.so.12 libcudnn.so.9 \
+    libnvrtc.so.13 libnvrtc.so.12; do
     for folder in ${MIST_CUDA_LIBDIR:-} "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda*/lib64 \
         /usr/local/cuda*/targets/*/lib /usr/local/cuda*/extras/CUPTI/lib64 "$site"/nvidia/*/lib \
         /opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib /usr/lib/x86_64-linux-gnu; do
