@@ -11,10 +11,9 @@
  * kernel are faster; "refused", no algorithm would launch with the epilogue. time_ns 0:
  * there was no time to find out.
  *
- * Whoever uses the file holds its lock, so ranks that start together make their choices
- * one after the other, and the later ones find those of the first. Rows are only ever
- * appended, and of several for a product the last one counts. A file that can't be parsed
- * is written anew.
+ * Whoever reads or writes the file holds its lock, and nobody does while he times. Rows
+ * are only ever appended, and of several for a product the last one counts. A file that
+ * can't be parsed is written anew.
  */
 #include "exec/cuda/gemm_internal.h"
 
@@ -83,6 +82,16 @@ struct mist_gemm_choice *mist_gemm_choice_add(struct mist_cuda_gemm *gemm)
     return &choices[gemm->n_choices++];
 }
 
+const struct mist_gemm_choice *mist_gemm_choice_find(const struct mist_cuda_gemm *gemm,
+                                                     const struct mist_gemm_key *key,
+                                                     size_t first)
+{
+    for (size_t i = gemm->n_choices; i > first; i--)
+        if (memcmp(&gemm->choices[i - 1].key, key, sizeof *key) == 0)
+            return &gemm->choices[i - 1];
+    return NULL;
+}
+
 /* ---------------------------------------------------------------------------- reading */
 
 static enum mist_status read_row(const struct mist_csv *csv, size_t i_row,
@@ -148,8 +157,9 @@ static void read_file(struct mist_gemm_file *file, struct mist_cuda_gemm *gemm,
     if (n > 0 &&
         (mist_csv_load_text(path, text, n, names, N_COLUMNS, &csv, &err) != MIST_OK ||
          read_rows(gemm, file->device_name, csv, &err) != MIST_OK)) {
-        snprintf(gemm->note, sizeof gemm->note, "%.120s is damaged and made anew: %.100s",
-                 path, err.message);
+        if (!gemm->note[0]) /* the second look sees no more */
+            snprintf(gemm->note, sizeof gemm->note,
+                     "%.120s is damaged and made anew: %.100s", path, err.message);
         file->is_new = true;
         gemm->n_choices = 0;
     }

@@ -105,6 +105,8 @@ bool mist_gemm_settings_apply(const struct mist_cuda_gemm *gemm,
 
 /* Makes a plan as the last choice with its key says; without one it stays as it is. */
 void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan);
+/* The same for a plan that had another choice: without one it is as the heuristics say. */
+void mist_gemm_plan_decide(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan);
 
 /* Launches a plan's product. gemm.c */
 cublasStatus_t mist_gemm_launch(const struct mist_cuda_gemm *gemm,
@@ -137,5 +139,9 @@ bool mist_gemm_file_is_writable(const struct mist_gemm_file *file);
 void mist_gemm_file_close(struct mist_gemm_file *file, struct mist_cuda_gemm *gemm);
 /* A new choice, or NULL: out of memory. */
 struct mist_gemm_choice *mist_gemm_choice_add(struct mist_cuda_gemm *gemm);
+/* The last of choices[first ..] with the key, or NULL. */
+const struct mist_gemm_choice *mist_gemm_choice_find(const struct mist_cuda_gemm *gemm,
+                                                     const struct mist_gemm_key *key,
+                                                     size_t first);
 
 #endif

@@ -199,12 +199,10 @@ bool mist_gemm_settings_apply(const struct mist_cuda_gemm *gemm,
 
 void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan)
 {
-    const struct mist_gemm_choice *choice = NULL;
+    const struct mist_gemm_choice *choice =
+        plan->is_decided ? NULL : mist_gemm_choice_find(gemm, &plan->key, 0);
     cublasLtMatmulAlgo_t algo;
 
-    for (size_t i = gemm->n_choices; i > 0 && !choice && !plan->is_decided; i--)
-        if (memcmp(&gemm->choices[i - 1].key, &plan->key, sizeof plan->key) == 0)
-            choice = &gemm->choices[i - 1];
     if (!choice || (choice->pick == MIST_GEMM_FIRST && plan->way != MIST_GEMM_FUSED) ||
         (choice->pick == MIST_GEMM_OTHER &&
          !mist_gemm_settings_apply(gemm, plan, choice->settings, &algo)))
@@ -218,12 +216,22 @@ void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *p
     plan->is_timed = choice->time_ns > 0;
 }
 
+void mist_gemm_plan_decide(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan)
+{
+    cublasLtMatmulHeuristicResult_t first = {0};
+    int n = mist_gemm_plan_candidates(gemm, plan, 1, &first);
+
+    plan->way = n > 0 ? MIST_GEMM_FUSED : MIST_GEMM_REFUSED;
+    plan->algo = first.algo;
+    plan->is_decided = plan->is_timed = false;
+    mist_gemm_plan_choose(gemm, plan);
+}
+
 /* ------------------------------------------------------------------------------ plans */
 
 struct mist_gemm_plan *mist_gemm_plan_find(struct mist_cuda_gemm *gemm,
                                            const struct mist_gemm_key *key)
 {
-    cublasLtMatmulHeuristicResult_t first = {0};
     struct mist_gemm_plan *plan = gemm->plans;
     cublasStatus_t status;
 
@@ -245,10 +253,7 @@ struct mist_gemm_plan *mist_gemm_plan_find(struct mist_cuda_gemm *gemm,
         mist_gemm_fail(gemm, key, "its descriptors", status);
         return NULL;
     }
-    if (mist_gemm_plan_candidates(gemm, plan, 1, &first) == 0)
-        plan->way = MIST_GEMM_REFUSED;
-    plan->algo = first.algo;
-    mist_gemm_plan_choose(gemm, plan);
+    mist_gemm_plan_decide(gemm, plan);
     return plan;
 }
 

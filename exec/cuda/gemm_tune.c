@@ -401,6 +401,40 @@ static int64_t tune_all(struct job *job, const struct mist_cuda_gemm_tuning *tun
     return used_bytes;
 }
 
+/*
+ * Adds to the file what was chosen here, choices[n_known ..]. Ranks that start together time
+ * the same products at once: what another one has added meanwhile counts, so that all run
+ * with what the next to start will find.
+ */
+static void share_choices(struct mist_cuda_gemm *gemm,
+                          const struct mist_cuda_gemm_tuning *tuning, size_t n_known)
+{
+    size_t n = gemm->n_choices - n_known;
+    struct mist_gemm_choice *own = malloc(n * sizeof *own);
+    struct mist_gemm_file *file = NULL;
+
+    if (own) {
+        memcpy(own, gemm->choices + n_known, n * sizeof *own);
+        file = mist_gemm_file_open(gemm, tuning->path, tuning->device_name);
+    }
+    if (!file) {
+        if (!gemm->note[0])
+            snprintf(gemm->note, sizeof gemm->note, "out of memory for choices");
+        free(own);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!mist_gemm_choice_find(gemm, &own[i].key, n_known)) {
+            struct mist_gemm_choice *to = mist_gemm_choice_add(gemm);
+            if (to)
+                *to = own[i];
+        }
+    free(own);
+    for (struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next)
+        mist_gemm_plan_decide(gemm, plan);
+    mist_gemm_file_close(file, gemm);
+}
+
 enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stream stream,
                                      void *workspace,
                                      const struct mist_cuda_gemm_tuning *tuning,
@@ -425,6 +459,7 @@ enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stre
     n_known = gemm->n_choices;
     if (mist_gemm_file_is_writable(file))
         plans = list_open(gemm, &n);
+    mist_gemm_file_close(file, gemm);
     if (n > 0)
         used_bytes = tune_all(&job, tuning, plans, n, &status, err);
     if (used_bytes > 0 && status == MIST_OK)
@@ -438,7 +473,8 @@ enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stre
         status = mist_cuda_gemm_status(gemm, err);
     if (status != MIST_OK) /* nothing launches on a device that has failed */
         gemm->n_choices = n_known;
-    mist_gemm_file_close(file, gemm);
+    if (gemm->n_choices > n_known)
+        share_choices(gemm, tuning, n_known);
     free(plans);
     return status;
 }

@@ -15,6 +15,8 @@
 #include "tests/unit/scratch.h"
 #include "tests/unit/tiny_models.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +32,8 @@ struct clock {
     const double *fused_s, *plain_s;
     double now_s;
     int n_timed;
-    bool naps; /* lets other processes go on */
+    bool naps;        /* lets other processes go on */
+    const char *path; /* of the file, which nobody may lock meanwhile; NULL: not looked */
 };
 
 static const double third_s[] = {5, 4, 1, 1, 9}, second_s[] = {6, 0.5, 4, 3, 2},
@@ -56,6 +59,11 @@ static double tell_time(void *context, mist_cuda_stream stream, void (*launch)(v
                                 : clock->fused_s;
     if (clock->naps)
         mist_clock_sleep_s(2e-3);
+    if (clock->path) {
+        int fd = open(clock->path, O_RDONLY);
+        assert_true(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+        close(fd);
+    }
     clock->n_timed++;
     clock->now_s += times_s[mist_test_cublaslt.i_last_algorithm];
     return times_s[mist_test_cublaslt.i_last_algorithm];
@@ -80,7 +88,7 @@ static int setup(void **state)
     bench.workspace = mist_test_device_alloc(WORKSPACE_BYTES);
     bench.memory = mist_test_device_alloc(MEMORY_BYTES);
     memset(bench.memory, 0, MEMORY_BYTES);
-    bench.clock = (struct clock){third_s, slow_s, 0, 0, false};
+    bench.clock = (struct clock){third_s, slow_s, 0, 0, false, NULL};
     bench.functions = (struct mist_cuda_gemm_clock){&bench.clock, now, tell_time};
     bench.tuning = (struct mist_cuda_gemm_tuning){
         .path = scratch_path(&bench.scratch, "choices.csv"),
@@ -505,6 +513,58 @@ TEST_WITH(test_processes_agree, setup, teardown)
     assert_int_equal(count_rows(bench), 4);
     start(bench, four, 4);
     assert_int_equal(bench->clock.n_timed, 0);
+}
+
+/* Many stages that start together would else wait for one another, up to the deadline. */
+TEST_WITH(test_nobody_waits_for_times, setup, teardown)
+{
+    struct bench *bench = *state;
+
+    bench->clock.path = bench->tuning.path;
+    start(bench, four, 4);
+    assert_true(bench->clock.n_timed > 0);
+}
+
+/* Choices of products of its own are kept beside those that another one added meanwhile,
+ * and of a product that both have the other's, whichever way each found faster. */
+static void start_another(struct bench *bench)
+{
+    if (fork() == 0) {
+        bench->clock = (struct clock){slow_s, second_s, 0, 0, false, NULL};
+        bench->tuning.clock =
+            &(struct mist_cuda_gemm_clock){&bench->clock, now, tell_time};
+        start(bench, bias, 1);
+        _exit(0);
+    }
+    wait(NULL);
+}
+
+static double tell_time_late(void *context, mist_cuda_stream stream,
+                             void (*launch)(void *arg), void *arg)
+{
+    struct bench *bench =
+        (struct bench *)(void *)((char *)context - offsetof(struct bench, clock));
+
+    if (bench->clock.n_timed == 0)
+        start_another(bench);
+    return tell_time(context, stream, launch, arg);
+}
+
+TEST_WITH(test_what_was_added_meanwhile_counts, setup, teardown)
+{
+    struct bench *bench = *state;
+
+    bench->functions.time = tell_time_late;
+    start(bench, four, 4);
+    assert_true(bench->clock.n_timed > 0);
+    assert_int_equal(run(bench, bias[0], 16), 1); /* the other's: not fused */
+    assert_int_equal(run(bench, MIST_CUDA_BACKWARD_INPUT, 16), 4);
+    assert_int_equal(count_rows(bench), 4);
+    bench->functions.time = tell_time;
+    start(bench, four, 4);
+    assert_int_equal(bench->clock.n_timed, 0);
+    assert_int_equal(run(bench, bias[0], 16), 1);
+    assert_int_equal(run(bench, MIST_CUDA_BACKWARD_INPUT, 16), 4);
 }
 
 /* ------------------------------------------------------------------------ its place, and
