@@ -127,14 +127,21 @@ static void say_training(const struct mist_train_logger *logger)
 {
     const struct mist_train_job *job = logger->job;
     const struct mist_train_settings *settings = &job->settings;
-    char norm[MIST_FORMAT_BYTES];
+    const struct mist_job *of = &job->plan->job;
+    int64_t n_steps = settings->n_iterations - job->progress.n_steps;
+    double n_epochs = (double)n_steps * (double)of->global_batch /
+                      (double)mist_data_n_samples(job->data, of->seq_len);
+    char norm[MIST_FORMAT_BYTES], tokens[MIST_FORMAT_BYTES];
 
-    fprintf(logger->stream, "training    steps %lld to %lld, gradients %s%s\n",
-            (long long)job->progress.n_steps + 1, (long long)settings->n_iterations,
-            settings->clip_norm > 0 ? "clipped to norm " : "not clipped",
-            settings->clip_norm > 0
-                ? mist_format_double(norm, sizeof norm, settings->clip_norm)
-                : "");
+    fprintf(
+        logger->stream,
+        "training    steps %lld to %lld, %.3g epochs of %s tokens, gradients %s%s\n",
+        (long long)job->progress.n_steps + 1, (long long)settings->n_iterations, n_epochs,
+        mist_format_count(tokens, sizeof tokens, (double)mist_data_n_tokens(job->data)),
+        settings->clip_norm > 0 ? "clipped to norm " : "not clipped",
+        settings->clip_norm > 0
+            ? mist_format_double(norm, sizeof norm, settings->clip_norm)
+            : "");
     if (job->n_validation_batches > 0) {
         say_when(logger->stream, "validation", job->validate_every);
         fprintf(logger->stream, ", %lld batch%s of %lld samples\n",

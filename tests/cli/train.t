@@ -83,7 +83,8 @@ expect_exit 0
 expect_stderr '^model +[0-9.]+ kFLOP per token \('
 expect_stderr '^MFU +that x tokens/s / \(1 ranks x [0-9.]+ GFLOP/s, the fastest linear layer measured in traces\)$'
 expect_stderr '^memory +largest rank: device arena [0-9.]+ [KM]iB planned, [0-9.]+ [KM]iB allocated, process [0-9.]+ MiB$'
-expect_stderr '^training +steps 1 to 2, gradients clipped to norm 1$'
+epochs=$(wc -c < text.txt | awk '{ printf "%.3g epochs of %.1f k tokens", 2 * 4 / int(($1 - 1) / 16), $1 / 1e3 }')
+expect_stderr "^training +steps 1 to 2, $epochs, gradients clipped to norm 1\$"
 expect_once '^attention +own kernels'
 expect_once '^products +oneDNN [0-9.]+, '
 expect_once '^messages +none for one rank$'
@@ -99,7 +100,7 @@ sed 's/"trace_set": "traces"/"trace_set": "none"/' one.json > unknown.json
 run mist-exec unknown.json --iterations 1 --clip 0
 expect_exit 0
 expect_stderr '^MFU +not known: no trace set in none$'
-expect_stderr '^training +steps 1 to 1, gradients not clipped$'
+expect_stderr '^training +steps 1 to 1, .* tokens, gradients not clipped$'
 expect_once '^ +1 +[0-9.]+ +[0-9.]+ +0\.001 +[0-9]+ +[0-9.]+$'
 begin 'every third step and the last'
 run $exec --iterations 7 --log-every 3
