@@ -10,11 +10,6 @@ static uint64_t rotate_left(uint64_t x, int k)
     return (x << k) | (x >> (64 - k));
 }
 
-static double to_normal(struct mist_draw_polar polar)
-{
-    return sqrt(polar.square) * polar.cosine;
-}
-
 void mist_random_init(struct mist_random *random, uint64_t seed)
 {
     for (int i = 0; i < 4; i++) {
@@ -56,13 +51,6 @@ int64_t mist_random_below(struct mist_random *random, int64_t n)
     return (int64_t)(bits % bound);
 }
 
-double mist_random_normal(struct mist_random *random)
-{
-    uint64_t bits = mist_random_next(random);
-
-    return to_normal(mist_draw_polar(bits, mist_random_next(random)));
-}
-
 uint64_t mist_random_at(uint64_t seed, uint64_t stream, uint64_t index)
 {
     return mist_draw_bits(mist_draw_key(seed, stream), index);
@@ -75,5 +63,7 @@ double mist_random_uniform_at(uint64_t seed, uint64_t stream, uint64_t index)
 
 double mist_random_normal_at(uint64_t seed, uint64_t stream, uint64_t index)
 {
-    return to_normal(mist_draw_polar_at(mist_draw_key(seed, stream), index));
+    struct mist_draw_polar polar = mist_draw_polar_at(mist_draw_key(seed, stream), index);
+
+    return sqrt(polar.square) * polar.cosine;
 }

@@ -20,8 +20,7 @@ void mist_random_init(struct mist_random *random, uint64_t seed);
 uint64_t mist_random_next(struct mist_random *random);  /* 64 random bits */
 double mist_random_uniform(struct mist_random *random); /* [0, 1), 53 bits */
 int64_t mist_random_below(struct mist_random *random,
-                          int64_t n);                  /* 0 .. n-1 for n >= 1 */
-double mist_random_normal(struct mist_random *random); /* mean 0, deviation 1 */
+                          int64_t n); /* 0 .. n-1 for n >= 1 */
 
 uint64_t mist_random_at(uint64_t seed, uint64_t stream, uint64_t index); /* 64 bits */
 double mist_random_uniform_at(uint64_t seed, uint64_t stream,

@@ -112,24 +112,18 @@ struct mist_draw_polar {
     double square, cosine;
 };
 
-/* From two draws of 64 bits. 1 less the first is in (0, 1], so the logarithm
- * is finite. */
-MIST_DRAW_INLINE struct mist_draw_polar mist_draw_polar(uint64_t bits_1, uint64_t bits_2)
-{
-    double x = MIST_DRAW_ADD(1.0, -mist_draw_uniform(bits_1));
-    struct mist_draw_polar polar;
-
-    polar.square = MIST_DRAW_MUL(-2.0, mist_draw_log(x));
-    polar.cosine = mist_draw_cos_turn(mist_draw_uniform(bits_2));
-    return polar;
-}
-
-/* Of one number: element index of a tensor. */
+/* Of one number, element index of a tensor: from two draws of 64 bits. 1 less the first is
+ * in (0, 1], so the logarithm is finite. */
 MIST_DRAW_INLINE struct mist_draw_polar mist_draw_polar_at(uint64_t key, uint64_t index)
 {
     uint64_t bits = mist_draw_bits(key, index);
+    double x = MIST_DRAW_ADD(1.0, -mist_draw_uniform(bits));
+    struct mist_draw_polar polar;
 
-    return mist_draw_polar(bits, mist_draw_mix(bits + MIST_DRAW_GOLDEN));
+    polar.square = MIST_DRAW_MUL(-2.0, mist_draw_log(x));
+    polar.cosine =
+        mist_draw_cos_turn(mist_draw_uniform(mist_draw_mix(bits + MIST_DRAW_GOLDEN)));
+    return polar;
 }
 
 #endif

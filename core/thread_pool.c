@@ -118,11 +118,6 @@ void mist_thread_pool_free(struct mist_thread_pool *pool)
     free(pool);
 }
 
-int mist_thread_pool_size(const struct mist_thread_pool *pool)
-{
-    return pool->n_workers + 1;
-}
-
 enum mist_status mist_thread_pool_for(struct mist_thread_pool *pool, int64_t n,
                                       int64_t chunk, mist_thread_body *body,
                                       void *context, struct mist_err *err)

@@ -30,8 +30,7 @@ typedef enum mist_status mist_thread_body(void *context, int64_t begin, int64_t 
  */
 enum mist_status mist_thread_pool_new(int n_threads, struct mist_thread_pool **out,
                                       struct mist_err *err) MIST_MUST_CHECK;
-void mist_thread_pool_free(struct mist_thread_pool *pool);      /* NULL allowed */
-int mist_thread_pool_size(const struct mist_thread_pool *pool); /* >= 1 */
+void mist_thread_pool_free(struct mist_thread_pool *pool); /* NULL allowed */
 
 /*
  * Runs body over 0 .. n-1 in chunks of chunk indices (<= 0: n / 64, at least 1) and

@@ -10,6 +10,7 @@
 #include "tune/stage_price.h"
 
 #include <time.h> /* processor time */
+#include <unistd.h>
 
 struct question {
     const char *model;
@@ -47,7 +48,7 @@ static void run(const struct question *of, const struct mist_space *space,
     printf("%-34s %5d cases, %6.3g M configurations priced: %8.1f ms on %d threads "
            "(%.1f ms of processor time), best %.4g s\n",
            of->name, (int)space->n_cases, (double)result.n_priced / 1e6, 1e3 * time_s,
-           mist_thread_pool_size(pool), 1e3 * busy_s,
+           (int)sysconf(_SC_NPROCESSORS_ONLN), 1e3 * busy_s,
            result.n_candidates > 0 ? result.candidates[0].time_s : 0);
     for (int32_t i = 0;
          result.n_candidates > 0 && i < result.candidates[0].n_stages && i < 3; i++) {
