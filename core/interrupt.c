@@ -2,7 +2,9 @@
 #define _DEFAULT_SOURCE /* sigaltstack */
 #include "core/interrupt.h"
 
+#include <fcntl.h>
 #include <stddef.h>
+#include <unistd.h>
 
 enum { STACK_BYTES = 1 << 16 }; /* a frame takes 11 KiB where registers are largest */
 
@@ -24,9 +26,12 @@ static void handle(int signal_number, void (*handler)(int), int flags)
     sigaction(signal_number, &action, 0);
 }
 
-void mist_interrupt_ignore_file_size(void)
+void mist_interrupt_settle(void)
 {
     handle(SIGXFSZ, SIG_IGN, 0);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", O_RDONLY); /* becomes fd, the lowest that is free */
 }
 
 /* Unless the thread has one, of a sanitizer. */
@@ -40,10 +45,19 @@ static void give_stack(void)
 
 void mist_interrupt_catch(void)
 {
+    struct sigaction hang_up;
+
     give_stack();
     handle(SIGINT, note, SA_RESTART | (int)SA_RESETHAND);
     handle(SIGTERM, note, SA_RESTART);
     handle(SIGUSR1, note, SA_RESTART);
+    if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
+        handle(SIGHUP, note, SA_RESTART);
+}
+
+void mist_interrupt_catch_pipe(void)
+{
+    handle(SIGPIPE, note, SA_RESTART);
 }
 
 void mist_interrupt_hold(void)
@@ -84,7 +98,17 @@ const atomic_int *mist_interrupt_flag(void)
 
 const char *mist_interrupt_name(int signal_number)
 {
-    return signal_number == SIGINT    ? "SIGINT"
-           : signal_number == SIGTERM ? "SIGTERM"
-                                      : "SIGUSR1";
+    static const struct {
+        int number;
+        const char *name;
+    } caught[] = {{SIGINT, "SIGINT"},
+                  {SIGTERM, "SIGTERM"},
+                  {SIGUSR1, "SIGUSR1"},
+                  {SIGHUP, "SIGHUP"},
+                  {SIGPIPE, "SIGPIPE"}};
+
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++)
+        if (caught[i].number == signal_number)
+            return caught[i].name;
+    return NULL;
 }

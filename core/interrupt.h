@@ -1,9 +1,9 @@
 /*
  * Signals: which ones a tool outlives, so that what it has done so far is kept.
  *
- * SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (schedulers send them before the time limit) set a
- * flag that long work looks at; the tool then saves what it has and ends with 128 + the
- * signal. They can come again without harm, but a second SIGINT ends the process at once,
+ * SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (schedulers send them before the time limit) and
+ * SIGHUP (the terminal is gone; not under nohup) set a flag that long work looks at; the
+ * tool then saves what it has and ends with 128 + the signal. They can come again without harm, but a second SIGINT ends the process at once,
  * as it ends one that handles no signals: files that were being written stay temporary.
  * Only main() calls what changes how signals are handled; this flag is the one variable
  * of the program that belongs to the process, as signals do.
@@ -20,13 +20,20 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-/* SIGXFSZ is ignored from here on, also by programs that this one starts: a write beyond
- * the limit of a file's size fails (EFBIG) like one to a full disk. */
-void mist_interrupt_ignore_file_size(void);
+/*
+ * What main() calls first. SIGXFSZ is ignored from here on, also by programs that this one
+ * starts: a write beyond the limit of a file's size fails (EFBIG) like one to a full disk.
+ * Standard streams that are closed fail to be written, too (EBADF): the first file that is
+ * opened would else get their descriptor, and what is printed.
+ */
+void mist_interrupt_settle(void);
 
-/* From here on the three signals set the flag, by handlers that have a stack of their own
+/* From here on those signals set the flag, by handlers that have a stack of their own
  * on the calling thread. */
 void mist_interrupt_catch(void);
+
+/* So does SIGPIPE: who reads what is printed is gone, which is no reason to lose work. */
+void mist_interrupt_catch_pipe(void);
 
 /* From here on a second SIGINT waits, too: the last results are being saved. */
 void mist_interrupt_hold(void);
@@ -43,7 +50,7 @@ int mist_interrupt_start_thread(pthread_t *thread, void *(*run)(void *), void *c
 void mist_interrupt_keep_off(sigset_t *before);
 void mist_interrupt_admit(const sigset_t *before);
 
-/* "SIGTERM"; static. */
+/* "SIGTERM"; static. NULL: none of those that are caught. */
 const char *mist_interrupt_name(int signal_number);
 
 #endif

@@ -209,7 +209,7 @@ int main(int argc, char **argv)
     struct mist_err err = {0};
     bool is_done = false;
     at.job.begun_s = mist_clock_now_s();
-    mist_interrupt_ignore_file_size();
+    mist_interrupt_settle();
     enum mist_status status =
         mist_exec_options_parse(argc, argv, &at.options, &positionals, &is_done, &err);
 
@@ -221,6 +221,7 @@ int main(int argc, char **argv)
     } else if (status == MIST_OK) {
         at.plan_path = positionals.items[0];
         mist_interrupt_catch();
+        mist_interrupt_catch_pipe();
         status = run(&at, &err);
     }
     int code = at.stop_signal ? 128 + at.stop_signal : mist_exit_code(status);

@@ -243,7 +243,7 @@ int main(int argc, char **argv)
 {
     struct mist_err err = {0};
 
-    mist_interrupt_ignore_file_size();
+    mist_interrupt_settle();
     enum mist_status status = run(argc, argv, &err);
 
     if (status == MIST_OK && (fflush(stdout) != 0 || ferror(stdout)))

@@ -27,7 +27,7 @@ struct mist_launch_end {
  * Runs `mpirun -n n_ranks` of the same command line followed by the n_extra arguments, as
  * mist_command_add_mpirun() has it, and waits for its end.
  *
- * SIGINT, SIGTERM and SIGUSR1 to this process reach the ranks as SIGUSR1, which mpirun
+ * SIGINT, SIGTERM, SIGHUP and SIGUSR1 to this process reach the ranks as SIGUSR1, which mpirun
  * forwards: they end behind the record of the journal that they are at, whenever that is.
  * (mpirun itself would kill them a second after SIGINT or SIGTERM.) Another SIGINT makes
  * mpirun end them within some seconds, as it does when this process is killed.

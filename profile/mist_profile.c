@@ -133,9 +133,10 @@ static const struct mist_tool tool = {
     .purpose = "measures what operators, links and their mixtures cost on this machine",
     .examples = examples,
     .manual = mist_profile_manual,
-    .signal_text = "stopped by signal n: Ctrl-C (SIGINT), SIGTERM or SIGUSR1; --resume "
-                   "goes on, also "
-                   "after a second Ctrl-C, which ends the session at once",
+    .signal_text =
+        "stopped by signal n: Ctrl-C (SIGINT), SIGTERM, SIGHUP or SIGUSR1; --resume "
+        "goes on, also "
+        "after a second Ctrl-C, which ends the session at once",
     .options = option_table,
     .n_options = sizeof option_table / sizeof *option_table,
     .positional_name = "FILE",
@@ -541,7 +542,7 @@ static int end_session(const struct setup *setup, const struct mist_launch_end *
     int n =
         end->stop_signal ? end->stop_signal : end->code - 128; /* of the ranks alone */
 
-    if (end->code == 0 || (n != SIGINT && n != SIGTERM && n != SIGUSR1))
+    if (end->code == 0 || !mist_interrupt_name(n))
         return end->code;
     if (mist_journal_exists(setup->options.common.output))
         (void)finish(&err, mist_journal_describe_stop(n, &err));
@@ -645,7 +646,7 @@ int main(int argc, char **argv)
     bool is_done = false;
     int code;
 
-    mist_interrupt_ignore_file_size();
+    mist_interrupt_settle();
     enum mist_status status = mist_options_parse(&tool, argc, argv, &setup.options,
                                                  &positionals, stdout, &is_done, &err);
     if (status != MIST_OK || is_done)

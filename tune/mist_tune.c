@@ -320,7 +320,7 @@ int main(int argc, char **argv)
     struct mist_err err = {0};
     bool is_done = false;
 
-    mist_interrupt_ignore_file_size();
+    mist_interrupt_settle();
     enum mist_status status = mist_options_parse(&mist_tune_tool, argc, argv, &at.options,
                                                  &positionals, stdout, &is_done, &err);
     if (status == MIST_OK && is_done)

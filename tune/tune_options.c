@@ -210,8 +210,9 @@ const struct mist_tool mist_tune_tool = {
     .n_options = sizeof option_table / sizeof *option_table,
     .manual = mist_tune_manual,
     .exit_texts = {[4] = "no plan fits"},
-    .signal_text = "stopped by signal n: Ctrl-C (SIGINT), SIGTERM or SIGUSR1; the best "
-                   "plan so far is written, but a second Ctrl-C ends the search at once",
+    .signal_text =
+        "stopped by signal n: Ctrl-C (SIGINT), SIGTERM, SIGHUP or SIGUSR1; the best "
+        "plan so far is written, but a second Ctrl-C ends the search at once",
 };
 
 /* Whether options or edits say which devices there are, not the plan. */

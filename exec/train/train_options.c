@@ -167,9 +167,9 @@ const struct mist_tool mist_exec_tool = {
     .exit_texts = {[4] = "a stage does not fit into the memory that the plan names",
                    [6] = "--verify: not all checkpoints are whole"},
     .signal_text =
-        "stopped by signal n: SIGINT, SIGTERM or SIGUSR1 to any rank end the "
-        "run after its step, saved in --checkpoint; a second SIGINT ends it at "
-        "once",
+        "stopped by signal n: SIGINT, SIGTERM, SIGHUP or SIGUSR1 to any rank, or a "
+        "closed pipe behind its output, end the run after its step, saved in "
+        "--checkpoint; a second SIGINT ends it at once",
 };
 
 /* No two outputs into one file: the second would be found in the way after the run. */

@@ -37,13 +37,13 @@ saved() {
     expect_stdout_empty
 }
 
-for signal in TERM USR1 INT; do
+for signal in TERM USR1 INT HUP; do
     begin "SIG$signal: a checkpoint, and 128 + its number"
     # shellcheck disable=SC2086
     start "$MIST_BUILD/mist-exec" one.json $options --force
     wait_for '^training' "$err"
     kill -$signal $pid
-    case $signal in TERM) ended 143 ;; USR1) ended 138 ;; INT) ended 130 ;; esac
+    case $signal in TERM) ended 143 ;; USR1) ended 138 ;; INT) ended 130 ;; HUP) ended 129 ;; esac
     saved SIG$signal
 done
 begin 'the run that goes on has the losses of one that was left alone'
@@ -86,6 +86,26 @@ expect_exit 0
 expect_stdout "\"validation_loss_last\": $validated"
 rm -r run log.csv alone.csv long.txt
 
+begin 'who reads what is printed goes away: the run stops and is saved'
+mkfifo pipe
+: > "$err"
+"$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 1000000 --checkpoint run --log log.csv 2> pipe > "$out" &
+pid=$!
+grep -m 1 '^ *3 ' < pipe > printed
+command_line='a run whose output is a pipe without a reader'
+ended 141
+step=$(tail -n 1 log.csv | cut -d, -f1)
+[ -s "run/step-$(printf %08d "${step:-0}")/manifest.json" ] || fail "step $step: $(ls run)"
+expect_stdout_empty
+rm -r run log.csv pipe printed
+begin 'no standard streams: nothing that is printed gets into a file'
+"$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 3 --checkpoint run --log log.csv <&- >&- 2>&-
+code=$?
+expect_exit 5
+[ "$(cut -d, -f1 log.csv | tr '\n' ' ')" = 'step 1 2 3 ' ] || fail "$(cat log.csv)"
+run mist-exec --verify run
+expect_exit 0
+rm -r run log.csv
 begin 'nowhere to save: that is said'
 start "$MIST_BUILD/mist-exec" one.json --data text.txt --iterations 1000000 --log log.csv
 wait_for '^ *3 ' "$err"

@@ -38,6 +38,10 @@ TEST(test_the_first_is_noted)
     assert_noted(after(false, (int[]){SIGINT, 0}), SIGINT);
     assert_noted(after(false, (int[]){SIGTERM, SIGUSR1, SIGTERM, SIGINT, 0}), SIGTERM);
     assert_noted(after(false, (int[]){SIGUSR1, SIGUSR1, SIGUSR1, 0}), SIGUSR1);
+    assert_noted(after(false, (int[]){SIGHUP, SIGTERM, 0}), SIGHUP);
+    signal(SIGHUP, SIG_IGN); /* nohup */
+    assert_noted(after(false, (int[]){SIGHUP, SIGTERM, 0}), SIGTERM);
+    signal(SIGHUP, SIG_DFL);
 }
 
 TEST(test_a_second_interrupt_ends)
@@ -56,6 +60,9 @@ TEST(test_names)
     assert_string_equal(mist_interrupt_name(SIGINT), "SIGINT");
     assert_string_equal(mist_interrupt_name(SIGTERM), "SIGTERM");
     assert_string_equal(mist_interrupt_name(SIGUSR1), "SIGUSR1");
+    assert_string_equal(mist_interrupt_name(SIGHUP), "SIGHUP");
+    assert_string_equal(mist_interrupt_name(SIGPIPE), "SIGPIPE");
+    assert_null(mist_interrupt_name(SIGKILL));
 }
 
 TEST_MAIN(NULL, NULL)
