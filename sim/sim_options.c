@@ -191,9 +191,10 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
     if (options->framework > 0) {
         enum mist_framework_name framework =
             (enum mist_framework_name)(options->framework - 1);
+        const struct mist_framework *of = mist_framework_get(framework);
         if (framework != job->framework)
-            job->overlaps =
-                job->overlaps || mist_framework_get(framework)->overlaps_interleaved;
+            job->overlaps = job->overlaps || of->overlaps_interleaved ||
+                            (of->overlaps_zero3 && plan->stages[0].shards_weights);
         job->framework = framework;
         job->attention = mist_framework_get(job->framework)->attention;
     }

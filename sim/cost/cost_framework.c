@@ -208,7 +208,9 @@ static void add_products(struct pricing *at, const struct mist_step *step)
     const struct mist_param_shape *shape =
         step->params[0] < 0 ? NULL : &at->layout->params[step->params[0]].shape;
 
-    if (at->framework->sum_bytes == 0 || !shape || shape->n_sections < 2 ||
+    bool are_whole = at->framework->alone_ops && !at->layout->shape.is_alone;
+
+    if (at->framework->sum_bytes == 0 || are_whole || !shape || shape->n_sections < 2 ||
         !has_gate(at->layout)) {
         add_product(at, step->phase, step->dims);
         return;
@@ -262,10 +264,17 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
                bytes * result_elements(step) + accumulate_bytes(at) * n_weights);
 }
 
+static const struct mist_framework_op (*ops_of(const struct pricing *at))[MIST_N_PHASES]
+{
+    bool is_alone = at->framework->alone_ops && at->layout->shape.is_alone;
+
+    return is_alone ? at->framework->alone_ops : at->framework->ops;
+}
+
 /* A step at the speed of the trace set. */
 static void add_plain_step(struct pricing *at, const struct mist_step *step)
 {
-    const struct mist_framework_op *op = &at->framework->ops[step->op][step->phase];
+    const struct mist_framework_op *op = &ops_of(at)[step->op][step->phase];
 
     if (mist_op_is_communication(step->op)) {
         at->launches += COLLECTIVE_LAUNCHES;

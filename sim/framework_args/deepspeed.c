@@ -227,8 +227,6 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
     if (!mist_args_is_open(args, INTERVAL))
         status = mist_args_derive(args, MIST_ARG_RECOMPUTE,
                                   args->v[INTERVAL] * MIST_RECOMPUTE_FULL, INTERVAL, err);
-    if (mist_args_is_open(args, MIST_ARG_OVERLAPS))
-        args->v[MIST_ARG_OVERLAPS] = zero == 3;
     if (fmod(mist_args_or(args, MIST_ARG_LAYERS, 0),
              mist_args_or(args, MIST_ARG_PP, 1)) != 0)
         return mist_args_fail(args, MIST_ARG_PP, err,

@@ -287,6 +287,9 @@ struct mist_layer_shape {
     bool recomputes_attention, has_dropout, repeats_all;
     bool keeps_products; /* what recomputes_attention means: every second product and
                             attention are kept, the rest is made again */
+    bool is_alone;       /* by the framework's alone_ops, where it has such */
+    bool is_eager;       /* norms and gates of Llama's family keep what their single
+                            operators give each other */
     int32_t logit_bytes; /* that the loss holds per logit; 0: ours */
 };
 

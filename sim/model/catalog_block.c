@@ -355,6 +355,19 @@ static void keep_products(struct mist_declaration *at, const struct block *block
     }
 }
 
+/* What single operators give each other: of a norm its input in fp32, which is kept instead
+ * of that in two bytes, and what is multiplied with the weights; of a gate SiLU's result. */
+static void keep_between(struct mist_declaration *at, const struct block *block)
+{
+    int64_t n_rows = at->shard_rows;
+
+    if (!at->layout->shape.is_eager || !has_swiglu(at))
+        return;
+    mist_declare_tensor_4(at, "norms, fp32", made_again(at),
+                          product(at, has_two_norms(at) ? 2 : 1, n_rows, at->hidden));
+    tensor(at, "silu", made_again(at), block->ffn);
+}
+
 static void norm_tensors(struct mist_declaration *at, struct mist_norm *norm,
                          const char *out, const char *stats)
 {
@@ -388,6 +401,7 @@ static void forward_tensors(struct mist_declaration *at, struct block *block,
     block->f1 = tensor(at, "f1", of_product, block->up.n_out);
     block->act = tensor(at, "act", made_again(at), block->ffn);
     keep_products(at, block);
+    keep_between(at, block);
     if (keeps_scores(at, block))
         mist_declare_tensor_4(at, "scores", MIST_TENSOR_SAVED,
                               mist_divide_up(scores_bytes(at, block), 4));

@@ -18,7 +18,10 @@
  *              sends activations and their gradients in parts (runtime/pipe/engine.py,
  *              is_pipe_partitioned, is_grad_partitioned); sums in fp32 are copies of a
  *              micro-batch's gradients, 2 + 4, added, 4 + 4 + 4 (runtime/bf16_optimizer.py,
- *              update_hp_grads)
+ *              update_hp_grads). Neither tensor parallelism nor a pipeline: Llama's
+ *              blocks are those of transformers 4.34 (modeling_llama.py), with products of
+ *              their own for queries, keys, values, gate and up, an RMS norm of single
+ *              operators as torchtitan's, SiLU and its product with up
  *   deepspeed-2021 DeepSpeed 0.3 to 0.5.2, until October 2021: gradients of activations go
  *              whole (is_grad_partitioned is False there)
  *   torchtitan PyTorch's FSDP, eager: every element-wise operation a kernel of its own, but
@@ -35,7 +38,7 @@
  *              one of its weights' gradients (reads 4); one for SwiGLU and each way back
  *              (6; 6 + 4). RoPE stays as it is: its complex numbers are not compiled.
  *              Losses read logits twice (2 + 2 bytes), and their gradient reads and writes
- *              them. What is kept for the backward is as without
+ *              them. Nothing is kept for the backward that is inside of a kernel
  * A pass that reads an array of two bytes per element and writes one counts 4.
  */
 #include "sim/model/framework.h"
@@ -47,31 +50,43 @@
 
 /* Backward of a norm: with the sum of both ways to its input (6 bytes), and the dropout (5)
  * and the bias (2) that its block adds before. */
+#define MEGATRON_OPS                                                                     \
+    [MIST_OP_EMBEDDING]              = {FORWARD(8, 20), WEIGHT(6, 2)},                   \
+    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(7, 23)},                 \
+    [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 11)},                                 \
+    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},    \
+    [MIST_OP_LINEAR_BIAS]            = {FORWARD(2, 4), BACKWARD(2, 2), WEIGHT(2, 0)},    \
+    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(3, 8)},                  \
+    [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 7), BACKWARD(2, 6)},                  \
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},                \
+    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},                 \
+    [MIST_OP_RESIDUAL]               = {FORWARD(1, 7)},                                  \
+    [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(26, 0)},                                 \
+    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(8, 34)},                                 \
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(10, 26)}
+
 static const struct mist_framework_op megatron_ops[MIST_N_OPS][MIST_N_PHASES] = {
-    [MIST_OP_EMBEDDING]              = {FORWARD(8, 20), WEIGHT(6, 2)},
-    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(7, 23)},
+    MEGATRON_OPS,
     [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(5, 16)},
-    [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 11)},
     [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(2, 10)},
-    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
-    [MIST_OP_LINEAR_BIAS]            = {FORWARD(2, 4), BACKWARD(2, 2), WEIGHT(2, 0)},
-    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(3, 8)},
-    [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 7), BACKWARD(2, 6)},
-    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
-    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},
     [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
-    [MIST_OP_RESIDUAL]               = {FORWARD(1, 7)},
-    [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(26, 0)}, /* logit_bytes */
-    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(8, 34)},
-    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(10, 26)},
+};
+
+/* Of single operators, as the Llamas of torchtitan and of transformers are. */
+#define EAGER_LLAMA_OPS                                                                  \
+    [MIST_OP_RMS_NORM]               = {FORWARD(8, 36), BACKWARD(17, 98)},               \
+    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(9, 42)},                                 \
+    [MIST_OP_SWIGLU]                 = {FORWARD(2, 10), BACKWARD(3, 18)}
+
+static const struct mist_framework_op transformers_ops[MIST_N_OPS][MIST_N_PHASES] = {
+    MEGATRON_OPS,
+    EAGER_LLAMA_OPS,
 };
 
 static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] = {
     [MIST_OP_EMBEDDING]              = {FORWARD(2, 4), WEIGHT(3, 2)},
     [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(4, 19)},
-    [MIST_OP_RMS_NORM]               = {FORWARD(8, 36), BACKWARD(17, 98)},
     [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 10)},
-    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(9, 42)},
     [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
     [MIST_OP_LINEAR_BIAS]            = {FORWARD(1, 0), BACKWARD(2, 2), WEIGHT(2, 0)},
     [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(2, 6)},
@@ -79,7 +94,7 @@ static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] 
     [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},
     [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
     [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},
-    [MIST_OP_SWIGLU]                 = {FORWARD(2, 10), BACKWARD(3, 18)},
+    EAGER_LLAMA_OPS,
     [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(10, 0)}, /* logit_bytes */
     [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(5, 18)},
@@ -125,11 +140,13 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
 
 #define DEEPSPEED                                                                        \
     .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,         \
-    .repeats_all = true, .scatters_transfers = true, .dispatch_us = 50,                  \
+    .repeats_all = true, .scatters_transfers = true, .overlaps_zero3 = true,             \
+    .dispatch_us = 50,                                                                   \
     .optimizer_bytes = 34, .scaling_bytes = 10, .accumulate_bytes = 6,                   \
     .fp32_sum_factor = 3, .logit_bytes = 188, .logit_held_bytes = 10, .copy_bytes = 4,   \
     .fragmentation_frac = FRAGMENTATION, .ops = megatron_ops,                            \
-    .source = "kernels counted in Megatron-DeepSpeed of 2022",                           \
+    .alone_ops = transformers_ops, .sum_bytes = 6,                                       \
+    .source = "kernels counted in Megatron-DeepSpeed of 2022, transformers 4.34",        \
     .dispatch_source = "vTrain's runs of hidden size 2048",                              \
     .optimizer_source = "Adam 28, copy to two bytes 6",                                  \
     .scaling_source = "a look for overflow 2, unscale_and_clip 8",                       \
@@ -164,7 +181,8 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED},
     [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .sends_whole_gradients = true},
     [MIST_FRAMEWORK_TORCHTITAN] = {
-        TORCHTITAN, .sum_bytes = 6, .logit_bytes = 36, .ops = torchtitan_ops,
+        TORCHTITAN, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36,
+        .ops = torchtitan_ops,
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
         .logit_source = "fp32, log-softmax, and back"},
     [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = {

@@ -28,12 +28,15 @@ struct mist_framework {
     bool takes_turns;              /* communication and computation never overlap */
     bool blocks_transfers;     /* nothing is computed while a stage sends or receives */
     bool overlaps_interleaved; /* but in interleaved pipelines, unless the job says no */
+    bool overlaps_zero3;  /* and with ZeRO-3 in spite of takes_turns, unless it does */
     bool fuses_gradients; /* products of weights' gradients add to fp32 ones themselves */
     bool has_dropout;     /* keeps masks of a byte per element: one of what is embedded,
                                  two of a block's input */
     bool keeps_gradients; /* and copy_bytes, of an iteration until the next one's */
     bool repeats_all;     /* a checkpointed block runs again as a whole, sums over ranks
                                  included, not up to what its backward reads */
+    bool is_eager;        /* RMS norms and SwiGLU are single operators, which keep what
+                              they give each other; where there are alone_ops, by these */
     double selective_frac; /* of a block's forward but for attention that selective
                                  recomputation repeats; 0: it repeats attention instead */
     int8_t sum_bytes; /* > 0: queries, keys, values, gate and up are products of their own
@@ -61,6 +64,9 @@ struct mist_framework {
                                   is allocated, relative */
     double residual_frac;      /* how far predictions of public runs were off */
     const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
+    const struct mist_framework_op (*alone_ops)[MIST_N_PHASES]; /* without tensor
+                                parallelism and pipeline, which another program does;
+                                sum_bytes are of this one alone; NULL: ops */
     const char *source, *dispatch_source, *optimizer_source, *scaling_source,
         *copy_source, *logit_source, *fragmentation_source, *residual_source;
 };

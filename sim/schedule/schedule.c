@@ -108,6 +108,7 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
     const struct mist_framework *framework = mist_framework_get(plan->job.framework);
+    bool is_alone = stage->tp == 1 && plan->n_stages == 1;
 
     return (struct mist_layer_shape){
         .micro_batch = stage->micro_batch,
@@ -122,6 +123,8 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .has_dropout = framework->has_dropout && !plan->job.has_no_dropout,
         .repeats_all = framework->repeats_all,
         .keeps_products = plan->job.recomputes_attention && framework->selective_frac > 0,
+        .is_alone = is_alone,
+        .is_eager = framework->is_eager || (framework->alone_ops && is_alone),
         .logit_bytes = framework->logit_held_bytes,
     };
 }

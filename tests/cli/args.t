@@ -36,12 +36,25 @@ begin 'communication that overlaps is faster'
 printf '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "overlap_comm": false}}' > turns.json
 sed 's/false/true/' turns.json > overlap.json
 for how in turns overlap; do
-    run mist-sim --framework deepspeed --from-args $how.json --model gpt3-1.3b --seq-len 1024 $cluster --json
+    run mist-sim --framework deepspeed --from-args $how.json --model gpt3-1.3b --seq-len 1024 $cluster --json --save-plan $how.plan
     expect_exit 0
     cp "$out" $how.out
 done
 awk -v a="$(field overlap.out iteration_s)" -v b="$(field turns.out iteration_s)" 'BEGIN { exit !(a < b) }' ||
     fail "$(field overlap.out iteration_s) and $(field turns.out iteration_s)"
+
+begin 'ZeRO-3 of a plan and of options overlaps as that of a JSON does'
+sed '/"framework"/d; /"attention"/d; /"overlap"/d; s/\("gpu": true\),/\1/' overlap.plan > zero3.json
+run mist-sim zero3.json --framework deepspeed --attention fused $cluster --json
+expect_exit 0
+[ "$(field "$out" iteration_s)" = "$(field overlap.out iteration_s)" ] ||
+    fail "$(field "$out" iteration_s), not $(field overlap.out iteration_s)"
+printf '{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}}' > zero3.json
+run mist-sim --framework deepspeed --from-args zero3.json --model gpt3-1.3b --seq-len 1024 $cluster --json
+cp "$out" zero3.out
+run mist-sim --framework deepspeed --zero 3 --dtype bf16 --gradient-dtype bf16 --micro-batch 1 --model gpt3-1.3b \
+    --seq-len 1024 $cluster --json
+expect_same "$out" zero3.out
 
 begin 'of torchtitan'
 run mist-sim --framework torchtitan --model llama3-8b --seq-len 2048 --tp 2 --sequence-parallel --zero 3 --micro-batch 1 \
