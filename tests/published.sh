@@ -27,8 +27,8 @@ mkdir "$folder/plans"
 #   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype ends
 #   flag|of"
 # become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. ends:
-# blocks that the first and the last stage have less than the others (0). flag: a key of the job that is true. of: what
-# was measured; nothing: an iteration, else see predicted().
+# blocks that the first and the last stage have less than the others (0). flag: keys of the job that are true, joined by
+# "+". of: what was measured; nothing: an iteration, else see predicted().
 plans() {
     awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
         function stage(layers) {
@@ -50,6 +50,7 @@ plans() {
                 "\"max_seq\": %d, \"has_bias\": %s, \"ties_embeddings\": %s, \"norm_epsilon\": 1e-5, \"rope_theta\": %s},\n",
                 m[1], m[2], m[3], m[4], m[5], m[3] / m[4], m[6], m[7], (m[1] == "gpt" ? m[8] : 0),
                 (m[9] ? "true" : "false"), (m[10] ? "true" : "false"), (m[1] == "gpt" ? "0.0" : "5e5") > file
+            gsub(/[+]/, "\": true, \"", p[12])
             printf "\"job\": {\"global_batch\": %d, \"seq_len\": %d, \"dtype\": \"%s\", \"gradient_dtype\": \"%s\", " \
                 "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"%s},\n", p[1], m[8], p[10], p[9], f[1], f[2],
                 (p[12] == "" ? "" : ", \"" p[12] "\": true") > file
@@ -340,6 +341,24 @@ awk '{
 2 8 2 8 512 24 2304 24 16281.51 10554
 END
 
+# FlagPerf (training/nvidia/*/README.md): what a GPU holds, in whole GiB of its tables' column "mem": Megatron-LM core 0.6
+# and FlagScale (Llama 3 8B and 70B, Llama 2 70B), DeepSpeed's ZeRO-3 with FlashAttention-2 in transformers, fp16 (Llama 2
+# 7B). H800 and A800 have links of 200 GB/s. Their times are among the well-known runs. Left out: its Megatron-DeepSpeed,
+# whose script loses all arguments behind a "#", and Baichuan 2 13B, whose attention and network are not said.
+llama2_7b="llama 32 4096 32 32 11008 32000 4096 0 0"
+llama2_70b="llama 80 8192 64 8 28672 32000 4096 0 0"
+llama3_8b="llama 32 4096 32 8 14336 128256 8192 0 1"
+plans <<END
+FlagPerf, nvidia-smi|Llama 3 8B, 8 A800, PP 2|76|a100-80:1x8,link=200GB/s|$llama3_8b|megatron flash selective|512 1 1 2 4 1 1 0 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 3 8B, 8 H100, TP 2|71|h100-sxm:1x8|$llama3_8b|megatron flash selective|512 1 2 1 4 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 3 8B, 16 H100, TP 2|62|h100-sxm:2x8|$llama3_8b|megatron flash selective|512 1 2 1 8 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 3 70B, 64 H100, TP 8, PP 4|55|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 8, PP 4|62|h100-sxm:4x8,link=200GB/s|$llama2_70b|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 4, PP 8|74|h100-sxm:4x8,link=200GB/s|$llama2_70b|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 2 7B, 8 A800, ZeRO-3|57|a100-80:1x8,link=200GB/s|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
+FlagPerf, nvidia-smi|Llama 2 7B, 8 H800, ZeRO-3|59|h100-sxm:1x8,link=200GB/s|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
+END
+
 # Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 to 5, 1F1B: what a stage between the first and the last
 # takes for a micro-batch (its passes' profiled times) and what was allocated, GB taken as GiB; Megatron-LM, fp16. The
 # vocabulary, of which neither depends, is not said.
@@ -402,6 +421,9 @@ Llama 3 8B, 16 H100, Megatron-LM, TP 2|h100-sxm:2x8|llama 32 4096 32 8 14336 128
 Llama 3 70B, 64 H100, Megatron-LM, TP 8, PP 4|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32|851|FlagPerf, llama3_70B-megatron
 Llama 2 70B, 32 H800, Megatron-LM, TP 8, PP 4|h100-sxm:4x8,link=200GB/s,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|641.93|FlagPerf, llama2_70B-megatron
 Llama 2 70B, 32 H800, Megatron-LM, TP 4, PP 8|h100-sxm:4x8,link=200GB/s,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|791.37|FlagPerf, llama2_70B-megatron
+Llama 2 7B, 8 A800, DeepSpeed ZeRO-3|a100-80:1x8,link=200GB/s|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|3583|FlagPerf, llama2_7b-deepspeed
+Llama 2 7B, 8 H800, DeepSpeed ZeRO-3|h100-sxm:1x8,link=200GB/s|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|7151|FlagPerf, llama2_7b-deepspeed
+Llama 3 70B, 64 H100, NeMo AutoModel, TP 2, FSDP|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled cudnn full|128 1 2 1 32 1 3 1 bf16|866.77|NVIDIA NeMo AutoModel, docs/performance-summary.md
 MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
 MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
 MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md

@@ -52,13 +52,13 @@ void mist_target_set(enum mist_framework_name framework,
         framework == MIST_FRAMEWORK_MEGATRON || framework == MIST_FRAMEWORK_DEEPSPEED;
     job->overlaps =
         framework == MIST_FRAMEWORK_MEGATRON || framework == MIST_FRAMEWORK_DEEPSPEED;
-    double held_frac = mist_framework_get(framework)->fragmentation_frac;
-    if (held_frac > 0)
+    double frac = mist_framework_get(framework)->fragmentation_frac;
+    if (frac > 0)
         mist_message(
             messages,
-            "%s: of the memory a part is left to what its allocator holds beyond "
-            "what is allocated, %.3g %% (%s)",
-            mist_framework_words[framework], 100 * held_frac,
+            "%s: of the memory a part is left to what its allocator can't use, %.3g %% "
+            "(%s)",
+            mist_framework_words[framework], 100 * frac,
             mist_framework_get(framework)->fragmentation_source);
     if (framework == MIST_FRAMEWORK_MEGATRON)
         model->vocab = (vocab + 127) / 128 * 128;
@@ -69,9 +69,9 @@ void mist_target_set(enum mist_framework_name framework,
 
 int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_bytes)
 {
-    double held_frac = mist_framework_get(framework)->fragmentation_frac;
+    double frac = mist_framework_get(framework)->fragmentation_frac;
 
-    return limit_bytes < INT64_MAX ? (int64_t)((double)limit_bytes / (1 + held_frac))
+    return limit_bytes < INT64_MAX ? (int64_t)((double)limit_bytes / (1 + frac))
                                    : limit_bytes;
 }
 

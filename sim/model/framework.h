@@ -60,7 +60,9 @@ struct mist_framework {
     int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
     int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients
                                   of two bytes for its optimizer step */
-    double fragmentation_frac; /* what the allocator of device memory holds beyond what
+    double fragmentation_frac; /* what its allocator of device memory can't use, of what
+                                  is allocated */
+    double held_frac;          /* what the allocator of device memory holds beyond what
                                   is allocated, relative */
     double residual_frac;      /* how far predictions of public runs were off */
     const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
@@ -68,7 +70,8 @@ struct mist_framework {
                                 parallelism and pipeline, which another program does;
                                 sum_bytes are of this one alone; NULL: ops */
     const char *source, *dispatch_source, *optimizer_source, *scaling_source,
-        *copy_source, *logit_source, *fragmentation_source, *residual_source;
+        *copy_source, *logit_source, *fragmentation_source, *held_source,
+        *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);

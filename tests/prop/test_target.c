@@ -360,7 +360,7 @@ TEST(test_best)
     assert_true(n_solved >= n_run / 3);
 }
 
-/* What an allocator holds beyond a plan's arena still fits; nothing more is left out. */
+/* What an allocator can't use beside a plan's arena still fits; nothing more is left out. */
 TEST(test_limit)
 {
     const double most_frac = 0.2;
@@ -368,11 +368,11 @@ TEST(test_limit)
     for (int f = 0; f <= MIST_FRAMEWORK_TORCHTITAN; f++)
         for (int64_t limit = 1000; limit < 1 << 30; limit = limit * 3 + 1) {
             enum mist_framework_name name = (enum mist_framework_name)f;
-            double held_frac = mist_framework_get(name)->fragmentation_frac;
+            double frac = mist_framework_get(name)->fragmentation_frac;
             double left = (double)mist_target_limit(name, limit);
-            assert_true(left + floor(held_frac * left) <= (double)limit);
-            assert_true((left + 1) * (1 + held_frac) > (double)limit);
-            assert_true(held_frac < most_frac && (f > 0 || held_frac == 0));
+            assert_true(left + floor(frac * left) <= (double)limit);
+            assert_true((left + 1) * (1 + frac) > (double)limit);
+            assert_true(frac < most_frac && (f > 0 || frac == 0));
         }
     assert_true(mist_target_limit(MIST_FRAMEWORK_MEGATRON, INT64_MAX) == INT64_MAX);
 }

@@ -247,7 +247,7 @@ TEST(test_measured_memory)
         must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
         double gib =
             (double)schedule->arena_bytes[MIST_ARENA_DEVICE] / (1 << 30) *
-            (1 + mist_framework_get(MIST_FRAMEWORK_TORCHTITAN)->fragmentation_frac);
+            (1 + mist_framework_get(MIST_FRAMEWORK_TORCHTITAN)->held_frac);
         print_message("# Llama 3.1 8B, %d GPUs: %.1f GiB, %.1f were reserved\n",
                       (int)rows[i].dp, gib, rows[i].gib);
         near_to(gib, rows[i].gib, 0.08);
