@@ -7,10 +7,11 @@
 
 #include <string.h>
 
-static const char *const framework_choices[] = {
-    "plan",          "ours",           "megatron",
-    "deepspeed",     "torchtitan",     "torchtitan-compiled",
-    "megatron-2021", "deepspeed-2021", NULL};
+static const char *const framework_choices[] = {"plan",          "ours",
+                                                "megatron",      "deepspeed",
+                                                "torchtitan",    "torchtitan-compiled",
+                                                "megatron-2021", "deepspeed-2021",
+                                                "llm-foundry",   NULL};
 static const char *const attention_choices[] = {"plan",   "flash", "fused", "unfused",
                                                 "flash1", "cudnn", NULL};
 static const char *const recompute_choices[] = {"plan", "none", "selective", "full",

@@ -112,7 +112,7 @@ if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
             set = "MPT, " substr($5, 1, 4) ($2 == "1b" && $5 ~ /h100/ ? ", 1b (calibration)" : "")
             printf "%s|%s, %s GPUs, seq %s, %s of %s%s|%.9f|%s:%dx%d|", set, $2, n, $3, gbs, mb,
                 ($19 == "True" ? ", full" : ""), gbs * $3 / $13, cluster[$5], (n > 8 ? n / 8 : 1), (n > 8 ? 8 : n)
-            printf "gpt %s 50368 %d 0 1|torchtitan %s %s|", shape[$2], $3,
+            printf "gpt %s 50368 %d 0 1|llm-foundry %s %s|", shape[$2], $3,
                 ($1 == "large" && $2 !~ /^(13b|30b)$/ ? "flash" : "flash1"), ($19 == "True" ? "full" : "none")
             printf "%d %d 1 1 %d 1 %d 0 %s\n", gbs, mb, n, ($18 == "FULL_SHARD" ? 3 : 2),
                 ($17 == "PURE" ? "bf16" : "fp32") }' | plans
@@ -424,14 +424,14 @@ Llama 2 70B, 32 H800, Megatron-LM, TP 4, PP 8|h100-sxm:4x8,link=200GB/s,nic=8x20
 Llama 2 7B, 8 A800, DeepSpeed ZeRO-3|a100-80:1x8,link=200GB/s|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|3583|FlagPerf, llama2_7b-deepspeed
 Llama 2 7B, 8 H800, DeepSpeed ZeRO-3|h100-sxm:1x8,link=200GB/s|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|7151|FlagPerf, llama2_7b-deepspeed
 Llama 3 70B, 64 H100, NeMo AutoModel, TP 2, FSDP|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled cudnn full|128 1 2 1 32 1 3 1 bf16|866.77|NVIDIA NeMo AutoModel, docs/performance-summary.md
-MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
-MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
-MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md
-MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 fp32|410.5|llm-foundry, benchmarking/README.md
-MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|torchtitan flash1 none|48 6 1 1 8 1 3 0 fp32|10643|llm-foundry, benchmarking/README.md
-MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|torchtitan flash1 none|16 2 1 1 8 1 3 0 fp32|4792|llm-foundry, benchmarking/README.md
-MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|torchtitan flash1 full|480 10 1 1 16 1 3 0 fp32|2263|llm-foundry, benchmarking/README.md
-MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|torchtitan flash1 full|2048 8 1 1 64 1 3 0 fp32|1039.4|llm-foundry, benchmarking/README.md
+MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|llm-foundry flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
+MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|llm-foundry flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md
+MPT-30B, 8 A100, FSDP|a100-80:1x8|gpt 48 7168 56 56 28672 50368 2048 0 1|llm-foundry flash1 full|504 3 1 1 8 1 3 0 fp32|916.25|llm-foundry, benchmarking/README.md
+MPT-70B, 64 A100, FSDP|a100-80:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|llm-foundry flash1 full|2048 8 1 1 64 1 3 0 fp32|410.5|llm-foundry, benchmarking/README.md
+MPT-7B, 8 H100, FSDP|h100-sxm:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|llm-foundry flash1 none|48 6 1 1 8 1 3 0 fp32|10643|llm-foundry, benchmarking/README.md
+MPT-13B, 8 H100, FSDP|h100-sxm:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|llm-foundry flash1 none|16 2 1 1 8 1 3 0 fp32|4792|llm-foundry, benchmarking/README.md
+MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|llm-foundry flash1 full|480 10 1 1 16 1 3 0 fp32|2263|llm-foundry, benchmarking/README.md
+MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|llm-foundry flash1 full|2048 8 1 1 64 1 3 0 fp32|1039.4|llm-foundry, benchmarking/README.md
 END
 
 # Korthikanti et al. 2022, figure 7: activations of a layer in percent of those of tensor parallelism alone, from what

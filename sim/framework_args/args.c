@@ -13,7 +13,7 @@ enum { MAX_FILE_BYTES = 1 << 20 };
 
 const struct mist_arg_word mist_arg_bools[] = {{"true", 1}, {"false", 0}, {NULL, 0}};
 
-/* NULL: ours has no files. */
+/* NULL: it has no files that are read. */
 static const struct mist_args_framework *find_framework(enum mist_framework_name name)
 {
     static const struct mist_args_framework *const frameworks[MIST_N_FRAMEWORKS] = {

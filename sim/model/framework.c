@@ -39,6 +39,13 @@
  *              (6; 6 + 4). RoPE stays as it is: its complex numbers are not compiled.
  *              Losses read logits twice (2 + 2 bytes), and their gradient reads and writes
  *              them. Nothing is kept for the backward that is inside of a kernel
+ *   llm-foundry the same FSDP, eager, of MPT with Composer: the loss is FlashAttention's
+ *              cross-entropy, which works on logits in two bytes (models/mpt,
+ *              modeling_mpt.py: loss_fn 'fused_crossentropy'), reads them, and for their
+ *              gradient reads and writes them, 2 + 2 + 2 + 2 with the statistics' second
+ *              look; then two metrics, LanguageCrossEntropy and LanguagePerplexity, each
+ *              in fp32, by a copy (2 + 4) and a log-softmax (4 + 4), when activations and
+ *              gradients of the micro-batch are gone
  * A pass that reads an array of two bytes per element and writes one counts 4.
  */
 #include "sim/model/framework.h"
@@ -161,12 +168,12 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .logit_source = "vTrain's runs of hidden size 2048", .residual_frac = 0.14,          \
     .residual_source = "vTrain's runs of hidden size 2048"
 
-#define TORCHTITAN                                                                       \
+#define FSDP                                                                       \
     PYTORCH, .held_frac = 0.08,                                                          \
     .held_source = "estimate: half of GMLake's mean, ASPLOS 2024",                       \
     .attention = MIST_ATTENTION_FLASH, .selective_frac = 0.5, .separates_groups = true,  \
     .dispatch_us = 10, .optimizer_bytes = 28, .scaling_bytes = 8,                        \
-    .accumulate_bytes = 4, .logit_held_bytes = 12,                                       \
+    .accumulate_bytes = 4,                                                               \
     .dispatch_source = "an eager operator of PyTorch, estimate",                         \
     .optimizer_source = "fused AdamW",                                                   \
     .scaling_source = "GradScaler, in place in fp32",                                    \
@@ -185,14 +192,19 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED},
     [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .sends_whole_gradients = true},
     [MIST_FRAMEWORK_TORCHTITAN] = {
-        TORCHTITAN, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36,
+        FSDP, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36, .logit_held_bytes = 12,
         .ops = torchtitan_ops,
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
         .logit_source = "fp32, log-softmax, and back"},
     [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = {
-        TORCHTITAN, .sum_bytes = 4, .logit_bytes = 8, .ops = compiled_ops,
+        FSDP, .sum_bytes = 4, .logit_bytes = 8, .logit_held_bytes = 12,
+        .ops = compiled_ops,
         .source = "kernels of torchtitan v0.1 as Inductor fuses them, PyTorch 2.6",
         .logit_source = "two passes of reductions; the gradient"},
+    [MIST_FRAMEWORK_LLM_FOUNDRY] = {
+        FSDP, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36, .logit_held_bytes = 4,
+        .ops = torchtitan_ops, .source = "kernels counted in llm-foundry and Composer of 2023",
+        .logit_source = "a fused loss in two bytes, 8; two metrics, 14 each"},
 };
 
 /* One kernel for scale, mask and softmax, in two bytes (scaled_upper_triang_masked_softmax.h:

@@ -18,8 +18,8 @@ const char *const mist_family_words[MIST_N_FAMILIES + 1] = {
 const char *const mist_dtype_words[MIST_N_DTYPES + 1] = {"fp32", "bf16", "fp16", NULL};
 const char *const mist_dtype_run_words[MIST_N_RUN_DTYPES + 1] = {"fp32", "bf16", NULL};
 const char *const mist_framework_words[MIST_N_FRAMEWORKS + 1] = {
-    "ours",          "megatron",       "deepspeed", "torchtitan", "torchtitan-compiled",
-    "megatron-2021", "deepspeed-2021", NULL};
+    "ours",          "megatron",       "deepspeed",   "torchtitan", "torchtitan-compiled",
+    "megatron-2021", "deepspeed-2021", "llm-foundry", NULL};
 const char *const mist_attention_ways[MIST_N_ATTENTIONS + 1] = {
     "flash", "fused", "unfused", "flash1", "cudnn", NULL};
 const char *const mist_rope_scaling_words[MIST_N_ROPE_SCALINGS + 1] = {

@@ -111,6 +111,7 @@ enum mist_framework_name {
     MIST_FRAMEWORK_TORCHTITAN_COMPILED, /* training.compile */
     MIST_FRAMEWORK_MEGATRON_2021,
     MIST_FRAMEWORK_DEEPSPEED_2021,
+    MIST_FRAMEWORK_LLM_FOUNDRY, /* whose arguments are not read */
     MIST_N_FRAMEWORKS
 };
 

@@ -41,7 +41,7 @@ for tool in $TOOLS; do
     offers "$tool --" $(cat "$scratch/io/$tool.options")
 done
 offers 'mist-sim --fr' --framework --from-args
-offers 'mist-sim --framework ' plan ours megatron deepspeed torchtitan torchtitan-compiled megatron-2021 deepspeed-2021
+offers 'mist-sim --framework ' plan ours megatron deepspeed torchtitan torchtitan-compiled megatron-2021 deepspeed-2021 llm-foundry
 offers 'mist-sim --framework meg' megatron megatron-2021
 offers 'mist-exec --graphs o' on off
 offers 'mist-plot --no-c' --no-color

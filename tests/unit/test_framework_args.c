@@ -689,7 +689,7 @@ TEST_WITH(test_round_trips, set_up, tear_down)
     mist_random_init(&random, test_seed(21));
     for (int i = 0; i < 600; i++) {
         enum mist_framework_name of =
-            (enum mist_framework_name)(1 + i % (MIST_N_FRAMEWORKS - 1));
+            (enum mist_framework_name)(1 + i % (MIST_FRAMEWORK_LLM_FOUNDRY - 1));
         int64_t bytes, bytes_again;
         if (!draw_plan(&random,
                        of == MIST_FRAMEWORK_MEGATRON_2021         ? MEGATRON
@@ -715,7 +715,7 @@ TEST_WITH(test_round_trips, set_up, tear_down)
     }
     print_message("# %d, %d, %d and %d plans, %d with a price\n", n_of[1], n_of[2],
                   n_of[3], n_of[4], n_priced);
-    for (int k = 1; k < MIST_N_FRAMEWORKS; k++)
+    for (int k = 1; k < MIST_FRAMEWORK_LLM_FOUNDRY; k++)
         assert_true(n_of[k] > 50);
     for (int k = 0; k < 5; k++)
         if (n_with[k] < 20)
@@ -846,7 +846,7 @@ TEST_WITH(test_inexpressible, set_up, tear_down)
 /* No row hides a later one, and refused rows say why. */
 TEST(test_tables)
 {
-    for (int k = 1; k < MIST_N_FRAMEWORKS; k++) {
+    for (int k = 1; k < MIST_FRAMEWORK_LLM_FOUNDRY; k++) {
         struct mist_args_row a, b;
         int n = 0;
         for (; mist_args_row((enum mist_framework_name)k, n, &b); n++) {
@@ -866,6 +866,7 @@ TEST(test_tables)
     }
     struct mist_args_row none;
     assert_false(mist_args_row(MIST_FRAMEWORK_OURS, 0, &none));
+    assert_false(mist_args_row(MIST_FRAMEWORK_LLM_FOUNDRY, 0, &none));
 }
 
 TEST_MAIN(NULL, NULL)
