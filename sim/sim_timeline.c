@@ -351,8 +351,7 @@ static enum mist_status read_iteration(struct mist_sim_timeline *timeline,
             status = mist_sorter_next(&timeline->sorter, &timeline->next,
                                       &timeline->has_next, err);
     }
-    return status == MIST_OK ? mist_timeline_check_read(rows, timeline->path, err)
-                             : status;
+    return status == MIST_OK ? mist_timeline_check(rows, timeline->path, err) : status;
 }
 
 enum mist_status mist_sim_timeline_next(struct mist_sim_timeline *timeline,

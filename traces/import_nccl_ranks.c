@@ -42,12 +42,11 @@ enum mist_status mist_import_nccl_ranks_add(struct mist_import_nccl_ranks *ranks
     return MIST_OK;
 }
 
-static int by_group_and_host(const void *a, const void *b)
+static int by_group_and_host(const void *a_, const void *b_)
 {
-    const struct mist_import_nccl_place *left = a, *right = b;
-    int order = MIST_COMPARE(left->group, right->group);
+    const struct mist_import_nccl_place *a = a_, *b = b_;
 
-    return order ? order : MIST_COMPARE(left->i_host, right->i_host);
+    return MIST_COMPARE_BY(a, b, group, i_host);
 }
 
 /* The groups on a host. */

@@ -75,19 +75,40 @@ enum {
     N_COLUMNS
 };
 
-static const struct mist_csv_column COLUMNS[N_COLUMNS] = {
-    {"rank", MIST_CSV_REQUIRED},
-    {"stream", MIST_CSV_REQUIRED},
-    {"kind", MIST_CSV_REQUIRED},
-    {"layer", MIST_CSV_REQUIRED},
-    {"micro_batch", MIST_CSV_REQUIRED},
-    {"iteration", MIST_CSV_REQUIRED},
-    {"task", MIST_CSV_REQUIRED},
-    {"start_s", MIST_CSV_REQUIRED},
-    {"end_s", MIST_CSV_REQUIRED},
-    {"bytes", MIST_CSV_REQUIRED},
-    {"device_live_bytes", MIST_CSV_REQUIRED},
-    {"n_ranks", MIST_CSV_OPTIONAL},
+/* What a cell holds, and what of it is right beside `least`. */
+enum cell {
+    INT,
+    INT64,
+    TIME_S, /* the end not before the start */
+    STREAM,
+    KIND,
+    N_RANKS, /* in memory 0 is 1 */
+};
+
+#define ROW(member) offsetof(struct mist_timeline_row, member)
+static const struct column {
+    const char *name;
+    enum cell cell;
+    size_t offset;        /* in a row */
+    int least;            /* of whole numbers in a file */
+    const char *expected; /* what is said of another value in memory */
+} COLUMNS[N_COLUMNS] = {
+    [COLUMN_RANK] = {"rank", INT, ROW(rank), 0, "must be 0 or more"},
+    [COLUMN_STREAM] = {"stream", STREAM, ROW(stream), 0, "is no stream"},
+    [COLUMN_KIND] = {"kind", KIND, ROW(kind), 0, "is no task kind"},
+    [COLUMN_LAYER] = {"layer", INT, ROW(layer), -1, "must be -1 (none) or more"},
+    [COLUMN_MICRO_BATCH] = {"micro_batch", INT, ROW(micro_batch), -1,
+                            "must be -1 (none) or more"},
+    [COLUMN_ITERATION] = {"iteration", INT, ROW(iteration), 0, "must be 0 or more"},
+    [COLUMN_TASK] = {"task", INT64, ROW(task), 0, "must be 0 or more"},
+    [COLUMN_START] = {"start_s", TIME_S, ROW(start_s), 0,
+                      "must be a time from 0 to 1e12 s"},
+    [COLUMN_END] = {"end_s", TIME_S, ROW(end_s), 0,
+                    "must be at most 1e12 s and not before start_s"},
+    [COLUMN_BYTES] = {"bytes", INT64, ROW(bytes), 0, "must be 0 or more"},
+    [COLUMN_LIVE_BYTES] = {"device_live_bytes", INT64, ROW(device_live_bytes), 0,
+                           "must be 0 or more"},
+    [COLUMN_N_RANKS] = {"n_ranks", N_RANKS, ROW(n_ranks), 1, "is no number of ranks"},
 };
 
 /* ---- words ---- */
@@ -164,65 +185,51 @@ static bool fail(struct fault *fault, int i_column, const char *message)
     return false;
 }
 
+static bool cell_is_sound(const struct mist_timeline_row *row, int i_column)
+{
+    const struct column *column = &COLUMNS[i_column];
+    const void *cell = (const char *)row + column->offset;
+
+    switch (column->cell) {
+    case INT:
+        return *(const int *)cell >= column->least && *(const int *)cell < INT_MAX;
+    case INT64:
+        return *(const int64_t *)cell >= column->least;
+    case TIME_S:
+        return *(const double *)cell >= (i_column == COLUMN_END ? row->start_s : 0) &&
+               *(const double *)cell <= MIST_TIMELINE_MAX_S;
+    case STREAM:
+        return (int)row->stream >= 0 && row->stream < MIST_N_STREAMS;
+    case KIND:
+        return (int)row->kind >= 0 && row->kind < MIST_N_TASK_KINDS;
+    case N_RANKS:
+        return row->n_ranks >= 0 && row->n_ranks <= INT_MAX - row->rank;
+    }
+    return false;
+}
+
 static bool row_is_sound(const struct mist_timeline_row *row, struct fault *fault)
 {
-    if (row->rank < 0 || row->rank == INT_MAX)
-        return fail(fault, COLUMN_RANK, "must be 0 or more");
-    if ((int)row->stream < 0 || row->stream >= MIST_N_STREAMS)
-        return fail(fault, COLUMN_STREAM, "is no stream");
-    if ((int)row->kind < 0 || row->kind >= MIST_N_TASK_KINDS)
-        return fail(fault, COLUMN_KIND, "is no task kind");
-    if (row->layer < -1)
-        return fail(fault, COLUMN_LAYER, "must be -1 (none) or more");
-    if (row->micro_batch < -1)
-        return fail(fault, COLUMN_MICRO_BATCH, "must be -1 (none) or more");
-    if (row->iteration < 0)
-        return fail(fault, COLUMN_ITERATION, "must be 0 or more");
-    if (row->task < 0)
-        return fail(fault, COLUMN_TASK, "must be 0 or more");
-    if (!(row->start_s >= 0 && row->start_s <= MIST_TIMELINE_MAX_S))
-        return fail(fault, COLUMN_START, "must be a time from 0 to 1e12 s");
-    if (!(row->end_s >= row->start_s && row->end_s <= MIST_TIMELINE_MAX_S))
-        return fail(fault, COLUMN_END, "must be at most 1e12 s and not before start_s");
-    if (row->bytes < 0)
-        return fail(fault, COLUMN_BYTES, "must be 0 or more");
-    if (row->device_live_bytes < 0)
-        return fail(fault, COLUMN_LIVE_BYTES, "must be 0 or more");
-    if (row->n_ranks < 0 || row->n_ranks > INT_MAX - row->rank)
-        return fail(fault, COLUMN_N_RANKS, "is no number of ranks");
+    for (int i = 0; i < N_COLUMNS; i++)
+        if (!cell_is_sound(row, i))
+            return fail(fault, i, COLUMNS[i].expected);
     return true;
 }
 
-/* Sorts by rank, iteration, task. */
-static int compare_tasks(const void *a_any, const void *b_any)
+static int compare_tasks(const void *a_, const void *b_)
 {
-    const struct mist_timeline_row *a = *(const struct mist_timeline_row *const *)a_any;
-    const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
+    const struct mist_timeline_row *const *a = a_, *const *b = b_;
+    int order = MIST_COMPARE_BY(*a, *b, rank, iteration, task);
 
-    if (a->rank != b->rank)
-        return MIST_COMPARE(a->rank, b->rank);
-    if (a->iteration != b->iteration)
-        return MIST_COMPARE(a->iteration, b->iteration);
-    if (a->task != b->task)
-        return MIST_COMPARE(a->task, b->task);
-    return MIST_COMPARE(a, b);
+    return order ? order : MIST_COMPARE(*a, *b);
 }
 
-/* Sorts by rank, stream, start, end. */
-static int compare_times(const void *a_any, const void *b_any)
+static int compare_times(const void *a_, const void *b_)
 {
-    const struct mist_timeline_row *a = *(const struct mist_timeline_row *const *)a_any;
-    const struct mist_timeline_row *b = *(const struct mist_timeline_row *const *)b_any;
+    const struct mist_timeline_row *const *a = a_, *const *b = b_;
+    int order = MIST_COMPARE_BY(*a, *b, rank, stream, start_s, end_s);
 
-    if (a->rank != b->rank)
-        return MIST_COMPARE(a->rank, b->rank);
-    if (a->stream != b->stream)
-        return MIST_COMPARE(a->stream, b->stream);
-    if (a->start_s != b->start_s)
-        return MIST_COMPARE(a->start_s, b->start_s);
-    if (a->end_s != b->end_s)
-        return MIST_COMPARE(a->end_s, b->end_s);
-    return MIST_COMPARE(a, b);
+    return order ? order : MIST_COMPARE(*a, *b);
 }
 
 static bool tasks_are_unique(const struct mist_timeline *timeline,
@@ -288,88 +295,61 @@ static enum mist_status find_fault(const struct mist_timeline *timeline,
 }
 
 enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
-                                     struct mist_err *err)
+                                     const char *path, struct mist_err *err)
 {
     struct fault fault = {0};
     enum mist_status status = find_fault(timeline, &fault, err);
 
-    if (status == MIST_ERR_INPUT)
-        mist_err_set(err, status, "timeline row %zu: %s: %s", fault.i_row + 1,
-                     COLUMNS[fault.i_column].name, fault.message);
-    return status;
-}
-
-enum mist_status mist_timeline_check_read(const struct mist_timeline *timeline,
-                                          const char *path, struct mist_err *err)
-{
-    struct fault fault = {0};
-    enum mist_status status = find_fault(timeline, &fault, err);
-
-    if (status == MIST_ERR_INPUT)
-        mist_err_at(err, status, path, timeline->rows[fault.i_row].line, 0, "%s: %s",
-                    COLUMNS[fault.i_column].name, fault.message);
-    return status;
+    if (status != MIST_ERR_INPUT)
+        return status;
+    const char *name = COLUMNS[fault.i_column].name;
+    if (!path)
+        return mist_err_set(err, status, "timeline row %zu: %s: %s", fault.i_row + 1,
+                            name, fault.message);
+    return mist_err_at(err, status, path, timeline->rows[fault.i_row].line, 0, "%s: %s",
+                       name, fault.message);
 }
 
 /* ---- CSV ---- */
 
-/* Reads one integer cell into an int. */
-static enum mist_status get_int(const struct mist_csv *csv, size_t i_column, int min,
-                                int *out, struct mist_err *err)
+static enum mist_status read_cell(const struct mist_csv *csv, size_t i,
+                                  const char *const *kinds, struct mist_timeline_row *row,
+                                  struct mist_err *err)
 {
-    int64_t value = 0;
-    enum mist_status status =
-        mist_csv_get_int64(csv, 0, i_column, min, INT_MAX - 1, &value, err);
+    const struct column *column = &COLUMNS[i];
+    void *out = (char *)row + column->offset;
+    enum mist_status status;
+    int64_t whole = 0;
 
-    if (status == MIST_OK)
-        *out = (int)value;
+    switch (column->cell) {
+    case INT64:
+        return mist_csv_get_int64(csv, 0, i, column->least, INT64_MAX, out, err);
+    case TIME_S:
+        return mist_csv_get_double(csv, 0, i, 0, MIST_TIMELINE_MAX_S, out, err);
+    case STREAM:
+        return mist_csv_get_choice(csv, 0, i, STREAM_NAMES, out, err);
+    case KIND:
+        return mist_csv_get_choice(csv, 0, i, kinds, out, err);
+    case INT:
+    case N_RANKS:
+        break;
+    }
+    status = mist_csv_get_int64(csv, 0, i, column->least, INT_MAX - 1, &whole, err);
+    *(int *)out = (int)whole;
     return status;
 }
 
 static enum mist_status read_row(const struct mist_csv *csv, const char *const *kinds,
                                  struct mist_timeline_row *row, struct mist_err *err)
 {
-    enum mist_status status;
-    int stream = 0, kind = 0;
+    enum mist_status status = MIST_OK;
     long line = mist_csv_line(csv, 0);
 
     row->line = line < INT_MAX ? (int)line : INT_MAX;
-    if ((status = get_int(csv, COLUMN_RANK, 0, &row->rank, err)) != MIST_OK)
-        return status;
-    status = mist_csv_get_choice(csv, 0, COLUMN_STREAM, STREAM_NAMES, &stream, err);
-    if (status != MIST_OK)
-        return status;
-    status = mist_csv_get_choice(csv, 0, COLUMN_KIND, kinds, &kind, err);
-    if (status != MIST_OK)
-        return status;
-    row->stream = (enum mist_stream)stream;
-    row->kind = (enum mist_task_kind)kind;
-    if ((status = get_int(csv, COLUMN_LAYER, -1, &row->layer, err)) != MIST_OK)
-        return status;
-    status = get_int(csv, COLUMN_MICRO_BATCH, -1, &row->micro_batch, err);
-    if (status != MIST_OK)
-        return status;
-    if ((status = get_int(csv, COLUMN_ITERATION, 0, &row->iteration, err)) != MIST_OK)
-        return status;
-    status = mist_csv_get_int64(csv, 0, COLUMN_TASK, 0, INT64_MAX, &row->task, err);
-    if (status != MIST_OK)
-        return status;
-    status = mist_csv_get_double(csv, 0, COLUMN_START, 0, MIST_TIMELINE_MAX_S,
-                                 &row->start_s, err);
-    if (status != MIST_OK)
-        return status;
-    status =
-        mist_csv_get_double(csv, 0, COLUMN_END, 0, MIST_TIMELINE_MAX_S, &row->end_s, err);
-    if (status != MIST_OK)
-        return status;
-    status = mist_csv_get_int64(csv, 0, COLUMN_BYTES, 0, INT64_MAX, &row->bytes, err);
-    if (status != MIST_OK)
-        return status;
-    status = mist_csv_get_int64(csv, 0, COLUMN_LIVE_BYTES, 0, INT64_MAX,
-                                &row->device_live_bytes, err);
-    if (status != MIST_OK || !mist_csv_text(csv, 0, COLUMN_N_RANKS)[0])
-        return status;
-    return get_int(csv, COLUMN_N_RANKS, 1, &row->n_ranks, err);
+    for (size_t i = 0; i < N_COLUMNS && status == MIST_OK; i++)
+        if (i != COLUMN_N_RANKS || mist_csv_text(csv, 0, i)[0])
+            status = read_cell(csv, i, kinds, row, err);
+    return status;
 }
 
 struct visiting {
@@ -400,11 +380,15 @@ enum mist_status mist_timeline_visit(const char *path, mist_timeline_visitor *vi
                                      struct mist_err *err)
 {
     struct visiting at = {.visit = visit, .context = context};
+    struct mist_csv_column columns[N_COLUMNS];
 
+    for (int i = 0; i < N_COLUMNS; i++)
+        columns[i] = (struct mist_csv_column){
+            COLUMNS[i].name, i == COLUMN_N_RANKS ? MIST_CSV_OPTIONAL : MIST_CSV_REQUIRED};
     for (int i = 0; i < MIST_N_TASK_KINDS; i++)
         at.kinds[i] = KINDS[i].name;
     enum mist_status status =
-        mist_csv_visit(path, COLUMNS, N_COLUMNS, visit_row, &at, progress, err);
+        mist_csv_visit(path, columns, N_COLUMNS, visit_row, &at, progress, err);
     if (status == MIST_OK && !at.has_rows)
         status = mist_err_at(err, MIST_ERR_INPUT, path, 1, 0,
                              "no task follows the header, expected at least one row");
@@ -423,7 +407,7 @@ enum mist_status mist_timeline_load(struct mist_timeline *timeline, const char *
     mist_timeline_init(timeline);
     enum mist_status status = mist_timeline_visit(path, add_row, timeline, NULL, err);
     if (status == MIST_OK)
-        status = mist_timeline_check_read(timeline, path, err);
+        status = mist_timeline_check(timeline, path, err);
     if (status != MIST_OK)
         mist_timeline_fini(timeline);
     return status;
@@ -463,7 +447,7 @@ enum mist_status mist_timeline_save(const struct mist_timeline *timeline,
     struct mist_csv_writer writer = {0};
     const char *names[N_COLUMNS];
     bool has_n_ranks = has_several_ranks(timeline);
-    enum mist_status status = mist_timeline_check(timeline, err);
+    enum mist_status status = mist_timeline_check(timeline, NULL, err);
 
     if (status != MIST_OK)
         return status;

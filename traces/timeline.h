@@ -144,16 +144,13 @@ MIST_MUST_CHECK enum mist_status mist_timeline_add(struct mist_timeline *timelin
  * Checks every row (0 <= start <= end <= MIST_TIMELINE_MAX_S, numbers not negative, layer
  * and micro-batch -1 or more, enums in range), that no (rank, iteration, task) comes
  * twice, and that tasks of one rank and stream do not overlap (one may start in the
- * instant in which the other ends). MIST_OK, MIST_ERR_INPUT with the row's number
- * (counted from 1 as data row) in the message, or MIST_ERR_MEMORY. O(n log n).
+ * instant in which the other ends). path: of the file that they were read from, or NULL.
+ * MIST_OK, MIST_ERR_INPUT with path and the row's line (without path its number, from 1)
+ * in the message, or MIST_ERR_MEMORY. O(n log n).
  */
 MIST_MUST_CHECK enum mist_status mist_timeline_check(const struct mist_timeline *timeline,
+                                                     const char *path,
                                                      struct mist_err *err);
-
-/* The same of rows that were read from path, which the message names by their lines. */
-MIST_MUST_CHECK enum mist_status
-mist_timeline_check_read(const struct mist_timeline *timeline, const char *path,
-                         struct mist_err *err);
 
 /* Gets a row, gone after the call; anything but MIST_OK ends the reading. */
 typedef enum mist_status mist_timeline_visitor(const struct mist_timeline_row *row,

@@ -100,7 +100,7 @@ static double run(struct fixture *at, bool is_folded,
                          NULL, &at->doubt, options, &at->result, &err);
     must(status, &err);
     at->has_result = true;
-    assert_int_equal(mist_timeline_check(&at->result.timeline, NULL), MIST_OK);
+    assert_int_equal(mist_timeline_check(&at->result.timeline, NULL, NULL), MIST_OK);
     return at->result.iteration_s;
 }
 

@@ -79,7 +79,7 @@ TEST(test_check)
     double start_s = 9, end_s = 9;
 
     fill(&timeline);
-    assert_int_equal(mist_timeline_check(&timeline, &err), MIST_OK);
+    assert_int_equal(mist_timeline_check(&timeline, NULL, &err), MIST_OK);
     mist_timeline_span(&timeline, &start_s, &end_s);
     assert_true(start_s == 0 && end_s == 1.0 / 3);
 
@@ -87,7 +87,7 @@ TEST(test_check)
     do {                                                                                 \
         struct mist_timeline_row good = timeline.rows[i];                                \
         timeline.rows[i].field = (bad);                                                  \
-        assert_int_equal(mist_timeline_check(&timeline, &err), MIST_ERR_INPUT);          \
+        assert_int_equal(mist_timeline_check(&timeline, NULL, &err), MIST_ERR_INPUT);    \
         assert_non_null(strstr(err.message, text));                                      \
         timeline.rows[i] = good;                                                         \
     } while (0)
@@ -109,11 +109,11 @@ TEST(test_check)
     REJECTS(1, end_s, 0.2000001, "row 4: start_s");     /* runs into the next one */
     REJECTS(4, start_s, 0.19, "row 5: start_s");        /* starts too early */
     REJECTS(2, stream, MIST_STREAM_COMPUTE, "start_s"); /* was on another stream */
-    assert_int_equal(mist_timeline_check(&timeline, &err), MIST_OK);
+    assert_int_equal(mist_timeline_check(&timeline, NULL, &err), MIST_OK);
     mist_timeline_fini(&timeline);
     mist_timeline_span(&timeline, &start_s, &end_s);
     assert_true(start_s == 0 && end_s == 0);
-    assert_int_equal(mist_timeline_check(&timeline, &err), MIST_OK);
+    assert_int_equal(mist_timeline_check(&timeline, NULL, &err), MIST_OK);
 }
 
 TEST(test_round_trip)
