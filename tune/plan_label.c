@@ -44,7 +44,7 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
-        zero = mist_zero_of(stage) > zero ? mist_zero_of(stage) : zero;
+        zero = mist_stage_zero_level(stage) > zero ? mist_stage_zero_level(stage) : zero;
         most.dp = stage->dp > most.dp ? stage->dp : most.dp;
         most.tp = stage->tp > most.tp ? stage->tp : most.tp;
         most.is_sequence_parallel |= stage->is_sequence_parallel;

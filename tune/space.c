@@ -49,11 +49,6 @@ struct mist_offloads mist_offloads_of(const struct mist_stage_plan *stage)
                                    stage->offload_optimizer, stage->offload_activations}};
 }
 
-int32_t mist_zero_of(const struct mist_stage_plan *stage)
-{
-    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
-}
-
 bool mist_space_has(const struct mist_space *space, enum mist_space_group group)
 {
     return (space->groups >> group & 1u) != 0;

@@ -87,7 +87,6 @@ struct mist_offloads {
     double frac[MIST_N_OFFLOADS];
 };
 struct mist_offloads mist_offloads_of(const struct mist_stage_plan *stage);
-int32_t mist_zero_of(const struct mist_stage_plan *stage);
 
 /* How a stage uses its dp * tp devices. */
 struct mist_space_shape {

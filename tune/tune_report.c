@@ -62,7 +62,7 @@ static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *
     }
     for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
         if (f->type == MIST_FIELD_FRACTION)
-            mist_emit_double(emit, f->key, "", mist_plan_field_fraction(f, stage),
+            mist_emit_double(emit, f->key, "", mist_plan_field_double(f, stage),
                              MIST_HUMAN_FRAC);
     mist_emit_text(emit, "update_on", "", stage->updates_on_host ? "host" : "device");
 }
@@ -110,7 +110,7 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         mist_emit_integer(emit, "tp", "tp", stage->tp);
         mist_emit_integer(emit, "sequence_parallel", "sp", stage->is_sequence_parallel);
         mist_emit_integer(emit, "micro_batch", "b", stage->micro_batch);
-        mist_emit_integer(emit, "zero", "ZeRO", mist_zero_of(stage));
+        mist_emit_integer(emit, "zero", "ZeRO", mist_stage_zero_level(stage));
         mist_emit_integer(emit, "checkpointed_layers", "checkpointed",
                           stage->n_checkpointed);
         mist_emit_integer(emit, "lean_layers", "lean", stage->n_lean);

@@ -68,7 +68,7 @@ struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *sta
         .n_layers = stage->n_layers,
         .n_checkpointed = stage->n_checkpointed,
         .n_lean = stage->n_lean,
-        .zero = mist_zero_of(stage),
+        .zero = mist_stage_zero_level(stage),
         .micro_batch = stage->micro_batch,
         .updates_on_host = stage->updates_on_host,
     };

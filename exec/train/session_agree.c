@@ -73,21 +73,6 @@ static enum mist_status compare(struct mist_comm *comm, const struct items *item
 
 /* ------------------------------------------------------------------------------- plan */
 
-static int64_t read_whole(const void *from, size_t size)
-{
-    int32_t number_32;
-    int64_t number_64;
-
-    if (size == sizeof(bool))
-        return *(const bool *)from;
-    if (size == sizeof number_32) { /* also an enum */
-        memcpy(&number_32, from, sizeof number_32);
-        return number_32;
-    }
-    memcpy(&number_64, from, sizeof number_64);
-    return number_64;
-}
-
 /* The one field that its table gives no place. */
 static void add_zero(struct mist_hash *hash, const struct mist_stage_plan *stage)
 {
@@ -101,22 +86,19 @@ static void add_object(struct mist_hash *hash, const struct mist_plan_field *fie
                        const void *base)
 {
     for (const struct mist_plan_field *f = fields; f->key; f++) {
-        const void *in = (const char *)base + f->offset;
         switch (f->type) {
         case MIST_FIELD_DOUBLE:
         case MIST_FIELD_FRACTION:
-        case MIST_FIELD_AMOUNT:
-            mist_hash_add_double(hash, *(const double *)in);
+            mist_hash_add_double(hash, mist_plan_field_double(f, base));
             break;
         case MIST_FIELD_CHARS:
-        case MIST_FIELD_NOTE:
-            mist_hash_add_text(hash, in);
+            mist_hash_add_text(hash, (const char *)base + f->offset);
             break;
         case MIST_FIELD_ZERO:
             add_zero(hash, base);
             break;
         default:
-            mist_hash_add_int64(hash, read_whole(in, f->size));
+            mist_hash_add_int64(hash, mist_plan_field_whole(f, base));
         }
     }
 }

@@ -322,8 +322,7 @@ static void find_ends(struct mist_args *args, const struct mist_plan *plan)
 
 static void set_memory(struct mist_args *args, const struct mist_stage_plan *stage)
 {
-    args->v[MIST_ARG_ZERO] =
-        stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+    args->v[MIST_ARG_ZERO] = mist_stage_zero_level(stage);
     args->v[MIST_ARG_OFFLOAD_WEIGHTS] = stage->offload_weights;
     args->v[MIST_ARG_OFFLOAD_GRADIENTS] = stage->offload_gradients;
     args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = stage->offload_optimizer;
@@ -383,48 +382,25 @@ void mist_args_of_plan(struct mist_args *args, const struct mist_plan *plan)
 static const char *field_text(const struct mist_plan_field *f, const void *base,
                               char text[MIST_FORMAT_BYTES])
 {
-    const void *in = (const char *)base + f->offset;
-    const struct mist_stage_plan *stage = base;
-
     text[0] = '\0';
     switch (f->type) {
-    case MIST_FIELD_INT64:
-        snprintf(text, MIST_FORMAT_BYTES, "%lld", (long long)*(const int64_t *)in);
-        break;
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:
-    case MIST_FIELD_AMOUNT:
-        mist_format_double(text, MIST_FORMAT_BYTES, *(const double *)in);
-        break;
-    case MIST_FIELD_BOOL:
-    case MIST_FIELD_FLAG:
-    case MIST_FIELD_PLACE:
-        snprintf(text, MIST_FORMAT_BYTES, "%d", *(const bool *)in);
+        mist_format_double(text, MIST_FORMAT_BYTES, mist_plan_field_double(f, base));
         break;
     case MIST_FIELD_ZERO:
-        snprintf(text, MIST_FORMAT_BYTES, "%d",
-                 stage->shards_optimizer + stage->shards_gradients +
-                     stage->shards_weights);
+        snprintf(text, MIST_FORMAT_BYTES, "%d", mist_stage_zero_level(base));
         break;
-    case MIST_FIELD_CHARS:
+    case MIST_FIELD_WORD:
+        return f->words[mist_plan_field_whole(f, base)];
+    case MIST_FIELD_CHARS: /* names are always there */
+        return f->is_left_out ? (const char *)base + f->offset : text;
     case MIST_FIELD_HEX64:
         break;
-    case MIST_FIELD_FAMILY:
-        return mist_family_words[*(const enum mist_family *)in];
-    case MIST_FIELD_DTYPE:
-    case MIST_FIELD_DTYPE_IF_NOT_FP32:
-        return mist_dtype_words[*(const enum mist_dtype *)in];
-    case MIST_FIELD_ATTENTION:
-        return mist_attention_ways[*(const enum mist_attention *)in];
-    case MIST_FIELD_FRAMEWORK:
-        return mist_framework_words[*(const enum mist_framework_name *)in];
-    case MIST_FIELD_ROPE_SCALING:
-        return mist_rope_scaling_words[*(const enum mist_rope_scaling *)in];
-    case MIST_FIELD_NOTE:
-        return in;
-    case MIST_FIELD_INT32:
-    case MIST_FIELD_COUNT:
-        snprintf(text, MIST_FORMAT_BYTES, "%d", (int)*(const int32_t *)in);
+    case MIST_FIELD_WHOLE:
+    case MIST_FIELD_BOOL:
+        snprintf(text, MIST_FORMAT_BYTES, "%lld",
+                 (long long)mist_plan_field_whole(f, base));
     }
     return text;
 }

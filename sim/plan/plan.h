@@ -69,6 +69,12 @@ struct mist_stage_plan {
     bool updates_on_host;
 };
 
+/* The level of ZeRO, 0 to 3. */
+static inline int32_t mist_stage_zero_level(const struct mist_stage_plan *stage)
+{
+    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+}
+
 /* What the tuner or the simulator said; all 0 when nothing was predicted yet. */
 struct mist_prediction {
     double iteration_s;

@@ -5,109 +5,116 @@
 
 #include <string.h>
 
-#define SIZE_OF(struct_, member_) sizeof(((struct struct_ *)0)->member_)
-#define FIELD(type_, struct_, key_, member_)                                             \
+/* A member of a struct, what it holds, and whether it is left out; its key is its name, or
+ * another. */
+#define FIELD(of, member, ...) KEYED(of, #member, member, __VA_ARGS__)
+#define KEYED(of, i_key, member, ...)                                                    \
     {                                                                                    \
-        key_, type_, offsetof(struct struct_, member_), SIZE_OF(struct_, member_)        \
+        .key = i_key, .offset = offsetof(struct of, member),                             \
+        .size = sizeof(((struct of *)0)->member), __VA_ARGS__                            \
     }
+#define WHOLE       .type = MIST_FIELD_WHOLE
+#define DOUBLE      .type = MIST_FIELD_DOUBLE
+#define FRACTION    .type = MIST_FIELD_FRACTION
+#define BOOL        .type = MIST_FIELD_BOOL
+#define CHARS       .type = MIST_FIELD_CHARS
+#define HEX64       .type = MIST_FIELD_HEX64
+#define WORD(texts) .type = MIST_FIELD_WORD, .words = texts
+#define IF_SET      .is_left_out = true
+
+static const char *const places[] = {"device", "host", NULL};
 
 const struct mist_plan_field mist_plan_model_fields[] = {
-    FIELD(MIST_FIELD_CHARS, mist_model, "name", name),
-    FIELD(MIST_FIELD_FAMILY, mist_model, "family", family),
-    FIELD(MIST_FIELD_INT32, mist_model, "n_layers", n_layers),
-    FIELD(MIST_FIELD_INT32, mist_model, "hidden", hidden),
-    FIELD(MIST_FIELD_INT32, mist_model, "n_heads", n_heads),
-    FIELD(MIST_FIELD_INT32, mist_model, "n_kv_heads", n_kv_heads),
-    FIELD(MIST_FIELD_INT32, mist_model, "head_dim", head_dim),
-    FIELD(MIST_FIELD_INT32, mist_model, "ffn", ffn),
-    FIELD(MIST_FIELD_INT32, mist_model, "vocab", vocab),
-    FIELD(MIST_FIELD_INT32, mist_model, "max_seq", max_seq),
-    FIELD(MIST_FIELD_BOOL, mist_model, "has_bias", has_bias),
-    FIELD(MIST_FIELD_BOOL, mist_model, "ties_embeddings", ties_embeddings),
-    FIELD(MIST_FIELD_DOUBLE, mist_model, "norm_epsilon", norm_epsilon),
-    FIELD(MIST_FIELD_DOUBLE, mist_model, "rope_theta", rope_theta),
-    FIELD(MIST_FIELD_ROPE_SCALING, mist_model, "rope_scaling", rope_scaling),
-    FIELD(MIST_FIELD_AMOUNT, mist_model, "rope_factor", rope_factor),
-    FIELD(MIST_FIELD_AMOUNT, mist_model, "rope_low_frequency_factor",
-          rope_low_frequency_factor),
-    FIELD(MIST_FIELD_AMOUNT, mist_model, "rope_high_frequency_factor",
-          rope_high_frequency_factor),
-    FIELD(MIST_FIELD_COUNT, mist_model, "rope_original_positions",
-          rope_original_positions),
-    FIELD(MIST_FIELD_COUNT, mist_model, "rotary_dim", rotary_dim),
-    FIELD(MIST_FIELD_COUNT, mist_model, "window", window),
-    FIELD(MIST_FIELD_FLAG, mist_model, "exact_gelu", has_exact_gelu),
-    FIELD(MIST_FIELD_NOTE, mist_model, "unsupported", unsupported),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    FIELD(mist_model, name, CHARS),
+    FIELD(mist_model, family, WORD(mist_family_words)),
+    FIELD(mist_model, n_layers, WHOLE),
+    FIELD(mist_model, hidden, WHOLE),
+    FIELD(mist_model, n_heads, WHOLE),
+    FIELD(mist_model, n_kv_heads, WHOLE),
+    FIELD(mist_model, head_dim, WHOLE),
+    FIELD(mist_model, ffn, WHOLE),
+    FIELD(mist_model, vocab, WHOLE),
+    FIELD(mist_model, max_seq, WHOLE),
+    FIELD(mist_model, has_bias, BOOL),
+    FIELD(mist_model, ties_embeddings, BOOL),
+    FIELD(mist_model, norm_epsilon, DOUBLE),
+    FIELD(mist_model, rope_theta, DOUBLE),
+    FIELD(mist_model, rope_scaling, WORD(mist_rope_scaling_words), IF_SET),
+    FIELD(mist_model, rope_factor, DOUBLE, IF_SET),
+    FIELD(mist_model, rope_low_frequency_factor, DOUBLE, IF_SET),
+    FIELD(mist_model, rope_high_frequency_factor, DOUBLE, IF_SET),
+    FIELD(mist_model, rope_original_positions, WHOLE, IF_SET),
+    FIELD(mist_model, rotary_dim, WHOLE, IF_SET),
+    FIELD(mist_model, window, WHOLE, IF_SET),
+    KEYED(mist_model, "exact_gelu", has_exact_gelu, BOOL, IF_SET),
+    FIELD(mist_model, unsupported, CHARS, IF_SET),
+    {.key = NULL},
 };
 
 const struct mist_plan_field mist_plan_job_fields[] = {
-    FIELD(MIST_FIELD_INT64, mist_job, "global_batch", global_batch),
-    FIELD(MIST_FIELD_INT32, mist_job, "seq_len", seq_len),
-    FIELD(MIST_FIELD_DTYPE, mist_job, "dtype", dtype),
-    FIELD(MIST_FIELD_DTYPE_IF_NOT_FP32, mist_job, "gradient_dtype", gradient_dtype),
-    FIELD(MIST_FIELD_COUNT, mist_job, "threads", threads),
-    FIELD(MIST_FIELD_FLAG, mist_job, "gpu", computes_on_gpu),
-    FIELD(MIST_FIELD_FRAMEWORK, mist_job, "framework", framework),
-    FIELD(MIST_FIELD_ATTENTION, mist_job, "attention", attention),
-    FIELD(MIST_FIELD_FLAG, mist_job, "recompute_attention", recomputes_attention),
-    FIELD(MIST_FIELD_FLAG, mist_job, "no_dropout", has_no_dropout),
-    FIELD(MIST_FIELD_FLAG, mist_job, "overlap", overlaps),
-    FIELD(MIST_FIELD_FLAG, mist_job, "launch_blocking", blocks_launches),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    FIELD(mist_job, global_batch, WHOLE),
+    FIELD(mist_job, seq_len, WHOLE),
+    FIELD(mist_job, dtype, WORD(mist_dtype_words)),
+    FIELD(mist_job, gradient_dtype, WORD(mist_dtype_words), IF_SET),
+    FIELD(mist_job, threads, WHOLE, IF_SET),
+    KEYED(mist_job, "gpu", computes_on_gpu, BOOL, IF_SET),
+    FIELD(mist_job, framework, WORD(mist_framework_words), IF_SET),
+    FIELD(mist_job, attention, WORD(mist_attention_ways), IF_SET),
+    KEYED(mist_job, "recompute_attention", recomputes_attention, BOOL, IF_SET),
+    KEYED(mist_job, "no_dropout", has_no_dropout, BOOL, IF_SET),
+    KEYED(mist_job, "overlap", overlaps, BOOL, IF_SET),
+    KEYED(mist_job, "launch_blocking", blocks_launches, BOOL, IF_SET),
+    {.key = NULL},
 };
 
 const struct mist_plan_field mist_plan_cluster_fields[] = {
-    FIELD(MIST_FIELD_CHARS, mist_plan, "trace_set", trace_set),
-    FIELD(MIST_FIELD_HEX64, mist_plan, "fingerprint", fingerprint),
-    FIELD(MIST_FIELD_INT64, mist_plan, "device_memory_bytes", device_memory_bytes),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    FIELD(mist_plan, trace_set, CHARS),
+    FIELD(mist_plan, fingerprint, HEX64),
+    FIELD(mist_plan, device_memory_bytes, WHOLE),
+    {.key = NULL},
 };
 
 const struct mist_plan_field mist_plan_stage_fields[] = {
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "layers", n_layers),
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "mesh_nodes", n_nodes),
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "mesh_devices", n_devices),
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "micro_batch", micro_batch),
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "dp", dp),
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "tp", tp),
-    {"zero", MIST_FIELD_ZERO, 0, 0},
-    FIELD(MIST_FIELD_FLAG, mist_stage_plan, "sequence_parallel", is_sequence_parallel),
-    FIELD(MIST_FIELD_INT32, mist_stage_plan, "checkpointed_layers", n_checkpointed),
-    FIELD(MIST_FIELD_COUNT, mist_stage_plan, "lean_layers", n_lean),
-    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_weights_frac", offload_weights),
-    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_gradients_frac",
-          offload_gradients),
-    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_optimizer_frac",
-          offload_optimizer),
-    FIELD(MIST_FIELD_FRACTION, mist_stage_plan, "offload_activations_frac",
-          offload_activations),
-    FIELD(MIST_FIELD_PLACE, mist_stage_plan, "update_on", updates_on_host),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    KEYED(mist_stage_plan, "layers", n_layers, WHOLE),
+    KEYED(mist_stage_plan, "mesh_nodes", n_nodes, WHOLE),
+    KEYED(mist_stage_plan, "mesh_devices", n_devices, WHOLE),
+    FIELD(mist_stage_plan, micro_batch, WHOLE),
+    FIELD(mist_stage_plan, dp, WHOLE),
+    FIELD(mist_stage_plan, tp, WHOLE),
+    {.key = "zero", .type = MIST_FIELD_ZERO},
+    KEYED(mist_stage_plan, "sequence_parallel", is_sequence_parallel, BOOL, IF_SET),
+    KEYED(mist_stage_plan, "checkpointed_layers", n_checkpointed, WHOLE),
+    KEYED(mist_stage_plan, "lean_layers", n_lean, WHOLE, IF_SET),
+    KEYED(mist_stage_plan, "offload_weights_frac", offload_weights, FRACTION),
+    KEYED(mist_stage_plan, "offload_gradients_frac", offload_gradients, FRACTION),
+    KEYED(mist_stage_plan, "offload_optimizer_frac", offload_optimizer, FRACTION),
+    KEYED(mist_stage_plan, "offload_activations_frac", offload_activations, FRACTION),
+    KEYED(mist_stage_plan, "update_on", updates_on_host, WORD(places), IF_SET),
+    {.key = NULL},
 };
 
 const struct mist_plan_field mist_plan_pass_fields[] = {
-    FIELD(MIST_FIELD_INT32, mist_pipeline_pass, "forward_us", forward_us),
-    FIELD(MIST_FIELD_INT32, mist_pipeline_pass, "input_gradient_us", input_us),
-    FIELD(MIST_FIELD_INT32, mist_pipeline_pass, "weight_gradient_us", weight_us),
-    FIELD(MIST_FIELD_COUNT, mist_pipeline_pass, "transfer_us", transfer_us),
-    FIELD(MIST_FIELD_AMOUNT, mist_pipeline_pass, "freed_frac", freed_frac),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    FIELD(mist_pipeline_pass, forward_us, WHOLE),
+    KEYED(mist_pipeline_pass, "input_gradient_us", input_us, WHOLE),
+    KEYED(mist_pipeline_pass, "weight_gradient_us", weight_us, WHOLE),
+    FIELD(mist_pipeline_pass, transfer_us, WHOLE, IF_SET),
+    FIELD(mist_pipeline_pass, freed_frac, DOUBLE, IF_SET),
+    {.key = NULL},
 };
 
 const struct mist_plan_field mist_plan_predicted_fields[] = {
-    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "iteration_s", iteration_s),
-    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "error_s", error_s),
-    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "extrapolated_frac", extrapolated_frac),
-    FIELD(MIST_FIELD_AMOUNT, mist_prediction, "probe_s", probe_s),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    FIELD(mist_prediction, iteration_s, DOUBLE),
+    FIELD(mist_prediction, error_s, DOUBLE),
+    FIELD(mist_prediction, extrapolated_frac, DOUBLE),
+    FIELD(mist_prediction, probe_s, DOUBLE, IF_SET),
+    {.key = NULL},
 };
 
 const struct mist_plan_field mist_plan_predicted_stage_fields[] = {
-    FIELD(MIST_FIELD_INT64, mist_prediction, "peak_bytes", peak_bytes),
-    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "stable_s", stable_s),
-    FIELD(MIST_FIELD_DOUBLE, mist_prediction, "extra_s", extra_s),
-    {NULL, MIST_FIELD_BOOL, 0, 0},
+    KEYED(mist_prediction, "peak_bytes", peak_bytes[0], WHOLE),
+    KEYED(mist_prediction, "stable_s", stable_s[0], DOUBLE),
+    KEYED(mist_prediction, "extra_s", extra_s[0], DOUBLE),
+    {.key = NULL},
 };
 
 _Static_assert(sizeof(int64_t) == MIST_PLAN_PREDICTED_STRIDE,
@@ -124,4 +131,18 @@ bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
         is_same = is_same && memcmp((const char *)a + f->offset,
                                     (const char *)b + f->offset, f->size) == 0;
     return is_same;
+}
+
+int64_t mist_plan_field_whole(const struct mist_plan_field *field, const void *object)
+{
+    const void *in = (const char *)object + field->offset;
+
+    switch (field->size) {
+    case sizeof(bool):
+        return *(const bool *)in;
+    case sizeof(int32_t): /* also an enum */
+        return *(const int32_t *)in;
+    default:
+        return *(const int64_t *)in;
+    }
 }

@@ -13,40 +13,32 @@
 #include <stdint.h>
 
 enum mist_plan_field_type {
-    MIST_FIELD_INT32,
-    MIST_FIELD_COUNT, /* int32_t; left out when 0 */
-    MIST_FIELD_INT64,
+    MIST_FIELD_WHOLE, /* int32_t or int64_t */
     MIST_FIELD_DOUBLE,
     MIST_FIELD_FRACTION, /* double; 0 when left out */
-    MIST_FIELD_AMOUNT,   /* double; left out when 0 */
     MIST_FIELD_BOOL,
-    MIST_FIELD_FLAG, /* bool; left out when false */
-    MIST_FIELD_FAMILY,
-    MIST_FIELD_DTYPE,
-    MIST_FIELD_DTYPE_IF_NOT_FP32, /* left out when fp32 */
-    MIST_FIELD_FRAMEWORK,         /* left out when ours */
-    MIST_FIELD_ATTENTION,         /* left out when flash */
-    MIST_FIELD_ROPE_SCALING,      /* left out when "default" */
-    MIST_FIELD_CHARS,             /* char[size] */
-    MIST_FIELD_NOTE,              /* char[size]; left out when empty */
-    MIST_FIELD_HEX64,             /* uint64_t as 16 hexadecimal digits */
-    MIST_FIELD_PLACE,             /* bool: "device" or "host"; left out when "device" */
-    MIST_FIELD_ZERO,              /* the three nested flags of a stage as 0..3 */
+    MIST_FIELD_WORD,  /* an enum, or a bool, by its words */
+    MIST_FIELD_CHARS, /* char[size] */
+    MIST_FIELD_HEX64, /* uint64_t as 16 hexadecimal digits */
+    MIST_FIELD_ZERO,  /* the three nested flags of a stage as 0..3 */
 };
 
 struct mist_plan_field {
     const char *key; /* NULL ends a table */
     enum mist_plan_field_type type;
-    size_t offset; /* in the struct the object stands for */
-    size_t size;   /* of MIST_FIELD_CHARS and MIST_FIELD_NOTE */
+    bool is_left_out;         /* when it is 0, false, the first word or empty */
+    size_t offset, size;      /* in the struct the object stands for */
+    const char *const *words; /* of MIST_FIELD_WORD */
 };
 
-/* The value of a MIST_FIELD_FRACTION in the object that its table is of. */
-static inline double mist_plan_field_fraction(const struct mist_plan_field *field,
-                                              const void *object)
+/* The value of a MIST_FIELD_DOUBLE or MIST_FIELD_FRACTION in the object that its table is
+ * of, and of fields that hold whole numbers, booleans or words. */
+static inline double mist_plan_field_double(const struct mist_plan_field *field,
+                                            const void *object)
 {
     return *(const double *)(const void *)((const char *)object + field->offset);
 }
+int64_t mist_plan_field_whole(const struct mist_plan_field *field, const void *object);
 
 extern const struct mist_plan_field mist_plan_model_fields[]; /* struct mist_model */
 /* The model as plan.json has it; NULL: out of memory. */

@@ -18,15 +18,6 @@
 
 enum { MAX_KEYS = 32 };
 
-static const char *const place_choices[] = {"device", "host", NULL};
-
-static enum mist_status read_int(const struct mist_json *object,
-                                 const struct mist_plan_field *f, int64_t min,
-                                 int64_t max, int64_t *out, struct mist_err *err)
-{
-    return mist_json_get_int64(object, f->key, MIST_JSON_REQUIRED, min, max, out, err);
-}
-
 static enum mist_status read_chars(const struct mist_json *object,
                                    const struct mist_plan_field *f,
                                    enum mist_json_need need, char *out,
@@ -76,64 +67,39 @@ static enum mist_status read_field(const struct mist_json *object,
                                    struct mist_err *err)
 {
     void *out = (char *)base + f->offset;
-    const char *const *choices = f->type == MIST_FIELD_FAMILY      ? mist_family_words
-                                 : f->type == MIST_FIELD_FRAMEWORK ? mist_framework_words
-                                 : f->type == MIST_FIELD_ATTENTION ? mist_attention_ways
-                                 : f->type == MIST_FIELD_ROPE_SCALING
-                                     ? mist_rope_scaling_words
-                                     : mist_dtype_words;
-    bool is_optional =
-        f->type == MIST_FIELD_FRACTION || f->type == MIST_FIELD_COUNT ||
-        f->type == MIST_FIELD_AMOUNT || f->type == MIST_FIELD_FLAG ||
-        f->type == MIST_FIELD_PLACE || f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 ||
-        f->type == MIST_FIELD_FRAMEWORK || f->type == MIST_FIELD_ATTENTION ||
-        f->type == MIST_FIELD_ROPE_SCALING || f->type == MIST_FIELD_NOTE;
+    bool is_optional = f->is_left_out || f->type == MIST_FIELD_FRACTION;
     enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
     enum mist_status status = MIST_OK;
     int64_t whole = 0;
-    int place = 0;
+    int choice = 0;
 
     switch (f->type) {
-    case MIST_FIELD_INT32:
-    case MIST_FIELD_COUNT:
+    case MIST_FIELD_WHOLE:
+        if (f->size == sizeof whole)
+            return mist_json_get_int64(object, f->key, need, INT64_MIN, INT64_MAX, out,
+                                       err);
         status =
             mist_json_get_int64(object, f->key, need, INT32_MIN, INT32_MAX, &whole, err);
         *(int32_t *)out = (int32_t)whole;
         break;
-    case MIST_FIELD_INT64:
-        status = read_int(object, f, INT64_MIN, INT64_MAX, out, err);
-        break;
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:
-    case MIST_FIELD_AMOUNT:
-        status =
-            mist_json_get_double(object, f->key, need, -INFINITY, INFINITY, out, err);
-        break;
+        return mist_json_get_double(object, f->key, need, -INFINITY, INFINITY, out, err);
     case MIST_FIELD_BOOL:
-    case MIST_FIELD_FLAG:
-        status = mist_json_get_bool(object, f->key, need, out, err);
-        break;
-    case MIST_FIELD_FAMILY:
-    case MIST_FIELD_DTYPE:
-    case MIST_FIELD_DTYPE_IF_NOT_FP32:
-    case MIST_FIELD_FRAMEWORK:
-    case MIST_FIELD_ATTENTION:
-    case MIST_FIELD_ROPE_SCALING:
-        status = mist_json_get_choice(object, f->key, need, choices, out, err);
-        break;
-    case MIST_FIELD_PLACE:
-        status = mist_json_get_choice(object, f->key, need, place_choices, &place, err);
-        *(bool *)out = place == 1;
+        return mist_json_get_bool(object, f->key, need, out, err);
+    case MIST_FIELD_WORD:
+        status = mist_json_get_choice(object, f->key, need, f->words, &choice, err);
+        if (f->size == sizeof(bool))
+            *(bool *)out = choice;
+        else
+            *(int *)out = choice;
         break;
     case MIST_FIELD_CHARS:
-    case MIST_FIELD_NOTE:
-        status = read_chars(object, f, need, out, err);
-        break;
+        return read_chars(object, f, need, out, err);
     case MIST_FIELD_HEX64:
-        status = read_hex64(object, f, out, err);
-        break;
+        return read_hex64(object, f, out, err);
     case MIST_FIELD_ZERO:
-        status = read_int(object, f, 0, 3, &whole, err);
+        status = mist_json_get_int64(object, f->key, need, 0, 3, &whole, err);
         set_zero_level(base, whole);
         break;
     }

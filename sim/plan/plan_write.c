@@ -8,11 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h> /* snprintf */
 
-static int zero_level(const struct mist_stage_plan *stage)
-{
-    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
-}
-
 /* A field as a JSON value; NULL: out of memory. */
 static json_t *write_field(const struct mist_plan_field *f, const void *base)
 {
@@ -20,39 +15,22 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
     char digits[17];
 
     switch (f->type) {
-    case MIST_FIELD_INT32:
-    case MIST_FIELD_COUNT:
-        return json_integer(*(const int32_t *)in);
-    case MIST_FIELD_INT64:
-        return json_integer(*(const int64_t *)in);
+    case MIST_FIELD_WHOLE:
+        return json_integer(mist_plan_field_whole(f, base));
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:
-    case MIST_FIELD_AMOUNT:
-        return json_real(*(const double *)in);
+        return json_real(mist_plan_field_double(f, base));
     case MIST_FIELD_BOOL:
-    case MIST_FIELD_FLAG:
-        return json_boolean(*(const bool *)in);
-    case MIST_FIELD_PLACE:
-        return json_string(*(const bool *)in ? "host" : "device");
-    case MIST_FIELD_FAMILY:
-        return json_string(mist_family_name(*(const enum mist_family *)in));
-    case MIST_FIELD_DTYPE:
-    case MIST_FIELD_DTYPE_IF_NOT_FP32:
-        return json_string(mist_dtype_name(*(const enum mist_dtype *)in));
-    case MIST_FIELD_FRAMEWORK:
-        return json_string(mist_framework_words[*(const enum mist_framework_name *)in]);
-    case MIST_FIELD_ATTENTION:
-        return json_string(mist_attention_ways[*(const enum mist_attention *)in]);
-    case MIST_FIELD_ROPE_SCALING:
-        return json_string(mist_rope_scaling_words[*(const enum mist_rope_scaling *)in]);
+        return json_boolean(mist_plan_field_whole(f, base));
+    case MIST_FIELD_WORD:
+        return json_string(f->words[mist_plan_field_whole(f, base)]);
     case MIST_FIELD_CHARS:
-    case MIST_FIELD_NOTE:
         return json_string(in);
     case MIST_FIELD_HEX64:
         snprintf(digits, sizeof digits, "%016" PRIx64, *(const uint64_t *)in);
         return json_string(digits);
     case MIST_FIELD_ZERO:
-        return json_integer(zero_level(base));
+        return json_integer(mist_stage_zero_level(base));
     }
     return NULL;
 }
@@ -60,21 +38,12 @@ static json_t *write_field(const struct mist_plan_field *f, const void *base)
 /* Whether the field has the value that its absence stands for. */
 static bool is_left_out(const struct mist_plan_field *f, const void *base)
 {
-    const void *in = (const char *)base + f->offset;
-
-    return (f->type == MIST_FIELD_COUNT && *(const int32_t *)in == 0) ||
-           (f->type == MIST_FIELD_AMOUNT && *(const double *)in == 0) ||
-           ((f->type == MIST_FIELD_FLAG || f->type == MIST_FIELD_PLACE) &&
-            !*(const bool *)in) ||
-           (f->type == MIST_FIELD_DTYPE_IF_NOT_FP32 &&
-            *(const enum mist_dtype *)in == MIST_DTYPE_FP32) ||
-           (f->type == MIST_FIELD_FRAMEWORK &&
-            *(const enum mist_framework_name *)in == MIST_FRAMEWORK_OURS) ||
-           (f->type == MIST_FIELD_ATTENTION &&
-            *(const enum mist_attention *)in == MIST_ATTENTION_FLASH) ||
-           (f->type == MIST_FIELD_ROPE_SCALING &&
-            *(const enum mist_rope_scaling *)in == MIST_ROPE_DEFAULT) ||
-           (f->type == MIST_FIELD_NOTE && *(const char *)in == '\0');
+    if (!f->is_left_out)
+        return false;
+    if (f->type == MIST_FIELD_DOUBLE)
+        return mist_plan_field_double(f, base) == 0;
+    return f->type == MIST_FIELD_CHARS ? !((const char *)base)[f->offset]
+                                       : mist_plan_field_whole(f, base) == 0;
 }
 
 /* An object by its table; NULL: out of memory. */

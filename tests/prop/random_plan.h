@@ -150,8 +150,7 @@ static inline void print_plan(const struct mist_plan *plan)
             "#   L %d C %d N %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
             "%g update on host %d\n",
             (int)s->n_layers, (int)s->n_checkpointed, (int)s->n_lean, (int)s->micro_batch,
-            (int)s->dp, (int)s->tp, s->is_sequence_parallel,
-            s->shards_optimizer + s->shards_gradients + s->shards_weights,
+            (int)s->dp, (int)s->tp, s->is_sequence_parallel, mist_stage_zero_level(s),
             s->offload_weights, s->offload_gradients, s->offload_optimizer,
             s->offload_activations, s->updates_on_host);
     }

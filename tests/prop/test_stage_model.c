@@ -69,8 +69,8 @@ static void print_plan(const struct mist_plan *plan, const struct mist_predictio
         const struct mist_stage_plan *stage = &plan->stages[i];
         printf(" [L %d C %d N %d Z %d w %g g %g o %g a %g%s t %.3g d %.3g]",
                stage->n_layers, stage->n_checkpointed, stage->n_lean,
-               stage->shards_optimizer + stage->shards_gradients + stage->shards_weights,
-               stage->offload_weights, stage->offload_gradients, stage->offload_optimizer,
+               mist_stage_zero_level(stage), stage->offload_weights,
+               stage->offload_gradients, stage->offload_optimizer,
                stage->offload_activations, stage->updates_on_host ? " on host" : "",
                closed->stable_s[i], closed->extra_s[i]);
     }

@@ -52,9 +52,7 @@ static void check_published(const struct published *of, const struct mist_plan *
         assert_int_equal(stage->micro_batch, of->micro_batch);
         assert_int_equal(stage->n_layers, plan->model.n_layers / of->pp);
         assert_int_equal(stage->n_checkpointed, of->recompute == 2 ? stage->n_layers : 0);
-        assert_int_equal(stage->shards_optimizer + stage->shards_gradients +
-                             stage->shards_weights,
-                         of->zero);
+        assert_int_equal(mist_stage_zero_level(stage), of->zero);
     }
     assert_int_equal(first->is_sequence_parallel,
                      of->framework == TORCHTITAN && of->tp > 1);
