@@ -90,22 +90,18 @@ static void expect(const struct mist_kernel_row *row, double time_us, double dev
 /* Both kernels of a use count, and uses of one shape are one row, also of two ranks. */
 TEST(test_products)
 {
+    /* clang-format off */
     static const char *const traces[] = {
-        TRACE(KERNEL(5, 300) "," KERNEL(6, 100) ",\n" OP(
-            "aten::linear", 7, 100, 100, MM_SHAPE,
-            BF16_2) ",\n" OP("aten::mm", 7, 110, 80, MM_SHAPE,
-                             BF16_2) ",\n" LAUNCH(6, 7, 130) "," LAUNCH(5, 7, 120)),
-        TRACE(OP(
-            "aten::addmm", 7, 110, 80,
-            "[[2048],"
-            "[4096,1024],[1024,2048]]",
-            "[\"c10::BFloat16\",\"c10::BFloat16\",\"c10::BFloat16\"]") ",\n" LAUNCH(9, 7,
-                                                                                    111.5) ",\n" KERNEL(9,
-                                                                                                        500) ",\n" KERNEL(10,
-                                                                                                                          1000) "," LAUNCH(11,
-                                                                                                                                           8,
-                                                                                                                                           120) "," KERNEL(11,
-                                                                                                                                                           1000))};
+        TRACE(KERNEL(5, 300) "," KERNEL(6, 100) ",\n"
+              OP("aten::linear", 7, 100, 100, MM_SHAPE, BF16_2) ",\n"
+              OP("aten::mm", 7, 110, 80, MM_SHAPE, BF16_2) ",\n"
+              LAUNCH(6, 7, 130) "," LAUNCH(5, 7, 120)),
+        TRACE(OP("aten::addmm", 7, 110, 80, "[[2048],[4096,1024],[1024,2048]]",
+                 "[\"c10::BFloat16\",\"c10::BFloat16\",\"c10::BFloat16\"]") ",\n"
+              LAUNCH(9, 7, 111.5) ",\n"
+              KERNEL(9, 500) ",\n"
+              KERNEL(10, 1000) "," LAUNCH(11, 8, 120) "," KERNEL(11, 1000))};
+    /* clang-format on */
     struct outcome of;
 
     import("a100-80", traces, 2, &of);
@@ -131,21 +127,19 @@ TEST(test_nesting)
 {
     struct outcome of;
 
+    /* clang-format off */
     import_one(
         "a100-80",
-        TRACE(OP("aten::mm", 7, 100, 100, MM_SHAPE, BF16_2) ",\n" OP("aten::gelu", 7, 120, 20, "[[8,1000,100]]", "[\"c10::BFloat16\"]") ",\n" OP("aten::native_layer_norm", 7, 145, 5, "[[4,100,512],[],[512],[512],[]]", "[\"c10::BFloat16\",\"ScalarList\"]") ",\n" LAUNCH(
-            1, 7,
-            130) "," LAUNCH(2, 7,
-                            142) "," LAUNCH(3, 7,
-                                            150) "," LAUNCH(4, 7,
-                                                            199) "," LAUNCH(5, 7,
-                                                                            205) ","
-                                                                                 "\n" KERNEL(1, 10) "," KERNEL(2, 200) "," KERNEL(
-                                                                                     3,
-                                                                                     30) "," KERNEL(4,
-                                                                                                    400) "," KERNEL(5,
-                                                                                                                    5000)),
+        TRACE(OP("aten::mm", 7, 100, 100, MM_SHAPE, BF16_2) ",\n"
+              OP("aten::gelu", 7, 120, 20, "[[8,1000,100]]", "[\"c10::BFloat16\"]") ",\n"
+              OP("aten::native_layer_norm", 7, 145, 5,
+                 "[[4,100,512],[],[512],[512],[]]", "[\"c10::BFloat16\",\"ScalarList\"]") ",\n"
+              LAUNCH(1, 7, 130) "," LAUNCH(2, 7, 142) "," LAUNCH(3, 7, 150) ","
+              LAUNCH(4, 7, 199) "," LAUNCH(5, 7, 205) ",\n"
+              KERNEL(1, 10) "," KERNEL(2, 200) "," KERNEL(3, 30) ","
+              KERNEL(4, 400) "," KERNEL(5, 5000)),
         &of);
+    /* clang-format on */
     expect(find(&of, "gelu", MIST_TRACE_FORWARD, "elements=800000"), 10, 0, 1);
     expect(find(&of, "layer_norm", MIST_TRACE_FORWARD, "rows=400;hidden=512"), 30, 0, 1);
     expect(find(&of, "linear", MIST_TRACE_FORWARD, "rows=4096;n_in=1024;n_out=2048"), 600,
@@ -165,28 +159,20 @@ TEST(test_attention)
     static const char shape[] = "batch=2;seq=512;heads=8;kv_heads=4;head_dim=64";
     struct outcome of;
 
+    /* clang-format off */
     import_one("a100-80",
-               TRACE(OP_WITH(ATTENTION, 7, 100, 10, QKV_SHAPE, QKV_TYPES, CAUSAL("True")) ",\n" OP_WITH(ATTENTION, 7, 200, 10, QKV_SHAPE, QKV_TYPES, CAUSAL("False")) ",\n" OP(
-                   ATTENTION, 7, 300, 10, QKV_SHAPE,
-                   QKV_TYPES) ",\n" OP("flash_attn::_flash_attn_"
-                                       "backward",
-                                       7, 400, 10,
-                                       "[[2,512,8,64],[2,512,8,64]"
-                                       ",[2,512,4,64],[2,512,4,64]"
-                                       "]",
-                                       "[\"c10::BFloat16\",\"c10::"
-                                       "BFloat16\"]") ",\n" LAUNCH(1, 7,
-                                                                   105) "," LAUNCH(2, 7,
-                                                                                   205) "," LAUNCH(3,
-                                                                                                   7,
-                                                                                                   305) "," LAUNCH(4,
-                                                                                                                   7,
-                                                                                                                   405) ",\n" KERNEL(1,
-                                                                                                                                     100) "," KERNEL(2,
-                                                                                                                                                     1000) "," KERNEL(3,
-                                                                                                                                                                      200) "," KERNEL(4,
-                                                                                                                                                                                      400)),
+               TRACE(OP_WITH(ATTENTION, 7, 100, 10, QKV_SHAPE, QKV_TYPES, CAUSAL("True")) ",\n"
+                     OP_WITH(ATTENTION, 7, 200, 10, QKV_SHAPE, QKV_TYPES, CAUSAL("False")) ",\n"
+                     OP(ATTENTION, 7, 300, 10, QKV_SHAPE, QKV_TYPES) ",\n"
+                     OP("flash_attn::_flash_attn_backward", 7, 400, 10,
+                        "[[2,512,8,64],[2,512,8,64],[2,512,4,64],[2,512,4,64]]",
+                        "[\"c10::BFloat16\",\"c10::BFloat16\"]") ",\n"
+                     LAUNCH(1, 7, 105) "," LAUNCH(2, 7, 205) "," LAUNCH(3, 7, 305) ","
+                     LAUNCH(4, 7, 405) ",\n"
+                     KERNEL(1, 100) "," KERNEL(2, 1000) "," KERNEL(3, 200) ","
+                     KERNEL(4, 400)),
                &of);
+    /* clang-format on */
     expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 150, 50, 2);
     expect(find(&of, "attention", MIST_TRACE_BACKWARD_INPUT, shape), 400, 0, 1);
     assert_int_equal(of.set.n_kernels, 2);
@@ -219,77 +205,27 @@ static void expect_link(const struct outcome *in, enum mist_link_operation opera
 /* Groups on 4 nodes of 8: the shortest of a message counts, of copies the mean. */
 TEST(test_links)
 {
+    /* clang-format off */
     static const char
         *const traces[] =
-            {TRACE(NCCL(700, GROUP("allreduce", 1000, 1000, "Float", 4, "[0, 1, 2, 3]")) ",\n" NCCL(
-                 300,
-                 GROUP(
-                     "allreduce", 1000, 1000, "Float",
-                     4,
-                     "[4, 5, 6, 7]")) ",\n" NCCL(900,
-                                                 GROUP(
-                                                     "_allgather_base",
-                                                     1000,
-                                                     4000,
-                                                     "BFloat16", 4,
-                                                     "[1, 9, 17, ...]")) ",\n" NCCL(50,
-                                                                                    GROUP(
-                                                                                        "_reduce_scatter_base",
-                                                                                        3200,
-                                                                                        100,
-                                                                                        "Half",
-                                                                                        32,
-                                                                                        "[0, 1, 2, ...]"))),
-             TRACE(NCCL(
-                 800,
-                 GROUP(
-                     "_allgather_base", 1000, 4000, "BFloat16", 4,
-                     "[0, 8, 16, 24]")) ",\n" NCCL(1,
-                                                   GROUP("allreduce", 8, 8, "Float", 3, "[0, 1, 8]")) "," /* 2 and 1 */
-                   NCCL(1, "\"stream\":1") "," NCCL(1, GROUP("broadcast", 8, 8, "Float", 8, "")) ",\n" COPY(
-                       "Memcpy HtoD (Pinned -> Device)",
-                       10, 65536) "," COPY("Memcpy HtoD (Pinned -> Device)", 20,
-                                           65536) "," COPY("Memcpy HtoD (Pageable -> "
-                                                           "Device)",
-                                                           90,
-                                                           65536) "," COPY("Memcpy DtoH "
-                                                                           "(Device -> "
-                                                                           "Pinned)",
-                                                                           0,
-                                                                           4) "," COPY("M"
-                                                                                       "e"
-                                                                                       "m"
-                                                                                       "c"
-                                                                                       "p"
-                                                                                       "y"
-                                                                                       " "
-                                                                                       "D"
-                                                                                       "t"
-                                                                                       "o"
-                                                                                       "H"
-                                                                                       " "
-                                                                                       "("
-                                                                                       "D"
-                                                                                       "e"
-                                                                                       "v"
-                                                                                       "i"
-                                                                                       "c"
-                                                                                       "e"
-                                                                                       " "
-                                                                                       "-"
-                                                                                       ">"
-                                                                                       " "
-                                                                                       "P"
-                                                                                       "i"
-                                                                                       "n"
-                                                                                       "n"
-                                                                                       "e"
-                                                                                       "d"
-                                                                                       ")",
-                                                                                       3,
-                                                                                       8) "," COPY("Memcpy DtoD (Device -> Device)",
-                                                                                                   3,
-                                                                                                   8))};
+            {TRACE(NCCL(700, GROUP("allreduce", 1000, 1000, "Float", 4, "[0, 1, 2, 3]")) ",\n"
+                   NCCL(300, GROUP("allreduce", 1000, 1000, "Float", 4, "[4, 5, 6, 7]")) ",\n"
+                   NCCL(900, GROUP("_allgather_base", 1000, 4000, "BFloat16", 4,
+                                   "[1, 9, 17, ...]")) ",\n"
+                   NCCL(50, GROUP("_reduce_scatter_base", 3200, 100, "Half", 32,
+                                  "[0, 1, 2, ...]"))),
+             TRACE(NCCL(800, GROUP("_allgather_base", 1000, 4000, "BFloat16", 4,
+                                   "[0, 8, 16, 24]")) ",\n"
+                   NCCL(1, GROUP("allreduce", 8, 8, "Float", 3, "[0, 1, 8]")) "," /* 2 and 1 */
+                   NCCL(1, "\"stream\":1") ","
+                   NCCL(1, GROUP("broadcast", 8, 8, "Float", 8, "")) ",\n"
+                   COPY("Memcpy HtoD (Pinned -> Device)", 10, 65536) ","
+                   COPY("Memcpy HtoD (Pinned -> Device)", 20, 65536) ","
+                   COPY("Memcpy HtoD (Pageable -> Device)", 90, 65536) ","
+                   COPY("Memcpy DtoH (Device -> Pinned)", 0, 4) ","
+                   COPY("Memcpy DtoH (Device -> Pinned)", 3, 8) ","
+                   COPY("Memcpy DtoD (Device -> Device)", 3, 8))};
+    /* clang-format on */
     struct outcome of;
 
     import("h100-sxm:4x8", traces, 2, &of);
@@ -313,38 +249,20 @@ TEST(test_more_links)
 {
     struct outcome of;
 
+    /* clang-format off */
     import_one(
         "h100-sxm:8x8",
-        TRACE(NCCL(300, GROUP("allreduce_coalesced", 500, 500, "Float", 8, "[0, 1, 2, 3, 4, 5, 6, 7]")) ",\n" NCCL(400, GROUP("allgather_into_tensor_coalesced", 100, 800, "BFloat16", 8, "[0, 1, 2, 3, 4, 5, 6, 7]")) ",\n" NCCL(
-            500,
-            GROUP(
-                "reduce_scatter_tensor_coalesced", 1600,
-                100, "Float", 16,
-                "[0, 1, 2, ...]")) ",\n" NCCL(600,
-                                              GROUP(
-                                                  "allreduce",
-                                                  500,
-                                                  500, "Float", 32,
-                                                  "[0, 1, 8, ...]")) ",\n" NCCL(700,
-                                                                                GROUP(
-                                                                                    "allr"
-                                                                                    "educ"
-                                                                                    "e",
-                                                                                    500,
-                                                                                    500,
-                                                                                    "Floa"
-                                                                                    "t",
-                                                                                    1,
-                                                                                    "[0"
-                                                                                    "]")) ",\n" NCCL(800,
-                                                                                                     GROUP(
-                                                                                                         "send",
-                                                                                                         500,
-                                                                                                         500,
-                                                                                                         "Float",
-                                                                                                         2,
-                                                                                                         "[0, 8]"))),
+        TRACE(NCCL(300, GROUP("allreduce_coalesced", 500, 500, "Float", 8,
+                              "[0, 1, 2, 3, 4, 5, 6, 7]")) ",\n"
+              NCCL(400, GROUP("allgather_into_tensor_coalesced", 100, 800, "BFloat16", 8,
+                              "[0, 1, 2, 3, 4, 5, 6, 7]")) ",\n"
+              NCCL(500, GROUP("reduce_scatter_tensor_coalesced", 1600, 100, "Float", 16,
+                              "[0, 1, 2, ...]")) ",\n"
+              NCCL(600, GROUP("allreduce", 500, 500, "Float", 32, "[0, 1, 8, ...]")) ",\n"
+              NCCL(700, GROUP("allreduce", 500, 500, "Float", 1, "[0]")) ",\n"
+              NCCL(800, GROUP("send", 500, 500, "Float", 2, "[0, 8]"))),
         &of);
+    /* clang-format on */
     expect_link(&of, MIST_LINK_ALL_REDUCE, 1, 8, 1, 2000, 300, 1);
     expect_link(&of, MIST_LINK_ALL_GATHER, 1, 8, 1, 1600, 400, 1);
     expect_link(&of, MIST_LINK_REDUCE_SCATTER, 2, 8, 1, 6400, 500, 1);
