@@ -10,84 +10,78 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const op_includes[MIST_N_OPS][MIST_N_PHASES] = {
-    [MIST_OP_EMBEDDING] =
-        {[MIST_PHASE_FORWARD] = "a row of the table for each token, plus one of the "
-                                "positions where a model learns them",
-         [MIST_PHASE_BACKWARD_WEIGHT] =
-             "the gradient added to the same rows of the tables' gradients"},
-    [MIST_OP_LAYER_NORM] = {[MIST_PHASE_FORWARD] =
-                                "output, and mean and deviation of each row",
-                            [MIST_PHASE_BACKWARD_INPUT] =
-                                "gradient of the input, plus the residual's; scale's and "
-                                "shift's added to theirs"},
-    [MIST_OP_RMS_NORM] =
-        {[MIST_PHASE_FORWARD] = "output, and the deviation of each row",
-         [MIST_PHASE_BACKWARD_INPUT] =
-             "gradient of the input, plus the residual's; scale's added to its own"},
-    [MIST_OP_RESIDUAL_LAYER_NORM] =
-        {[MIST_PHASE_FORWARD] = "the sum of two tensors, written, and its layer_norm"},
-    [MIST_OP_RESIDUAL_RMS_NORM] =
-        {[MIST_PHASE_FORWARD] = "the sum of two tensors, written, and its rms_norm"},
-    [MIST_OP_LINEAR] =
-        {[MIST_PHASE_FORWARD] = "the product [rows, n_in] x [n_in, n_out]",
-         [MIST_PHASE_BACKWARD_INPUT] = "the product [rows, n_out] x [n_out, n_in]",
-         [MIST_PHASE_BACKWARD_WEIGHT] =
-             "the product [n_in, rows] x [rows, n_out], added to the weight's gradient"},
-    [MIST_OP_LINEAR_BIAS] =
-        {[MIST_PHASE_FORWARD] = "the product plus the bias",
-         [MIST_PHASE_BACKWARD_INPUT] = "the product, as linear",
-         [MIST_PHASE_BACKWARD_WEIGHT] =
-             "the product and the sums over rows, added to both gradients"},
-    [MIST_OP_LINEAR_GELU] =
-        {[MIST_PHASE_FORWARD] = "the product plus the bias, written, and its GELU",
-         [MIST_PHASE_BACKWARD_INPUT] =
-             "the product, then back through the GELU of the layer before"},
-    [MIST_OP_LINEAR_RESIDUAL] = {[MIST_PHASE_FORWARD] =
-                                     "the product plus the bias plus a residual",
-                                 [MIST_PHASE_BACKWARD_INPUT] =
-                                     "the product plus the residual's gradient"},
-    [MIST_OP_ATTENTION] =
-        {[MIST_PHASE_FORWARD] =
-             "causal: scores, softmax and values, and the logarithm of each row's sum",
-         [MIST_PHASE_BACKWARD_INPUT] =
-             "causal: scores once more, gradients of queries, keys and values"},
-    [MIST_OP_ROPE] = {[MIST_PHASE_FORWARD] = "queries and keys turned in place",
-                      [MIST_PHASE_BACKWARD_INPUT] =
-                          "their gradients turned back in place"},
-    [MIST_OP_HEAD_NORM] =
-        {[MIST_PHASE_FORWARD] = "RMS norms of each head of queries and keys, in place",
-         [MIST_PHASE_BACKWARD_INPUT] =
-             "their gradients in place; added to those of both weights"},
-    [MIST_OP_GELU] = {[MIST_PHASE_FORWARD] =
-                          "GELU alone; prices linear_gelu where that has no rows",
-                      [MIST_PHASE_BACKWARD_INPUT] =
-                          "back through it; prices linear_gelu where that has no rows"},
-    [MIST_OP_SWIGLU] = {[MIST_PHASE_FORWARD] =
-                            "silu(gate) times up, of one tensor [rows, 2 width]",
-                        [MIST_PHASE_BACKWARD_INPUT] = "gradients of gate and up"},
-    [MIST_OP_RESIDUAL] = {[MIST_PHASE_FORWARD] =
-                              "the sum of two arrays, also of gradients"},
-    [MIST_OP_CROSS_ENTROPY] = {[MIST_PHASE_FORWARD] =
-                                   "losses and gradients of logits; prices "
-                                   "linear_cross_entropy where that has no rows"},
-    [MIST_OP_LINEAR_CROSS_ENTROPY] =
-        {[MIST_PHASE_FORWARD] =
-             "logits, losses, the gradient of the input; the weight's added to its own"},
-    [MIST_OP_ADAMW] =
-        {[MIST_PHASE_OPTIMIZER] =
-             "weights and both moments of a shard; in bf16 its masters, too"},
-    [MIST_OP_ZERO] = {[MIST_PHASE_OPTIMIZER] = "zeros written over gradients"},
-    [MIST_OP_CROSS_ENTROPY_STATS] =
-        {[MIST_PHASE_FORWARD] =
-             "maximum, sum and target's logit of each row of a slice of the vocabulary"},
-    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {[MIST_PHASE_FORWARD] =
-                                            "losses and gradients of a slice's logits, "
-                                            "from the statistics of all tp slices"},
-    [MIST_OP_GRADIENT_NORM] = {[MIST_PHASE_OPTIMIZER] =
-                                   "the sum of squares of gradients"},
-    [MIST_OP_ADAMW_HOST] = {[MIST_PHASE_OPTIMIZER] =
-                                "adamw by the host's processors, in its memory"},
+/* What times of operators include, in the order of the catalogue. */
+static const struct {
+    enum mist_op op;
+    enum mist_phase phase;
+    const char *includes;
+} ops[] = {
+    {MIST_OP_EMBEDDING, MIST_PHASE_FORWARD,
+     "a row of the table for each token, plus one of the positions where a model learns "
+     "them"},
+    {MIST_OP_EMBEDDING, MIST_PHASE_BACKWARD_WEIGHT,
+     "the gradient added to the same rows of the tables' gradients"},
+    {MIST_OP_LAYER_NORM, MIST_PHASE_FORWARD,
+     "output, and mean and deviation of each row"},
+    {MIST_OP_LAYER_NORM, MIST_PHASE_BACKWARD_INPUT,
+     "gradient of the input, plus the residual's; scale's and shift's added to theirs"},
+    {MIST_OP_RMS_NORM, MIST_PHASE_FORWARD, "output, and the deviation of each row"},
+    {MIST_OP_RMS_NORM, MIST_PHASE_BACKWARD_INPUT,
+     "gradient of the input, plus the residual's; scale's added to its own"},
+    {MIST_OP_RESIDUAL_LAYER_NORM, MIST_PHASE_FORWARD,
+     "the sum of two tensors, written, and its layer_norm"},
+    {MIST_OP_RESIDUAL_RMS_NORM, MIST_PHASE_FORWARD,
+     "the sum of two tensors, written, and its rms_norm"},
+    {MIST_OP_LINEAR, MIST_PHASE_FORWARD, "the product [rows, n_in] x [n_in, n_out]"},
+    {MIST_OP_LINEAR, MIST_PHASE_BACKWARD_INPUT,
+     "the product [rows, n_out] x [n_out, n_in]"},
+    {MIST_OP_LINEAR, MIST_PHASE_BACKWARD_WEIGHT,
+     "the product [n_in, rows] x [rows, n_out], added to the weight's gradient"},
+    {MIST_OP_LINEAR_BIAS, MIST_PHASE_FORWARD, "the product plus the bias"},
+    {MIST_OP_LINEAR_BIAS, MIST_PHASE_BACKWARD_INPUT, "the product, as linear"},
+    {MIST_OP_LINEAR_BIAS, MIST_PHASE_BACKWARD_WEIGHT,
+     "the product and the sums over rows, added to both gradients"},
+    {MIST_OP_LINEAR_GELU, MIST_PHASE_FORWARD,
+     "the product plus the bias, written, and its GELU"},
+    {MIST_OP_LINEAR_GELU, MIST_PHASE_BACKWARD_INPUT,
+     "the product, then back through the GELU of the layer before"},
+    {MIST_OP_LINEAR_RESIDUAL, MIST_PHASE_FORWARD,
+     "the product plus the bias plus a residual"},
+    {MIST_OP_LINEAR_RESIDUAL, MIST_PHASE_BACKWARD_INPUT,
+     "the product plus the residual's gradient"},
+    {MIST_OP_ATTENTION, MIST_PHASE_FORWARD,
+     "causal: scores, softmax and values, and the logarithm of each row's sum"},
+    {MIST_OP_ATTENTION, MIST_PHASE_BACKWARD_INPUT,
+     "causal: scores once more, gradients of queries, keys and values"},
+    {MIST_OP_ROPE, MIST_PHASE_FORWARD, "queries and keys turned in place"},
+    {MIST_OP_ROPE, MIST_PHASE_BACKWARD_INPUT, "their gradients turned back in place"},
+    {MIST_OP_GELU, MIST_PHASE_FORWARD,
+     "GELU alone; prices linear_gelu where that has no rows"},
+    {MIST_OP_GELU, MIST_PHASE_BACKWARD_INPUT,
+     "back through it; prices linear_gelu where that has no rows"},
+    {MIST_OP_SWIGLU, MIST_PHASE_FORWARD,
+     "silu(gate) times up, of one tensor [rows, 2 width]"},
+    {MIST_OP_SWIGLU, MIST_PHASE_BACKWARD_INPUT, "gradients of gate and up"},
+    {MIST_OP_RESIDUAL, MIST_PHASE_FORWARD, "the sum of two arrays, also of gradients"},
+    {MIST_OP_CROSS_ENTROPY, MIST_PHASE_FORWARD,
+     "losses and gradients of logits; prices linear_cross_entropy where that has no "
+     "rows"},
+    {MIST_OP_LINEAR_CROSS_ENTROPY, MIST_PHASE_FORWARD,
+     "logits, losses, the gradient of the input; the weight's added to its own"},
+    {MIST_OP_ADAMW, MIST_PHASE_OPTIMIZER,
+     "weights and both moments of a shard; in bf16 its masters, too"},
+    {MIST_OP_ZERO, MIST_PHASE_OPTIMIZER, "zeros written over gradients"},
+    {MIST_OP_CROSS_ENTROPY_STATS, MIST_PHASE_FORWARD,
+     "maximum, sum and target's logit of each row of a slice of the vocabulary"},
+    {MIST_OP_CROSS_ENTROPY_PARALLEL, MIST_PHASE_FORWARD,
+     "losses and gradients of a slice's logits, from the statistics of all tp slices"},
+    {MIST_OP_GRADIENT_NORM, MIST_PHASE_OPTIMIZER, "the sum of squares of gradients"},
+    {MIST_OP_ADAMW_HOST, MIST_PHASE_OPTIMIZER,
+     "adamw by the host's processors, in its memory"},
+    {MIST_OP_HEAD_NORM, MIST_PHASE_FORWARD,
+     "RMS norms of each head of queries and keys, in place"},
+    {MIST_OP_HEAD_NORM, MIST_PHASE_BACKWARD_INPUT,
+     "their gradients in place; added to those of both weights"},
 };
 
 static const struct {
@@ -120,7 +114,8 @@ static const char *dims_text(enum mist_op op, char *text, size_t size)
     return text;
 }
 
-static void emit_op(struct mist_emit *emit, enum mist_op op, enum mist_phase phase)
+static void emit_op(struct mist_emit *emit, enum mist_op op, enum mist_phase phase,
+                    const char *includes)
 {
     char dims[128];
 
@@ -128,7 +123,7 @@ static void emit_op(struct mist_emit *emit, enum mist_op op, enum mist_phase pha
     mist_emit_text(emit, "op", NULL, mist_op_name(op));
     mist_emit_text(emit, "phase", NULL, mist_phase_name(phase));
     mist_emit_text(emit, "shape", NULL, dims_text(op, dims, sizeof dims));
-    mist_emit_text(emit, "includes", "time includes", op_includes[op][phase]);
+    mist_emit_text(emit, "includes", "time includes", includes);
     mist_emit_object_end(emit);
 }
 
@@ -137,10 +132,8 @@ void mist_sim_list_add(struct mist_emit *emit)
     const char *name, *takes, *meaning;
 
     mist_emit_list_begin(emit, "operators", "Operators, of kernels.csv");
-    for (int op = 0; op < MIST_N_OPS; op++)
-        for (int phase = 0; phase < MIST_N_PHASES; phase++)
-            if (op_includes[op][phase])
-                emit_op(emit, (enum mist_op)op, (enum mist_phase)phase);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        emit_op(emit, ops[i].op, ops[i].phase, ops[i].includes);
     mist_emit_list_end(emit);
     mist_emit_list_begin(emit, "links", "Messages and copies, of links.csv");
     for (int i = 0; i < MIST_N_LINK_OPERATIONS; i++) {

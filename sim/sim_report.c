@@ -130,18 +130,30 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
     mist_emit_list_end(emit);
 }
 
-/* A figure that something was made from, as a row of its own: what, how much, source.
- * preset: whose; NULL: no column says that. */
-static void emit_figure(struct mist_emit *emit, const char *preset, const char *figure,
-                        double value, enum mist_human_format format, const char *source)
+/* A figure that something was made from. */
+struct figure {
+    const char *what;
+    double value;
+    enum mist_human_format format;
+    const char *source;
+};
+
+/* Figures as rows: what, how much, source; 0: it has none. preset: whose; NULL: no column
+ * says that. */
+static void emit_figures(struct mist_emit *emit, const char *preset,
+                         const struct figure *figures, size_t n)
 {
-    mist_emit_object_begin(emit, NULL, NULL);
-    if (preset)
-        mist_emit_text(emit, "preset", "preset", preset);
-    mist_emit_text(emit, "figure", "figure", figure);
-    mist_emit_double(emit, "value", "value", value, format);
-    mist_emit_text(emit, "source", "source", source);
-    mist_emit_object_end(emit);
+    for (size_t i = 0; i < n; i++) {
+        if (figures[i].value == 0)
+            continue;
+        mist_emit_object_begin(emit, NULL, NULL);
+        if (preset)
+            mist_emit_text(emit, "preset", "preset", preset);
+        mist_emit_text(emit, "figure", "figure", figures[i].what);
+        mist_emit_double(emit, "value", "value", figures[i].value, figures[i].format);
+        mist_emit_text(emit, "source", "source", figures[i].source);
+        mist_emit_object_end(emit);
+    }
 }
 
 /* The constants behind prices of a framework that is not ours. */
@@ -156,8 +168,10 @@ static void emit_framework(struct mist_emit *emit, const struct mist_job *job)
     if (job->framework == MIST_FRAMEWORK_OURS)
         return;
     mist_emit_list_begin(emit, "framework_constants", "What the framework adds");
-    for (int i = 0; mist_framework_constant(framework, i, &of); i++)
-        emit_figure(emit, NULL, of.what, of.value, formats[of.unit], of.source);
+    for (int i = 0; mist_framework_constant(framework, i, &of); i++) {
+        struct figure figure = {of.what, of.value, formats[of.unit], of.source};
+        emit_figures(emit, NULL, &figure, 1);
+    }
     mist_emit_list_end(emit);
 }
 
@@ -314,82 +328,66 @@ void mist_sim_report_add_differences(struct mist_emit *emit,
 
 static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
 {
-    char figure[64];
+    const struct figure figures[] = {
+        {"memory", (double)(of->memory_mib << 20), MIST_HUMAN_BYTES, "nvidia-smi"},
+        {"rate of memory", of->memory_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->source},
+        {"processors", of->processors, MIST_HUMAN_NUMBER, of->source},
+        {"of the peak, by single products", of->product_frac, MIST_HUMAN_FRAC,
+         of->product_source},
+        {"of that, in training", of->sustained_frac, MIST_HUMAN_FRAC,
+         of->sustained_source},
+        {"limit of power, in W", of->power_w, MIST_HUMAN_NUMBER, of->source},
+    };
 
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) {
-        if (of->peak_tflop_per_s[i] <= 0)
-            continue;
-        snprintf(figure, sizeof figure, "peak in %s",
+        char what[64];
+        snprintf(what, sizeof what, "peak in %s",
                  mist_trace_dtype_name((enum mist_trace_dtype)i));
-        emit_figure(emit, of->name, figure, of->peak_tflop_per_s[i] * 1e12,
-                    MIST_HUMAN_FLOP_PER_S, of->source);
+        struct figure peak = {what, of->peak_tflop_per_s[i] * 1e12, MIST_HUMAN_FLOP_PER_S,
+                              of->source};
+        emit_figures(emit, of->name, &peak, 1);
     }
-    emit_figure(emit, of->name, "memory", (double)(of->memory_mib << 20),
-                MIST_HUMAN_BYTES, "nvidia-smi");
-    emit_figure(emit, of->name, "rate of memory", of->memory_gb_per_s * 1e9,
-                MIST_HUMAN_BYTES_PER_S, of->source);
-    emit_figure(emit, of->name, "processors", of->processors, MIST_HUMAN_NUMBER,
-                of->source);
-    emit_figure(emit, of->name, "of the peak, by single products", of->product_frac,
-                MIST_HUMAN_FRAC, of->product_source);
-    emit_figure(emit, of->name, "of that, in training", of->sustained_frac,
-                MIST_HUMAN_FRAC, of->sustained_source);
-    emit_figure(emit, of->name, "limit of power, in W", of->power_w, MIST_HUMAN_NUMBER,
-                of->source);
+    emit_figures(emit, of->name, figures, sizeof figures / sizeof *figures);
 }
+
+static const char fit[] = "fit of public nccl-tests";
 
 static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
 {
     const struct mist_preset_wiring_shares *wiring = &mist_preset_wirings[of->wiring];
+    double adapter_rate = of->adapters > 0 ? of->adapter_gbit_per_s * 1e9 / 8 : 0;
+    const struct figure figures[] = {
+        {"devices of a node", of->devices_per_node, MIST_HUMAN_NUMBER, of->node},
+        {wiring->name, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->source},
+        {"of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
+         of->wiring == MIST_WIRING_MESH ? "Aceso's transfers between V100" : fit},
+        {"of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
+         wiring->ring_frac < wiring->link_frac ? "Aceso's all-reduces on L4" : fit},
+        {"of it, by sums in the switch", wiring->switch_frac, MIST_HUMAN_FRAC, fit},
+        {"computing takes, beside messages", wiring->compute_slowdown, MIST_HUMAN_NUMBER,
+         wiring->slowdown_source},
+        {"messages take, beside computing", wiring->message_slowdown, MIST_HUMAN_NUMBER,
+         wiring->slowdown_source},
+        {"PCIe to the host", of->pcie_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->source},
+        {"of all devices, to the host", of->host_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
+         of->node},
+        {"network adapters", of->adapters, MIST_HUMAN_NUMBER, of->node},
+        {"rate of each", adapter_rate, MIST_HUMAN_BYTES_PER_S, of->node},
+        {"host memory", (double)(of->host_memory_gib << 30), MIST_HUMAN_BYTES, of->node},
+    };
 
-    emit_figure(emit, of->name, "devices of a node", of->devices_per_node,
-                MIST_HUMAN_NUMBER, of->node);
-    emit_figure(emit, of->name, wiring->name, of->link_gb_per_s * 1e9,
-                MIST_HUMAN_BYTES_PER_S, of->source);
-    emit_figure(emit, of->name, "of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
-                of->wiring == MIST_WIRING_MESH ? "Aceso's transfers between V100"
-                                               : "fit of public nccl-tests");
-    emit_figure(emit, of->name, "of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
-                wiring->ring_frac < wiring->link_frac ? "Aceso's all-reduces on L4"
-                                                      : "fit of public nccl-tests");
-    if (wiring->switch_frac > 0)
-        emit_figure(emit, of->name, "of it, by sums in the switch", wiring->switch_frac,
-                    MIST_HUMAN_FRAC, "fit of public nccl-tests");
-    emit_figure(emit, of->name, "computing takes, beside messages",
-                wiring->compute_slowdown, MIST_HUMAN_NUMBER, wiring->slowdown_source);
-    emit_figure(emit, of->name, "messages take, beside computing",
-                wiring->message_slowdown, MIST_HUMAN_NUMBER, wiring->slowdown_source);
-    emit_figure(emit, of->name, "PCIe to the host", of->pcie_gb_per_s * 1e9,
-                MIST_HUMAN_BYTES_PER_S, of->source);
-    if (of->host_gb_per_s > 0)
-        emit_figure(emit, of->name, "of all devices, to the host",
-                    of->host_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->node);
-    if (of->adapters > 0) {
-        emit_figure(emit, of->name, "network adapters", of->adapters, MIST_HUMAN_NUMBER,
-                    of->node);
-        emit_figure(emit, of->name, "rate of each", of->adapter_gbit_per_s * 1e9 / 8,
-                    MIST_HUMAN_BYTES_PER_S, of->node);
-    }
-    emit_figure(emit, of->name, "host memory", (double)(of->host_memory_gib << 30),
-                MIST_HUMAN_BYTES, of->node);
+    emit_figures(emit, of->name, figures, sizeof figures / sizeof *figures);
 }
 
 /* The same figures for all presets. */
 static void emit_shares(struct mist_emit *emit)
 {
     const struct mist_preset_shares *of = &mist_preset_shares;
-    const struct {
-        const char *what;
-        double value;
-        enum mist_human_format format;
-        const char *source;
-    } rows[] = {
+    const struct figure figures[] = {
         {"of memory's rate", of->memory_frac, MIST_HUMAN_FRAC, "gpu-benches, stream"},
         {"of PCIe's rate, copies", of->host_frac, MIST_HUMAN_FRAC, "nvbandwidth results"},
-        {"of adapters' rate", of->adapter_frac, MIST_HUMAN_FRAC,
-         "fit of public nccl-tests"},
-        {"latency between nodes", of->adapter_latency_us * 1e-6, MIST_HUMAN_TIME_S,
-         "fit of public nccl-tests"},
+        {"of adapters' rate", of->adapter_frac, MIST_HUMAN_FRAC, fit},
+        {"latency between nodes", of->adapter_latency_us * 1e-6, MIST_HUMAN_TIME_S, fit},
         {"launch of a task", of->launch_us * 1e-6, MIST_HUMAN_TIME_S,
          "gpu-benches, small kernels"},
         {"memory: CUDA context, libraries", (double)of->context_memory_bytes,
@@ -403,9 +401,7 @@ static void emit_shares(struct mist_emit *emit)
     };
 
     mist_emit_list_begin(emit, "shares", "Of all presets");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        emit_figure(emit, NULL, rows[i].what, rows[i].value, rows[i].format,
-                    rows[i].source);
+    emit_figures(emit, NULL, figures, sizeof figures / sizeof *figures);
     mist_emit_list_end(emit);
 }
 
