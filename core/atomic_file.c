@@ -263,17 +263,25 @@ static bool are_one_file(const char *a, const char *b)
            strcmp(name_a, name_b) == 0 && is_same(&of_a, &of_b);
 }
 
+/* "-" means stdout to whoever writes it. */
+static enum mist_status refuse_stdout(const char *path, const char *what,
+                                      struct mist_err *err)
+{
+    return strcmp(path, "-") != 0
+               ? MIST_OK
+               : mist_err_set(err, MIST_ERR_USAGE,
+                              "-: is no name for stdout here; expected a %s (./- if it "
+                              "is called so)",
+                              what);
+}
+
 enum mist_status mist_output_check(const char *path, bool force, struct mist_err *err)
 {
     struct mist_atomic_file file = {0};
+    enum mist_status status = path ? refuse_stdout(path, "file", err) : MIST_OK;
 
-    if (path && strcmp(path, "-") == 0)
-        return mist_err_set(
-            err, MIST_ERR_USAGE,
-            "-: is no name for stdout here; expected a file (./- if it is "
-            "called so)");
-    enum mist_status status =
-        path ? mist_atomic_file_open(&file, path, force, err) : MIST_OK;
+    if (status == MIST_OK && path)
+        status = mist_atomic_file_open(&file, path, force, err);
 
     mist_atomic_file_abort(&file);
     return status;
@@ -378,11 +386,12 @@ static int make_one(const char *path)
 
 enum mist_status mist_make_directory(const char *path, struct mist_err *err)
 {
-    char *copy = strdup(path);
+    enum mist_status status = refuse_stdout(path, "folder", err);
+    char *copy = status == MIST_OK ? strdup(path) : NULL;
     int code = 0;
 
     if (!copy)
-        return mist_err_memory(err, path);
+        return status != MIST_OK ? status : mist_err_memory(err, path);
     for (char *slash = *copy ? strchr(copy + 1, '/') : NULL; slash && !code;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';

@@ -92,7 +92,7 @@ enum mist_status mist_folder_flush(const char *path,
                                    struct mist_err *err) MIST_MUST_CHECK;
 
 /* Makes a directory and the ones above it; one that exists is fine.
- * MIST_ERR_IO, MIST_ERR_MEMORY. */
+ * MIST_ERR_IO, MIST_ERR_MEMORY, and MIST_ERR_USAGE for "-", by which one means stdout. */
 enum mist_status mist_make_directory(const char *path,
                                      struct mist_err *err) MIST_MUST_CHECK;
 
