@@ -15,8 +15,9 @@
  *             n-1 of them to another node; an all-reduce may take the tree instead, of
  *             2 (r-1) steps inside of a node and 2 log2(n) between nodes
  *
- * (what NCCL's tuning model says, with one protocol.) Where a switch sums, the ranks of a
- * node send their message to it once, and only 2 (n-1)/n of it goes between nodes.
+ * (what NCCL's tuning model says, with one protocol.) Where a switch sums, and may, the
+ * ranks of a node send their message to it once, and only 2 (n-1)/n of it goes between
+ * nodes.
  * Transfers take a step. Groups of a node that run at once don't share its links, but
  * copies between devices and host do: all devices of a node are taken to copy at once. Left
  * out: short messages, which NCCL sends in another way, 2 to 4 times as fast.
@@ -123,7 +124,7 @@ static double message_s(const struct way *way, enum mist_link_operation operatio
 
 bool mist_cost_declared(const struct mist_cluster *cluster,
                         enum mist_link_operation operation, struct mist_group_shape group,
-                        int64_t bytes, struct mist_cost *out)
+                        int64_t bytes, bool in_rings, struct mist_cost *out)
 {
     const struct mist_declared_link *host = &cluster->declared.host;
     bool is_copy =
@@ -135,6 +136,8 @@ bool mist_cost_declared(const struct mist_cluster *cluster,
         return false;
     if (!is_copy && !find_way(cluster, operation, group, &way))
         return false;
+    if (in_rings)
+        way.switch_bytes_per_s = 0;
     time_s = is_copy ? copy_s(cluster, (double)bytes)
                      : message_s(&way, operation, (double)bytes);
     *out = (struct mist_cost){.time_s = time_s,

@@ -164,11 +164,11 @@ mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
 
 /*
  * A message by what is declared of the way it takes (cost_declared.c); false, out
- * untouched: nothing is.
+ * untouched: nothing is. in_rings: no switch sums.
  */
 bool mist_cost_declared(const struct mist_cluster *cluster,
                         enum mist_link_operation operation, struct mist_group_shape group,
-                        int64_t bytes, struct mist_cost *out);
+                        int64_t bytes, bool in_rings, struct mist_cost *out);
 
 /* Fill the model's tables from its trace set; fini also after a failed init. */
 MIST_MUST_CHECK enum mist_status mist_cost_kernels_init(struct mist_cost_model *model,

@@ -182,10 +182,10 @@ static bool price_outside(const struct mist_cluster *cluster,
     struct mist_cost least = {0}, there = {0}, here = {0};
 
     if ((!is_below && bytes <= end->bytes) ||
-        !mist_cost_declared(cluster, table->operation, table->shape, 1, &least) ||
-        !mist_cost_declared(cluster, table->operation, table->shape, end->bytes,
+        !mist_cost_declared(cluster, table->operation, table->shape, 1, false, &least) ||
+        !mist_cost_declared(cluster, table->operation, table->shape, end->bytes, false,
                             &there) ||
-        !mist_cost_declared(cluster, table->operation, table->shape, bytes, &here))
+        !mist_cost_declared(cluster, table->operation, table->shape, bytes, false, &here))
         return false;
     double off = end->time_s / there.time_s;
     double moving_frac = 1 - least.time_s / there.time_s;
@@ -356,8 +356,8 @@ static bool scale_as_declared(const struct mist_cluster *cluster,
 {
     struct mist_cost to = {0}, from = {0};
 
-    if (!mist_cost_declared(cluster, table->operation, group, bytes, &to) ||
-        !mist_cost_declared(cluster, table->operation, table->shape, bytes, &from))
+    if (!mist_cost_declared(cluster, table->operation, group, bytes, false, &to) ||
+        !mist_cost_declared(cluster, table->operation, table->shape, bytes, false, &from))
         return false;
     mist_cost_scale(cost, to.time_s / from.time_s);
     cost->doubt_s = to.doubt_s / to.time_s * cost->time_s;
@@ -457,8 +457,8 @@ static void turn_into(const struct mist_cost_model *model,
 {
     struct mist_cost declared = {0};
     bool is_declared =
-        others_s > 0 &&
-        mist_cost_declared(&model->traces->cluster, operation, group, bytes, &declared);
+        others_s > 0 && mist_cost_declared(&model->traces->cluster, operation, group,
+                                           bytes, false, &declared);
 
     mist_cost_scale(cost, is_declared ? declared.time_s / others_s : factor);
     if (is_declared)
@@ -501,7 +501,7 @@ static bool derive(const struct mist_cost_model *model,
             struct mist_cost cost, declared = {0};
             price_by(model, tables[k], group, bytes, &cost);
             mist_cost_add(out, &cost);
-            if (mist_cost_declared(cluster, tables[k]->operation, group, bytes,
+            if (mist_cost_declared(cluster, tables[k]->operation, group, bytes, false,
                                    &declared))
                 others_s += declared.time_s;
         }
@@ -511,10 +511,11 @@ static bool derive(const struct mist_cost_model *model,
     return false;
 }
 
-enum mist_status mist_cost_link(const struct mist_cost_model *model,
-                                enum mist_link_operation operation,
-                                struct mist_group_shape group, int64_t bytes,
-                                struct mist_cost *out, struct mist_err *err)
+static enum mist_status price_link(const struct mist_cost_model *model,
+                                   enum mist_link_operation operation,
+                                   struct mist_group_shape group, int64_t bytes,
+                                   bool in_rings, struct mist_cost *out,
+                                   struct mist_err *err)
 {
     int n_ranks = group.nodes * group.ranks_per_node;
     const struct mist_link_table *table = find_table(model, operation, group);
@@ -524,13 +525,30 @@ enum mist_status mist_cost_link(const struct mist_cost_model *model,
         return MIST_OK;
     if (!(table && is_same_way(table, group.nodes)) &&
         (derive(model, operation, group, bytes, true, out) ||
-         mist_cost_declared(&model->traces->cluster, operation, group, bytes, out)))
+         mist_cost_declared(&model->traces->cluster, operation, group, bytes, in_rings,
+                            out)))
         return MIST_OK;
     if (table)
         price_by(model, table, group, bytes, out);
     else if (!derive(model, operation, group, bytes, false, out))
         return refuse(model, operation, group.nodes, n_ranks, err);
     return MIST_OK;
+}
+
+enum mist_status mist_cost_link(const struct mist_cost_model *model,
+                                enum mist_link_operation operation,
+                                struct mist_group_shape group, int64_t bytes,
+                                struct mist_cost *out, struct mist_err *err)
+{
+    return price_link(model, operation, group, bytes, false, out, err);
+}
+
+enum mist_status mist_cost_link_in_rings(const struct mist_cost_model *model,
+                                         enum mist_link_operation operation,
+                                         struct mist_group_shape group, int64_t bytes,
+                                         struct mist_cost *out, struct mist_err *err)
+{
+    return price_link(model, operation, group, bytes, true, out, err);
 }
 
 bool mist_cost_model_prices_copies(const struct mist_cost_model *model)

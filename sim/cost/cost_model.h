@@ -119,6 +119,12 @@ MIST_MUST_CHECK enum mist_status mist_cost_link(const struct mist_cost_model *mo
                                                 struct mist_group_shape group,
                                                 int64_t bytes, struct mist_cost *out,
                                                 struct mist_err *err);
+/* The same where no switch of a node may sum, though it could: those of a data sheet; what
+ * was measured is taken to have been measured so. */
+MIST_MUST_CHECK enum mist_status
+mist_cost_link_in_rings(const struct mist_cost_model *model,
+                        enum mist_link_operation operation, struct mist_group_shape group,
+                        int64_t bytes, struct mist_cost *out, struct mist_err *err);
 
 /* A size of a message or copy that was measured, and what the other sizes say of it. */
 struct mist_link_fit {

@@ -29,7 +29,10 @@ static enum mist_status price_message(const struct place *at,
                                       const struct mist_task *task, struct mist_cost *out,
                                       struct mist_err *err)
 {
-    return mist_cost_link(at->model, operation, at->shape, task->bytes, out, err);
+    return mist_framework_get(at->plan->job.framework)->sums_in_rings
+               ? mist_cost_link_in_rings(at->model, operation, at->shape, task->bytes,
+                                         out, err)
+               : mist_cost_link(at->model, operation, at->shape, task->bytes, out, err);
 }
 
 /* Sums over data-parallel ranks; before, every rank looks for what is not finite. */

@@ -181,7 +181,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .residual_source = "llm-foundry's runs of MPT on A100, H100"
 
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
-    [MIST_FRAMEWORK_OURS] = {.source = "the catalogue"},
+    [MIST_FRAMEWORK_OURS] = {.sums_in_rings = true, .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
         MEGATRON, .overlaps_interleaved = true, .fuses_gradients = true,
         .logit_held_bytes = 10,

@@ -46,6 +46,7 @@ struct mist_framework {
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
     bool sends_whole_gradients; /* and scatters activations alone */
+    bool sums_in_rings;     /* in a fixed order, which switches of a node don't keep */
     bool separates_groups;  /* collectives of data-parallel ranks go on beside those of
                                tensor-parallel ones */
     double dispatch_us;     /* of the host, for a launch */

@@ -784,6 +784,41 @@ TEST(test_measured_layer)
     mist_trace_set_fini(&set);
 }
 
+/* Sums of eight H100, whose NVSwitch could make them: in its data sheet's rate by NCCL's
+ * choice, in rings where the order of sums is fixed, as ours are. */
+TEST(test_sums_in_rings)
+{
+    const double bytes = 256 << 20;
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    struct mist_err err = {0};
+    struct mist_task task = {.kind = MIST_TASK_TP_ALL_REDUCE,
+                             .stream = MIST_STREAM_GPU_GPU,
+                             .group = MIST_GROUP_TP,
+                             .part = -1,
+                             .bytes = (int64_t)bytes};
+
+    must(mist_preset_parse(&set, "h100-sxm", &err), &err);
+    must(mist_cost_model_new(&set, &model, &err), &err);
+    const struct mist_trace_declared *declared = &set.cluster.declared;
+    for (int i = 0; i < 2; i++) {
+        struct mist_cost cost;
+        struct job *job =
+            make_job(i ? MIST_FRAMEWORK_MEGATRON : MIST_FRAMEWORK_OURS,
+                     MIST_ATTENTION_FLASH, gpt(6144, 64), 4, 2048, 8, false, false);
+        must(mist_cost_task(model, &job->plan, 0, job->layouts,
+                            (struct mist_group_shape){1, 8, 1}, &task, &cost, &err),
+             &err);
+        double moving_s = i ? bytes / declared->switch_bytes_per_s
+                            : 2 * 7 / 8.0 * bytes / declared->device.bytes_per_s;
+        near_to(cost.time_s - mist_cost_model_launch_s(model),
+                15e-6 + 2 * 7 * declared->device.latency_us * 1e-6 + moving_s, 1e-9);
+        free(job);
+    }
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* Megatron's and DeepSpeed's ranks send a part each, which the next stage gathers, but of
  * gradients DeepSpeed's of 2021; with sequence parallelism there are parts anyway. */
 TEST(test_transfers)
