@@ -3,8 +3,9 @@
  *
  * SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (schedulers send them before the time limit) and
  * SIGHUP (the terminal is gone; not under nohup) set a flag that long work looks at; the
- * tool then saves what it has and ends with 128 + the signal. They can come again without harm, but a second SIGINT ends the process at once,
- * as it ends one that handles no signals: files that were being written stay temporary.
+ * tool then saves what it has and ends with 128 + the signal. They can come again without
+ * harm, but a second SIGINT ends the process at once, as it ends one that handles no
+ * signals: files that were being written stay temporary.
  * Only main() calls what changes how signals are handled; this flag is the one variable
  * of the program that belongs to the process, as signals do.
  *
