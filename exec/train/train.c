@@ -217,13 +217,13 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
     set_update(run, &result, step);
     run->progress.n_steps = step->step;
     run->progress.n_samples += run->plan->job.global_batch;
-    run->stops = result.stops && step->step < run->job->settings.n_iterations;
+    run->stops = result.stops;
     step->loss = result.loss_sum / tokens_of_step(run);
     step->step_s = mist_clock_now_s() - start_s;
     return MIST_OK;
 }
 
-/* *loss: NaN, and run->stops, where a signal came before the last batch. */
+/* *loss: NaN where a signal came before the last batch. */
 static enum mist_status validate(struct run *run, double *loss, struct mist_err *err)
 {
     int64_t n = run->job->n_validation_batches;
@@ -237,9 +237,10 @@ static enum mist_status validate(struct run *run, double *loss, struct mist_err 
             status = mist_runtime_evaluate(run->runtime, tokens_of(run), targets_of(run),
                                            &result, err);
         sum += result.loss_sum;
-        run->stops = result.stops && i + 1 < n;
+        run->stops = result.stops;
+        run->skips_validation = result.stops && i + 1 < n;
     }
-    if (!run->stops)
+    if (!run->skips_validation)
         *loss = isfinite(sum) ? sum / ((double)n * tokens_of_step(run)) : INFINITY;
     return status;
 }
@@ -281,6 +282,18 @@ static bool is_due(int64_t every, int64_t step, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
+/* Whether a signal came to a rank while all were saving: the next step may take long. */
+static enum mist_status ask_to_stop(struct run *run, struct mist_err *err)
+{
+    const atomic_int *signal = run->job->config.stop_signal;
+    int64_t stops = run->stops || (signal && atomic_load(signal) != 0);
+    enum mist_status status =
+        mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, &stops, 1, err);
+
+    run->stops = stops != 0;
+    return status;
+}
+
 /* A step and what has to be done after it. *has_paused: of the step before, and
  * of this. */
 static enum mist_status iterate(struct run *run, struct mist_train_step *step,
@@ -301,15 +314,19 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
     *begin_s = *has_paused || warms ? mist_clock_now_s() : 0;
     if (status == MIST_OK)
         status = do_step(run, step, err);
+    run->skips_validation = validates && run->stops;
     if (status == MIST_OK && validates && !run->stops)
         status = validate(run, &step->validation_loss, err);
-    run->skips_validation = validates && run->stops;
+    if (step->step == last && !run->skips_validation)
+        run->stops = false; /* all is done */
     saves = job->saving.dir && (run->stops || is_due(job->save_every, step->step, last));
     step->is_saved_next = saves || run->stops || step->step == last;
     if (status == MIST_OK && run->log->step && mist_comm_rank(run->comm) == 0)
         status = run->log->step(run->log->context, step, err);
     if (status == MIST_OK && saves)
         status = save(run, err);
+    if (status == MIST_OK && saves && step->step < last)
+        status = ask_to_stop(run, err);
     *has_paused = validates || saves;
     return status;
 }
@@ -493,7 +510,7 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
     }
     if (status == MIST_OK && report->n_iterations == 0 && job->n_validation_batches > 0) {
         status = validate(&run, &report->validation_loss, err);
-        run.skips_validation = run.stops;
+        run.stops = run.skips_validation;
     }
     if (status == MIST_OK)
         status = run.stops ? stop(&run, report, err) : end(&run, report, err);

@@ -15,7 +15,8 @@
  *
  * A signal that any rank has received until the ranks exchange what they found in a step
  * ends the run after this step, with a checkpoint and without the validation that may be
- * due, or after the batch of a validation; that all know of it costs no message.
+ * due, or after the batch of a validation; that all know of it costs no message. After a
+ * checkpoint they ask once more.
  *
  * With no step left, there is still a validation, and the export.
  */

@@ -10,6 +10,8 @@
 #include "tests/unit/train_help.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,12 +22,16 @@
 
 static double fsync_s;    /* that every flush takes on this rank */
 static double deadline_s; /* of messages from the first flush on; 0: as it is */
+static bool is_signaled;  /* a signal comes to this rank while it flushes */
+static atomic_int stop_signal;
 
 int fsync(int fd)
 {
     if (deadline_s > 0)
         mist_comm_set_deadline(comm, deadline_s);
     deadline_s = 0;
+    if (is_signaled)
+        atomic_store(&stop_signal, SIGTERM);
     if (fsync_s > 0)
         mist_clock_sleep_s(fsync_s);
     return (int)syscall(SYS_fsync, fd);
@@ -223,12 +229,12 @@ static void run_finds(void)
     dir[n] = '\0';
 }
 
-/* Three steps and checkpoints; the flushes of one rank take longer than the deadline. */
-static void run_slow_disk(int32_t slow_rank)
+/* n_steps, of which each is saved; the one that a signal stopped behind, 0: none. */
+static int64_t train(int64_t n_steps)
 {
     const struct mist_train_log log = {0};
-    struct mist_plan plan = small_plan(1, 1, n_ranks);
     struct mist_train_report report;
+    struct mist_plan plan = small_plan(1, 1, n_ranks);
     struct mist_train_claim claim;
     const struct mist_backend *backend;
     struct mist_backend_info info;
@@ -240,14 +246,33 @@ static void run_slow_disk(int32_t slow_rank)
     struct mist_train_job job = {.backend = backend,
                                  .plan = &plan,
                                  .config.n_threads = 1,
+                                 .config.stop_signal = &stop_signal,
+                                 .save_every = 1,
                                  .saving = {dir, 0, claim.run_id, claim.lock}};
+    CHECK(run_steps(comm, &job, n_steps, &log, &report, &err) == MIST_OK);
+    int64_t stopped_after = report.stopped_after;
+    mist_train_report_fini(&report);
+    mist_train_release(&claim);
+    return stopped_after;
+}
+
+/* The flushes of one rank take longer than the deadline. */
+static void run_slow_disk(int32_t slow_rank)
+{
     deadline_s = 5; /* the steps before may take longer on a busy machine */
     fsync_s = rank == slow_rank ? 6 : 0;
-    CHECK(run_steps(comm, &job, 1, &log, &report, &err) == MIST_OK);
-    mist_train_report_fini(&report);
+    CHECK(train(1) == 0);
     CHECK(exists("step-00000001/manifest.json"));
     fsync_s = 0;
-    mist_train_release(&claim);
+}
+
+/* A signal that comes to one rank while all save: no step is done any more. */
+static void run_signal(void)
+{
+    is_signaled = rank == n_ranks - 1;
+    CHECK(train(3) == 1);
+    CHECK(exists("step-00000001/manifest.json") && !exists("step-00000002"));
+    CHECK(train(1) == 0); /* nothing is left to stop */
 }
 
 static int run_rank(const char *mode)
@@ -262,6 +287,8 @@ static int run_rank(const char *mode)
         run_apart();
     else if (strcmp(mode, "finds") == 0)
         run_finds();
+    else if (strcmp(mode, "signal") == 0)
+        run_signal();
     else
         run_slow_disk(strcmp(mode, "slow_first") == 0 ? 0 : n_ranks - 1);
     remove_dir();
@@ -290,6 +317,12 @@ TEST(test_slow_disk)
     need_mpirun();
     run_good_job(2, "", "slow_first");
     run_good_job(2, "", "slow_last");
+}
+
+TEST(test_signal_while_saving)
+{
+    need_mpirun();
+    run_good_job(2, "", "signal");
 }
 
 JOB_MAIN
