@@ -134,6 +134,13 @@ flop=$(sed -n 's/^ *"flop_per_token": \(.*\),$/\1/p' "$out")
 awk -v f="$flop" 'BEGIN { exit f != 6 * (2 * 12 * 32 * 32 + 256 * 32) + 2 * 12 * 32 * 16 }' ||
     fail "$flop FLOP per token"
 
+begin 'at a learning rate of 0 a validation of the data that is trained on has the mean loss of an epoch'
+head -c 3201 text.txt > epoch.txt # 200 windows of 16
+run mist-exec one.json --data epoch.txt --validation-data epoch.txt --validation-batches 50 --lr 0 --iterations 50 --json
+expect_exit 0
+perl -MJSON::PP -MList::Util=sum -e 'local $/; $d = JSON::PP->new->decode(<STDIN>); $mean = sum(@{$d->{losses}}) / 50;
+    exit abs($d->{validation_loss_last} / $mean - 1) > 1e-12' < "$out" || fail "$(grep -A 51 validation_loss "$out")"
+rm epoch.txt
 begin 'the table: columns, warm-up, decay, validation'
 run $exec --iterations 6 --lr 0.01 --lr-min 0.001 --warm-up 2 --validation-data other.txt --validate-every 2 \
     --validation-batches 3 --log log.csv
