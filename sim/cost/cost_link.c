@@ -11,7 +11,7 @@
  * by what these say of the two: the links that a group has depend on how many of a node's
  * devices are in it. Else what the outer points' line says of no bytes goes by the number
  * of steps from rank to rank, the rest by the volume that a ring moves, (n-1)/n, and both
- * by how many groups run at once. An operation
+ * by how many share what groups that run at once share. An operation
  * that was not measured at all is derived from the ones that a ring makes of it: an
  * all-reduce is a reduce-scatter and an all-gather, these two mirror each other, and
  * either is half an all-reduce; copies in the two directions mirror each other, too. All
@@ -347,8 +347,16 @@ static double latency_s(const struct mist_link_table *table)
                                           (double)(p[1].bytes - p[0].bytes)));
 }
 
-/* Makes the price of a table's group that of another, by what is declared of their ways, as
- * doubtful as that is; false: nothing is. */
+/* Makes a price that of what is declared to take "to", where its own is declared to take
+ * from_s: in proportion, and as doubtful as what is declared. */
+static void scale_to(const struct mist_cost *to, double from_s, struct mist_cost *cost)
+{
+    mist_cost_scale(cost, to->time_s / from_s);
+    cost->doubt_s = to->doubt_s / to->time_s * cost->time_s;
+}
+
+/* Makes the price of a table's group that of another, by what is declared of their ways;
+ * false: nothing is. */
 static bool scale_as_declared(const struct mist_cluster *cluster,
                               const struct mist_link_table *table,
                               struct mist_group_shape group, int64_t bytes,
@@ -359,9 +367,21 @@ static bool scale_as_declared(const struct mist_cluster *cluster,
     if (!mist_cost_declared(cluster, table->operation, group, bytes, false, &to) ||
         !mist_cost_declared(cluster, table->operation, table->shape, bytes, false, &from))
         return false;
-    mist_cost_scale(cost, to.time_s / from.time_s);
-    cost->doubt_s = to.doubt_s / to.time_s * cost->time_s;
+    scale_to(&to, from.time_s, cost);
     return true;
+}
+
+/* How many times as many share what groups share. Between nodes that are groups, as one alone
+ * has all adapters of its nodes. Within a node each device brings its own link: groups of
+ * two share no more than one of eight does, as no more devices send. */
+static double sharing_ratio(struct mist_group_shape group, struct mist_group_shape by)
+{
+    double groups = (double)group.concurrent_groups / by.concurrent_groups;
+    double devices = groups * group.ranks_per_node / by.ranks_per_node;
+
+    if (group.nodes > 1 || by.nodes > 1)
+        return groups;
+    return groups > 1 ? fmin(groups, fmax(devices, 1)) : fmax(groups, fmin(devices, 1));
 }
 
 /* The same by what a ring does. time_s: what the table says of the message. */
@@ -375,7 +395,7 @@ static double ring_ratio(const struct mist_link_table *table,
                     ring_volume(table->operation, by.nodes * by.ranks_per_node);
 
     return (waiting_frac * waiting + (1 - waiting_frac) * moving) *
-           group.concurrent_groups / by.concurrent_groups;
+           sharing_ratio(group, by);
 }
 
 /* What a message of a group costs by a table of the same operation. */
@@ -456,13 +476,12 @@ static void turn_into(const struct mist_cost_model *model,
                       struct mist_cost *cost)
 {
     struct mist_cost declared = {0};
-    bool is_declared =
-        others_s > 0 && mist_cost_declared(&model->traces->cluster, operation, group,
-                                           bytes, false, &declared);
 
-    mist_cost_scale(cost, is_declared ? declared.time_s / others_s : factor);
-    if (is_declared)
-        cost->doubt_s = declared.doubt_s / declared.time_s * cost->time_s;
+    if (others_s > 0 && mist_cost_declared(&model->traces->cluster, operation, group,
+                                           bytes, false, &declared))
+        scale_to(&declared, others_s, cost);
+    else
+        mist_cost_scale(cost, factor);
     cost->extrapolated_s = cost->borrowed_s = cost->time_s;
 }
 

@@ -591,6 +591,48 @@ TEST(test_link_steps)
     mist_trace_set_fini(&set);
 }
 
+/* Groups that run at once: of a node as fast as its devices, whose links all work in a ring
+ * of eight, too; between nodes they share what one of them has alone. Of pure bandwidth, so
+ * that a ring's volume, (n-1)/n, is all that differs. */
+TEST(test_groups_at_once)
+{
+    static const struct {
+        int of[3], by[3]; /* nodes, ranks in each, groups */
+        double ratio;
+    } cases[] = {
+        {{1, 2, 4}, {1, 8, 1}, (1.0 / 2) / (7.0 / 8)},
+        {{1, 4, 2}, {1, 8, 1}, (3.0 / 4) / (7.0 / 8)},
+        {{1, 8, 1}, {1, 2, 4}, (7.0 / 8) / (1.0 / 2)},
+        {{1, 2, 4}, {1, 2, 1}, 4},
+        {{1, 8, 1}, {1, 2, 1}, (7.0 / 8) / (1.0 / 2)},
+        {{2, 1, 8}, {2, 8, 1}, 8 * (1.0 / 2) / (15.0 / 16)},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int *of = cases[i].of, *by = cases[i].by;
+        const struct link_law law = {MIST_LINK_ALL_REDUCE, by[0], by[1], by[2], 0, 1e-9};
+        struct mist_trace_set set;
+        struct mist_err err = {0};
+        struct mist_cost there, here;
+        start(&set);
+        add_law(&set, &law);
+        struct mist_cost_model *model = model_of(&set);
+        must(mist_cost_link(model, law.operation,
+                            (struct mist_group_shape){by[0], by[1], by[2]}, 1 << 20,
+                            &there, &err),
+             &err);
+        must(mist_cost_link(model, law.operation,
+                            (struct mist_group_shape){of[0], of[1], of[2]}, 1 << 20,
+                            &here, &err),
+             &err);
+        if (fabs(here.time_s / there.time_s / cases[i].ratio - 1) > 1e-6)
+            fail_msg("case %zu: %g, expected %g", i, here.time_s / there.time_s,
+                     cases[i].ratio);
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
+}
+
 TEST(test_link_missing)
 {
     struct mist_trace_set set;
