@@ -87,7 +87,7 @@ static void warn_of_memory(const struct mist_sim_run *at,
         if (bytes > cluster->device_memory_bytes)
             count_short(&device, i, bytes, cluster->device_memory_bytes);
         else
-            count_short(&beside_arena, i, beside.usual_bytes, beside.held_bytes);
+            count_short(&beside_arena, i, beside.lost_bytes, beside.held_bytes);
     }
     mist_format_bytes(needed, sizeof needed, device.needed_bytes);
     mist_format_bytes(there, sizeof there, device.there_bytes);
@@ -99,9 +99,8 @@ static void warn_of_memory(const struct mist_sim_run *at,
     mist_format_bytes(there, sizeof there, beside_arena.there_bytes);
     if (beside_arena.n > 0)
         mist_message(&at->messages,
-                     "stage %d leaves %s of device memory for what its allocator "
-                     "holds beyond what is allocated, usually %s: it may be slower, or "
-                     "run out of memory%s",
+                     "stage %d leaves %s of device memory to holes between what its "
+                     "allocator gives out, usually %s: it may run out of memory%s",
                      (int)beside_arena.i_stage, there, needed,
                      others(more, sizeof more, beside_arena.n, "stage"));
 }

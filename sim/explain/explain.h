@@ -131,7 +131,7 @@ struct mist_beside_arena {
     int64_t kept_bytes;    /* what its framework keeps of the iteration before */
     int64_t held_bytes;    /* what an allocator holds beyond that and the arena: usually a
                               part of both, but no more than there is room for */
-    int64_t usual_bytes;   /* what it holds where there is room */
+    int64_t lost_bytes;    /* of a usual allocator: less makes it run out of memory */
     int64_t runtime_bytes; /* what every process takes */
 };
 struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,

@@ -26,7 +26,8 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
     int64_t kept =
         mist_framework_kept_bytes(name, plan->job.gradient_dtype) * stage->n_parameters;
     int64_t all = stage->arena_bytes[MIST_ARENA_DEVICE] + kept;
-    int64_t usual = (int64_t)(mist_framework_get(name)->held_frac * (double)all);
+    const struct mist_framework *framework = mist_framework_get(name);
+    int64_t usual = (int64_t)(framework->held_frac * (double)all);
     int64_t runtime =
         cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
     int64_t room = cluster->device_memory_bytes - all - runtime;
@@ -36,7 +37,7 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
         .held_bytes = usual < room ? usual
                       : room > 0   ? room
                                    : 0,
-        .usual_bytes = usual,
+        .lost_bytes = (int64_t)(framework->fragmentation_frac * (double)all),
         .runtime_bytes = runtime,
     };
 }

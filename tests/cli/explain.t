@@ -65,13 +65,16 @@ awk -F, -v stage="$(column stage)" -v of="$(column of)" -v part="$(column part)"
         for (s in sum) most = sum[s] > most ? sum[s] : most
         if (most != needed) { print most ", not " needed; exit 1 }
     }' "$out" > "$scratch/io/sums" || fail "$(cat "$scratch/io/sums")"
-begin 'it holds no more than there is room for, which is said; what is allocated has to fit'
+begin 'it holds no more than there is room for, too little of which is said; what is allocated has to fit'
 bytes() { grep -A1 "\"what\": \"$1\"" "$out" | sed -n 's/^ *"bytes": \([0-9]*\),$/\1/p'; }
 run mist-sim kept.json --cluster a100-80:1x2 --json
 held=$(bytes 'held beyond it')
 there=$(((needed - 1048576) / 1024))KiB
 run mist-sim kept.json --cluster "a100-80:1x2,memory=$there" --json
-expect_once '^mist-sim: stage [01] leaves .* of device memory for what its allocator holds beyond .*, usually .*: it may'
+expect_stderr_empty
+[ "$(bytes all)" = "$(bytes 'a device has')" ] || fail "$(bytes all) of $(bytes 'a device has')"
+run mist-sim kept.json --cluster "a100-80:1x2,memory=$(((needed - held + held / 4) / 1024))KiB" --json
+expect_once '^mist-sim: stage [01] leaves .* of device memory to holes between .*, usually .*: it may run out of memory$'
 [ "$(bytes all)" = "$(bytes 'a device has')" ] || fail "$(bytes all) of $(bytes 'a device has')"
 run mist-sim kept.json --cluster "a100-80:1x2,memory=$(((needed - held - 1048576) / 1024))KiB" --json
 expect_once '^mist-sim: stage [01] needs .* of device memory, there are '
