@@ -343,20 +343,20 @@ END
 
 # FlagPerf (training/nvidia/*/README.md): what a GPU holds, in whole GiB of its tables' column "mem": Megatron-LM core 0.6
 # and FlagScale (Llama 3 8B and 70B, Llama 2 70B), DeepSpeed's ZeRO-3 with FlashAttention-2 in transformers, fp16 (Llama 2
-# 7B). H800 and A800 have links of 200 GB/s. Their times are among the well-known runs. Left out: its Megatron-DeepSpeed,
+# 7B).  Their times are among the well-known runs. Left out: its Megatron-DeepSpeed,
 # whose script loses all arguments behind a "#", and Baichuan 2 13B, whose attention and network are not said.
 llama2_7b="llama 32 4096 32 32 11008 32000 4096 0 0"
 llama2_70b="llama 80 8192 64 8 28672 32000 4096 0 0"
 llama3_8b="llama 32 4096 32 8 14336 128256 8192 0 1"
 plans <<END
-FlagPerf, nvidia-smi|Llama 3 8B, 8 A800, PP 2|76|a100-80:1x8,link=200GB/s|$llama3_8b|megatron flash selective|512 1 1 2 4 1 1 0 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 3 8B, 8 A800, PP 2|76|a800:1x8|$llama3_8b|megatron flash selective|512 1 1 2 4 1 1 0 fp32 bf16 0 no_dropout|device
 FlagPerf, nvidia-smi|Llama 3 8B, 8 H100, TP 2|71|h100-sxm:1x8|$llama3_8b|megatron flash selective|512 1 2 1 4 1 1 1 fp32 bf16 0 no_dropout|device
 FlagPerf, nvidia-smi|Llama 3 8B, 16 H100, TP 2|62|h100-sxm:2x8|$llama3_8b|megatron flash selective|512 1 2 1 8 1 1 1 fp32 bf16 0 no_dropout|device
 FlagPerf, nvidia-smi|Llama 3 70B, 64 H100, TP 8, PP 4|55|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32 bf16 0 no_dropout|device
-FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 8, PP 4|62|h100-sxm:4x8,link=200GB/s|$llama2_70b|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|device
-FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 4, PP 8|74|h100-sxm:4x8,link=200GB/s|$llama2_70b|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|device
-FlagPerf, nvidia-smi|Llama 2 7B, 8 A800, ZeRO-3|57|a100-80:1x8,link=200GB/s|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
-FlagPerf, nvidia-smi|Llama 2 7B, 8 H800, ZeRO-3|59|h100-sxm:1x8,link=200GB/s|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
+FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 8, PP 4|62|h800:4x8,nic=8x200Gb/s|$llama2_70b|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 4, PP 8|74|h800:4x8,nic=8x200Gb/s|$llama2_70b|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|device
+FlagPerf, nvidia-smi|Llama 2 7B, 8 A800, ZeRO-3|57|a800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
+FlagPerf, nvidia-smi|Llama 2 7B, 8 H800, ZeRO-3|59|h800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
 END
 
 # Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 to 5, 1F1B: what a stage between the first and the last
@@ -415,14 +415,14 @@ BLOOM 176B, 384 A100, TP 4, PP 12|a100-80:48x8,nic=4x51Gb/s|gpt 70 14336 112 112
 MT-NLG 530B, 2,240 A100, TP 8, PP 35|a100-80:280x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 8 1 0 0 fp32|60.1s|Smith et al. 2022, section 2.4
 MT-NLG 530B, 3,360 A100, TP 8, PP 35|a100-80:420x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 12 1 0 0 fp32|44.4s|Smith et al. 2022, section 2.4
 GPT-NeoX-20B, 96 A100 of 40 GB, TP 2, PP 4|a100-40:12x8,nic=4x200Gb/s|gpt_neox 44 6144 64 64 24576 50432 2048 1 0|deepspeed fused full|1536 4 2 4 12 1 1 0 fp16 fp16|43.85s|Black et al. 2022: 117 TFLOP/s as gpt-neox counts them
-Llama 3 8B, 8 A100, Megatron-LM, PP 2|a100-80:1x8,link=200GB/s|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 1 2 4 1 1 0 fp32|3698.7|FlagPerf, llama3_8B-megatron (A800)
+Llama 3 8B, 8 A100, Megatron-LM, PP 2|a800:1x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 1 2 4 1 1 0 fp32|3698.7|FlagPerf, llama3_8B-megatron (A800)
 Llama 3 8B, 8 H100, Megatron-LM, TP 2|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 2 1 4 1 1 1 fp32|8103|FlagPerf, llama3_8B-megatron
 Llama 3 8B, 16 H100, Megatron-LM, TP 2|h100-sxm:2x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 2 1 8 1 1 1 fp32|7914|FlagPerf, llama3_8B-megatron
 Llama 3 70B, 64 H100, Megatron-LM, TP 8, PP 4|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32|851|FlagPerf, llama3_70B-megatron
-Llama 2 70B, 32 H800, Megatron-LM, TP 8, PP 4|h100-sxm:4x8,link=200GB/s,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|641.93|FlagPerf, llama2_70B-megatron
-Llama 2 70B, 32 H800, Megatron-LM, TP 4, PP 8|h100-sxm:4x8,link=200GB/s,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|791.37|FlagPerf, llama2_70B-megatron
-Llama 2 7B, 8 A800, DeepSpeed ZeRO-3|a100-80:1x8,link=200GB/s|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|3583|FlagPerf, llama2_7b-deepspeed
-Llama 2 7B, 8 H800, DeepSpeed ZeRO-3|h100-sxm:1x8,link=200GB/s|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|7151|FlagPerf, llama2_7b-deepspeed
+Llama 2 70B, 32 H800, Megatron-LM, TP 8, PP 4|h800:4x8,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|641.93|FlagPerf, llama2_70B-megatron
+Llama 2 70B, 32 H800, Megatron-LM, TP 4, PP 8|h800:4x8,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|791.37|FlagPerf, llama2_70B-megatron
+Llama 2 7B, 8 A800, DeepSpeed ZeRO-3|a800:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|3583|FlagPerf, llama2_7b-deepspeed
+Llama 2 7B, 8 H800, DeepSpeed ZeRO-3|h800:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|7151|FlagPerf, llama2_7b-deepspeed
 Llama 3 70B, 64 H100, NeMo AutoModel, TP 2, FSDP|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled cudnn full|128 1 2 1 32 1 3 1 bf16|866.77|NVIDIA NeMo AutoModel, docs/performance-summary.md
 MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|llm-foundry flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
 MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|llm-foundry flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md

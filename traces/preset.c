@@ -18,6 +18,9 @@ enum {
     MAX_ADAPTERS = 64,
 };
 
+/* Of several: 1.6 Tb/s, twice what the fastest on sale have. One may stand for all. */
+#define MOST_ADAPTER_BYTES_PER_S 200e9
+
 /* No device works with a smaller part of its power. */
 #define LEAST_POWER_FRAC 0.25
 
@@ -198,8 +201,17 @@ static enum mist_status read_nic(const struct reader *at, char *value)
         value += n + 1;
     }
     declared->adapters = (int)adapters;
-    return read_link(at, "nic", value, mist_preset_shares.adapter_frac, (double)adapters,
-                     &declared->node);
+    enum mist_status status = read_link(at, "nic", value, mist_preset_shares.adapter_frac,
+                                        (double)adapters, &declared->node);
+    double each =
+        declared->node.bytes_per_s / mist_preset_shares.adapter_frac / (double)adapters;
+    if (status == MIST_OK && adapters > 1 && each > MOST_ADAPTER_BYTES_PER_S)
+        return mist_err_set(at->err, MIST_ERR_INPUT,
+                            "cluster: nic=%dx%.60s: adapters of %.4g Gb/s each can't be "
+                            "meant; expected a rate such as 8x400Gb/s (bits) or "
+                            "8x50GB/s (bytes)",
+                            (int)adapters, value, each * 8 / 1e9);
+    return status;
 }
 
 static enum mist_status read_size(const struct reader *at, const char *key,

@@ -22,7 +22,7 @@
  *   slowdown   of computing and NCCL beside each other: the factors that Mist's artifact
  *              fitted to measurements on A100 and L4, for other devices of their wiring, too
  * Devices without a table of their own (L40S, RTX 4090, H100 PCIe) have the share of
- * their nearest relative.
+ * their nearest relative. A800 and H800 are A100 and H100 with links of 400 GB/s.
  */
 #include "traces/preset_table.h"
 
@@ -61,6 +61,11 @@ static const struct mist_preset presets[] = {
      MIST_WIRING_NVLINK, 300, 31.5,
      "DGX A100 640GB", 8, 8, 200, 2048, 126,
      "NVIDIA A100 datasheet (June 2021)", FIT_A100, RUNS_A100},
+    {"a800", "a800-80", "NVIDIA A800 SXM4 80GB",
+     PEAKS(19.5, 156, 312, 312, 0), 81920, 2039, 108, 0.76, 1, 400,
+     MIST_WIRING_NVLINK, 200, 31.5,
+     "DGX A800 640GB", 8, 8, 200, 2048, 126,
+     "NVIDIA A800 datasheet (2022)", FIT_A100, RUNS_A100},
     {"a10g", NULL, "NVIDIA A10G 24GB",
      PEAKS(31.5, 35, 70, 70, 0), 23028, 600, 80, 0.90, 1, 300,
      MIST_WIRING_PCIE, 31.5, 31.5,
@@ -86,6 +91,11 @@ static const struct mist_preset presets[] = {
      MIST_WIRING_NVSWITCH_SUMS, 450, 63,
      "DGX H100", 8, 8, 400, 2048, 0,
      "NVIDIA H100 Tensor Core GPU architecture, v1.04", FIT_H100, RUNS_H100},
+    {"h800-sxm", "h800", "NVIDIA H800 SXM5 80GB",
+     PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 81559, 3350, 132, 0.73, SUSTAINED_H100, 700,
+     MIST_WIRING_NVSWITCH_SUMS, 200, 63,
+     "HGX H800", 8, 8, 400, 2048, 0,
+     "NVIDIA H800 datasheet (2023)", FIT_H100, RUNS_H100},
     {"h200-sxm", "h200", "NVIDIA H200 SXM 141GB",
      PEAKS(67, 494.7, 989.4, 989.4, 1978.9), 143771, 4800, 132, 0.73, SUSTAINED_H100, 700,
      MIST_WIRING_NVSWITCH_SUMS, 450, 63,

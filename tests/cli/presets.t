@@ -7,7 +7,7 @@ begin 'presets are listed with the source of every figure'
 run mist-sim --presets --csv
 expect_exit 0
 expect_stderr_empty
-for preset in v100-sxm a100-40 a100-80 a10g l4 l40s h100-sxm h200-sxm b200-sxm rtx4090; do
+for preset in v100-sxm a100-40 a100-80 a800 a10g l4 l40s h100-sxm h800-sxm h200-sxm b200-sxm rtx4090; do
     expect_stdout "^$preset,"
 done
 awk -F, 'NR > 1 && NF && !/^figure,/ && $NF == "" { exit 1 }' "$out" || fail 'a figure has no source'
@@ -55,6 +55,7 @@ done
 cluster 'no topology' ' h100-sxm:8by8: expected nodes and the devices of each, such as h100-sxm:8x8' h100-sxm:8by8
 cluster 'a rate without its unit' ': nic=400: .*400Gb/s \(bits\) or 25GB/s' h100-sxm:8x8,nic=8x400
 cluster 'a rate that can not be meant' ": nic=400b/s can't be meant; expected a rate of 1MB/s" h100-sxm:8x8,nic=8x400b/s
+cluster 'bytes where bits are meant' ": nic=8x400GB/s: adapters of 3200 Gb/s each can't be meant" h100-sxm:8x8,nic=8x400GB/s
 cluster 'no adapters' ': nic=0x..: expected 1 to 64 adapters of a node' h100-sxm:8x8,nic=0x400Gb/s
 cluster 'a latency without its unit' ': nic=..@5: .*expected a time' h100-sxm:8x8,nic=400Gb/s@5
 cluster 'a key twice' ': nic= comes twice' h100-sxm:8x8,nic=4Gb/s,nic=4Gb/s
