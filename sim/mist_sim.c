@@ -530,13 +530,18 @@ static enum mist_status load_plan(struct mist_sim_run *at, struct mist_err *err)
 }
 
 /* Where neither options nor arguments said which: two generations of Megatron-LM differ by
- * up to a factor of three over long sequences. */
+ * up to a factor of three over long sequences. DeepSpeed's JSON never says. */
 static void say_attention(const struct mist_sim_run *at)
 {
     const struct mist_sim_options *options = &at->options;
 
-    if (options->framework - 1 == MIST_FRAMEWORK_MEGATRON && options->attention == 0 &&
-        !options->job.from_args)
+    if (options->attention > 0)
+        return;
+    if (options->framework - 1 == MIST_FRAMEWORK_DEEPSPEED)
+        mist_message(&at->messages,
+                     "attention is the fused softmax of Megatron-DeepSpeed of 2022; "
+                     "--attention flash is what it and transformers usually have now");
+    if (options->framework - 1 == MIST_FRAMEWORK_MEGATRON && !options->job.from_args)
         mist_message(&at->messages,
                      "attention is the fused softmax of Megatron-LM without Transformer "
                      "Engine; --attention flash is what newer versions usually have");

@@ -31,6 +31,11 @@ cp "$out" megatron.out
 [ "$(field "$out" attention)" = fused ] || fail "attention $(field "$out" attention)"
 expect_stdout '"figure": "host, a launch"'
 slower ours.out megatron.out
+begin 'what attention was taken is said of DeepSpeed, too, whose JSON never says'
+run mist-sim ours.json --framework deepspeed --json
+expect_once '^mist-sim: attention is the fused softmax of Megatron-DeepSpeed .*--attention flash'
+run mist-sim ours.json --framework deepspeed --attention flash --json
+expect_stderr_empty
 begin 'attention by single kernels takes longer'
 run mist-sim ours.json --framework megatron --attention unfused --json
 cp "$out" unfused.out
