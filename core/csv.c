@@ -537,15 +537,12 @@ enum mist_status mist_csv_get_choice(const struct mist_csv *csv, size_t i_row,
                                      int *out, struct mist_err *err)
 {
     const char *text = mist_csv_text(csv, i_row, i_column);
-    char list[256] = "";
+    int i = mist_word_find(choices, text);
+    char list[256];
 
-    for (int i = 0; choices[i]; i++) {
-        if (strcmp(choices[i], text) == 0) {
-            *out = i;
-            return MIST_OK;
-        }
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", choices[i]);
-    }
-    return mist_csv_fail(csv, i_row, i_column, err, "'%.60s' is none of %s", text, list);
+    if (i < 0)
+        return mist_csv_fail(csv, i_row, i_column, err, "'%.60s' is none of %s", text,
+                             mist_words_list(choices, list, sizeof list));
+    *out = i;
+    return MIST_OK;
 }

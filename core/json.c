@@ -3,6 +3,7 @@
 
 #include "core/atomic_file.h"
 #include "core/json_locate.h"
+#include "core/parse.h" /* words */
 
 #include <inttypes.h>
 #include <math.h>
@@ -265,10 +266,8 @@ enum mist_status mist_json_check_keys(const struct mist_json *object,
         return MIST_OK;
     json_object_foreach(object->value, key, value)
     {
-        size_t i = 0;
-        while (keys[i] && strcmp(keys[i], key) != 0)
-            i++;
-        if (!keys[i] && !(object->parent == NULL && strcmp(key, "format") == 0))
+        if (mist_word_find(keys, key) < 0 &&
+            !(object->parent == NULL && strcmp(key, "format") == 0))
             return mist_json_fail_key(object, key, MIST_ERR_INPUT, err,
                                       "unknown key \"%.80s\"", key);
     }
@@ -375,22 +374,17 @@ enum mist_status mist_json_as_choice(const struct mist_json *value,
                                      struct mist_err *err)
 {
     const char *text = NULL;
-    char name[160];
-    char list[256] = "";
+    char name[160], list[256];
     enum mist_status status = mist_json_as_string(value, &text, err);
+    int i = status ? 0 : mist_word_find(choices, text);
 
-    if (status)
-        return status;
-    for (int i = 0; choices[i]; i++) {
-        if (strcmp(choices[i], text) == 0) {
-            *out = i;
-            return MIST_OK;
-        }
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", choices[i]);
-    }
-    return mist_json_fail(value, MIST_ERR_INPUT, err, "%s: \"%.60s\" is none of %s",
-                          describe(value, name, sizeof name), text, list);
+    if (i < 0)
+        return mist_json_fail(value, MIST_ERR_INPUT, err, "%s: \"%.60s\" is none of %s",
+                              describe(value, name, sizeof name), text,
+                              mist_words_list(choices, list, sizeof list));
+    if (!status)
+        *out = i;
+    return status;
 }
 
 /* ---- members ---- */

@@ -84,18 +84,15 @@ static enum mist_status store_number(const struct mist_option *option, const cha
 static enum mist_status store_choice(const struct mist_option *option, const char *text,
                                      int *place, struct mist_err *err)
 {
-    char list[256] = "";
+    int i = mist_word_find(option->choices, text);
+    char list[256];
 
-    for (int i = 0; option->choices[i]; i++) {
-        if (strcmp(option->choices[i], text) == 0) {
-            *place = i;
-            return MIST_OK;
-        }
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", option->choices[i]);
-    }
-    return mist_err_set(err, MIST_ERR_USAGE, "--%s: '%.80s' is none of %s", option->name,
-                        text, list);
+    if (i < 0)
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s: '%.80s' is none of %s",
+                            option->name, text,
+                            mist_words_list(option->choices, list, sizeof list));
+    *place = i;
+    return MIST_OK;
 }
 
 static enum mist_status store_list(const struct mist_option *option, const char *text,

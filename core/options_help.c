@@ -1,6 +1,7 @@
 /* What --help prints. See options.h. */
 #include "core/options.h"
 #include "core/options_internal.h"
+#include "core/parse.h" /* words */
 
 #include <math.h>
 #include <string.h>
@@ -52,12 +53,9 @@ void mist_options_describe_values(const struct mist_option *option, char *buffer
                                   size_t size)
 {
     char values[256] = "";
-    size_t n = 0;
 
     if (option->choices) {
-        for (int i = 0; option->choices[i] && n < sizeof values; i++)
-            n += (size_t)snprintf(values + n, sizeof values - n, "%s%s", i ? ", " : "",
-                                  option->choices[i]);
+        mist_words_list(option->choices, values, sizeof values);
     } else if (option->max != 0 && isinf(option->max)) {
         snprintf(values, sizeof values, "at least %.15g", option->min);
     } else if (option->min != 0 || option->max != 0) {

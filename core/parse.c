@@ -228,6 +228,24 @@ bool mist_text_begins(const char *text, const char *with, const char **rest)
     return strncmp(text, with, n) == 0;
 }
 
+int mist_word_find(const char *const *words, const char *word)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    return -1;
+}
+
+char *mist_words_list(const char *const *words, char *buffer, size_t size)
+{
+    size_t n = 0;
+
+    buffer[0] = '\0';
+    for (int i = 0; words[i] && n < size; i++)
+        n += (size_t)snprintf(buffer + n, size - n, "%s%s", i ? ", " : "", words[i]);
+    return buffer;
+}
+
 char *mist_format_bytes(char *buffer, size_t size, int64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

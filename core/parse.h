@@ -57,6 +57,12 @@ enum mist_status mist_parse_frac(const char *text, double *out,
 /* Whether text begins with the other; *rest is what comes behind it then. */
 bool mist_text_begins(const char *text, const char *with, const char **rest);
 
+/* The place of a word in a NULL-terminated list; -1: it is none of them. */
+int mist_word_find(const char *const *words, const char *word);
+
+/* Fills buffer (size bytes) with as many of them as it has room for, "a, b, c"; returns it. */
+char *mist_words_list(const char *const *words, char *buffer, size_t size);
+
 /* Enough for every formatter below. */
 #define MIST_FORMAT_BYTES 40
 

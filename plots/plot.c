@@ -284,10 +284,9 @@ static const char *script_of(const struct mist_plot_kind *kind)
 
 const struct mist_plot_kind *mist_plot_find_kind(const char *name)
 {
-    for (int i = 0; mist_plot_kind_names[i]; i++)
-        if (strcmp(mist_plot_kind_names[i], name) == 0)
-            return kinds[i];
-    return NULL;
+    int i = mist_word_find(mist_plot_kind_names, name);
+
+    return i < 0 ? NULL : kinds[i];
 }
 
 enum mist_plot_family mist_plot_family_of(const struct mist_plot_kind *kind)

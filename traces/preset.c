@@ -305,19 +305,16 @@ static void fill_rings(const struct mist_preset_wiring_shares *wiring,
 
 static enum mist_status read_key(struct reader *at, const char *key, char *value)
 {
-    static const char *const keys[] = {"nic",         "link",        "pcie",
-                                       "memory",      "host-memory", "host",
-                                       "memory-rate", "host-adamw",  "power"};
-    const int n_keys = sizeof keys / sizeof *keys;
+    static const char *const keys[] = {"nic",         "link", "pcie",        "memory",
+                                       "host-memory", "host", "memory-rate", "host-adamw",
+                                       "power",       NULL};
     struct mist_trace_declared *declared = &at->cluster->declared;
     const struct mist_preset_wiring_shares *wiring =
         &mist_preset_wirings[at->preset->wiring];
     enum mist_status status;
-    int i = 0;
+    int i = mist_word_find(keys, key);
 
-    while (i < n_keys && strcmp(keys[i], key) != 0)
-        i++;
-    if (i == n_keys)
+    if (i < 0)
         return mist_err_set(
             at->err, MIST_ERR_INPUT,
             "cluster: unknown key %.40s; there are nic, link, pcie, host, memory, "

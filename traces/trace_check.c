@@ -1,9 +1,9 @@
 /* Checks of the cluster and of rows of a trace set. See trace_set.h. */
 #include "traces/trace_internal.h"
-#include "traces/words.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* No device known does a hundredth of it: FLOP or bytes of memory in a second. */
 #define RATE_MAX 1e18

@@ -1,10 +1,10 @@
 /* The tables of trace sets, column by column. See trace_internal.h. */
 #include "core/csv.h"
 #include "traces/trace_internal.h"
-#include "traces/words.h"
 
 #include <float.h>
 #include <limits.h>
+#include <string.h>
 
 #define KERNEL(kind, member) MIST_TRACE_##kind, offsetof(struct mist_kernel_row, member)
 #define LINK(kind, member)   MIST_TRACE_##kind, offsetof(struct mist_link_row, member)

@@ -129,6 +129,20 @@ extern const char *const mist_trace_backend_words[],
                                          *const mist_link_operation_words[],
                                              *const mist_mechanism_words[];
 
+/* [a-z][a-z0-9_]* with fewer than max characters: names of operators and dimensions. */
+static inline bool mist_words_is_name(const char *name, size_t max)
+{
+    size_t n = 0;
+
+    for (; name[n]; n++) {
+        bool is_letter = name[n] >= 'a' && name[n] <= 'z';
+        bool is_other = (name[n] >= '0' && name[n] <= '9') || name[n] == '_';
+        if (n + 1 >= max || !(is_letter || (n > 0 && is_other)))
+            return false;
+    }
+    return n > 0;
+}
+
 /* The files of a folder, as mist_trace_set_file_name() counts them: the tables by their
  * number, then the cluster. */
 #define MIST_TRACE_FILE_CLUSTER MIST_N_TRACE_TABLES

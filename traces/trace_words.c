@@ -1,10 +1,10 @@
 /* Words and shapes of trace sets. See trace_set.h. */
 #include "core/parse.h"
 #include "traces/trace_internal.h"
-#include "traces/words.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 const char *const mist_trace_backend_words[] = {"cpu", "cuda", "datasheet", NULL};
 const char *const mist_trace_dtype_words[] = {"fp32", "tf32", "fp16",
@@ -66,7 +66,7 @@ const char *mist_mechanism_name(enum mist_mechanism mechanism)
 
 bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out)
 {
-    int i = mist_words_find(mist_trace_phase_words, name);
+    int i = mist_word_find(mist_trace_phase_words, name);
 
     if (i >= 0)
         *out = (enum mist_trace_phase)i;

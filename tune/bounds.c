@@ -103,11 +103,12 @@ static bool parse_value(const struct knob *knob, const char *text, int32_t *out)
     bool is_all = knob->words == all_word;
     double unit = knob->is_frac ? MIST_KNOB_EIGHTHS : 1, value;
 
-    for (int32_t i = 0; knob->words && knob->words[i]; i++)
-        if (strcmp(text, knob->words[i]) == 0) {
-            *out = is_all ? MIST_KNOB_ALL : i;
-            return true;
-        }
+    int i = knob->words ? mist_word_find(knob->words, text) : -1;
+
+    if (i >= 0) {
+        *out = is_all ? MIST_KNOB_ALL : i;
+        return true;
+    }
     if (mist_parse_double(text, &value, NULL) != MIST_OK || value < knob->least ||
         value > knob->most || value * unit != (int32_t)(value * unit))
         return false;

@@ -117,6 +117,20 @@ static void check_format(const char *found, const char *expected)
     assert_string_equal(found, expected);
 }
 
+TEST(test_words)
+{
+    static const char *const words[] = {"fp32", "bf16", "fp", NULL};
+    char list[13];
+
+    assert_int_equal(mist_word_find(words, "fp32"), 0);
+    assert_int_equal(mist_word_find(words, "fp"), 2);
+    assert_int_equal(mist_word_find(words, "fp3"), -1);
+    assert_int_equal(mist_word_find(words, ""), -1);
+    assert_string_equal(mist_words_list(words, list, sizeof list), "fp32, bf16, ");
+    assert_string_equal(mist_words_list(words, list, 7), "fp32, ");
+    assert_string_equal(mist_words_list(words + 3, list, sizeof list), "");
+}
+
 TEST(test_formats)
 {
     char text[MIST_FORMAT_BYTES];
