@@ -32,21 +32,22 @@ enum kind {
 /* Who passes a message together. */
 enum meets { NOBODY, PEER, REPLICAS, ENDS, ALL };
 
-const struct mist_operations_kind mist_operations_kinds[N_KINDS] = {
-    [FORWARD] = {"forward-compute", MIST_RECORDED_COMPUTATION},
-    [BACKWARD] = {"backward-compute", MIST_RECORDED_COMPUTATION},
-    [FORWARD_SEND] = {"forward-send", MIST_RECORDED_MESSAGE},
-    [FORWARD_RECV] = {"forward-recv", MIST_RECORDED_MESSAGE},
-    [BACKWARD_SEND] = {"backward-send", MIST_RECORDED_MESSAGE},
-    [BACKWARD_RECV] = {"backward-recv", MIST_RECORDED_MESSAGE},
-    [GATHER] = {"params-all-gather", MIST_RECORDED_MESSAGE},
-    [COLLECTION] = {"gc", MIST_RECORDED_COMPUTATION},
-    [NORM_SUM] = {"layernorm-grads-all-reduce", MIST_RECORDED_MESSAGE},
-    [EMBEDDING_SUM] = {"embedding-grads-all-reduce", MIST_RECORDED_MESSAGE},
-    [SEPARATE_SUM] = {"separate-grads-all-reduce", MIST_RECORDED_MESSAGE},
-    [REDUCE] = {"grads-reduce-scatter", MIST_RECORDED_MESSAGE},
-    [CLIP] = {"optimizer-clip-main-grad", MIST_RECORDED_MESSAGE},
-    [OPTIMIZER] = {"optimizer", MIST_RECORDED_COMPUTATION},
+const struct mist_recorded_kind mist_operations_kinds[N_KINDS] = {
+    [FORWARD] = {.name = "forward-compute"},
+    [BACKWARD] = {.name = "backward-compute"},
+    [FORWARD_SEND] = {.name = "forward-send", .sort = MIST_RECORDED_MESSAGE},
+    [FORWARD_RECV] = {.name = "forward-recv", .sort = MIST_RECORDED_MESSAGE},
+    [BACKWARD_SEND] = {.name = "backward-send", .sort = MIST_RECORDED_MESSAGE},
+    [BACKWARD_RECV] = {.name = "backward-recv", .sort = MIST_RECORDED_MESSAGE},
+    [GATHER] = {.name = "params-all-gather", .sort = MIST_RECORDED_MESSAGE},
+    [COLLECTION] = {.name = "gc"},
+    [NORM_SUM] = {.name = "layernorm-grads-all-reduce", .sort = MIST_RECORDED_MESSAGE},
+    [EMBEDDING_SUM] = {.name = "embedding-grads-all-reduce",
+                       .sort = MIST_RECORDED_MESSAGE},
+    [SEPARATE_SUM] = {.name = "separate-grads-all-reduce", .sort = MIST_RECORDED_MESSAGE},
+    [REDUCE] = {.name = "grads-reduce-scatter", .sort = MIST_RECORDED_MESSAGE},
+    [CLIP] = {.name = "optimizer-clip-main-grad", .sort = MIST_RECORDED_MESSAGE},
+    [OPTIMIZER] = {.name = "optimizer"},
 };
 
 static const enum meets meets[N_KINDS] = {
@@ -113,7 +114,6 @@ static enum mist_status read_row(const struct mist_csv *csv,
 
     if (mist_csv_has(csv, STEP))
         status = mist_csv_get_int64(csv, 0, STEP, 0, INT64_MAX, &row->step, err);
-
     for (int kind = 0; kind < N_KINDS; kind++)
         names[kind] = mist_operations_kinds[kind].name;
     row->line = mist_csv_line(csv, 0);
@@ -537,15 +537,12 @@ static bool fill_job(struct reading *at, struct mist_arena *arena)
     const struct mist_operation_row *rows = at->rows;
     double first_us = INFINITY;
 
-    job->kinds = mist_arena_alloc(arena, N_KINDS * sizeof *job->kinds);
+    job->kinds = mist_arena_alloc(arena, sizeof mist_operations_kinds);
     job->ops = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *job->ops);
     if (!job->kinds || !job->ops ||
         !mist_recorded_times_alloc(job, arena, &job->recorded))
         return false;
-    for (int kind = 0; kind < N_KINDS; kind++)
-        job->kinds[kind] =
-            (struct mist_recorded_kind){.name = mist_operations_kinds[kind].name,
-                                        .sort = mist_operations_kinds[kind].sort};
+    memcpy(job->kinds, mist_operations_kinds, sizeof mist_operations_kinds);
     for (int64_t i = 0; i < job->n_ops; i++)
         first_us = fmin(first_us, rows[i].start_us);
     for (int64_t i = 0; i < job->n_ops; i++) {

@@ -31,10 +31,7 @@
 
 enum { MIST_OPERATIONS_N_KINDS = 14 };
 
-extern const struct mist_operations_kind {
-    const char *name;
-    enum mist_recorded_sort sort;
-} mist_operations_kinds[MIST_OPERATIONS_N_KINDS];
+extern const struct mist_recorded_kind mist_operations_kinds[MIST_OPERATIONS_N_KINDS];
 
 struct mist_operation_row {
     int64_t step;
