@@ -7,6 +7,9 @@
 /* < 0, 0 or > 0 as a is less than b, equal or more. */
 #define MIST_COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
 
+/* The same, or `then` where they are equal. */
+#define MIST_COMPARE_OR(a, b, then) ((a) != (b) ? MIST_COMPARE(a, b) : (then))
+
 /*
  * The same of two structs by the first of up to 9 members that differs:
  *

@@ -153,8 +153,7 @@ static int compare_ranks(const void *a_any, const void *b_any)
 {
     const struct rank *a = a_any, *b = b_any;
 
-    return a->rank != b->rank ? MIST_COMPARE(a->rank, b->rank)
-                              : MIST_COMPARE(b->n_ranks, a->n_ranks);
+    return MIST_COMPARE_OR(a->rank, b->rank, MIST_COMPARE(b->n_ranks, a->n_ranks));
 }
 
 /* Each rank once; those that another timeline has stand for themselves. */

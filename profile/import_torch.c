@@ -174,22 +174,16 @@ static int compare_spans(const void *a_void, const void *b_void)
 {
     const struct span *a = a_void, *b = b_void;
 
-    if (a->thread != b->thread)
-        return MIST_COMPARE(a->thread, b->thread);
-    if (a->start_us != b->start_us)
-        return MIST_COMPARE(a->start_us, b->start_us);
-    return a->end_us != b->end_us ? MIST_COMPARE(b->end_us, a->end_us)
-                                  : MIST_COMPARE(a->line, b->line);
+    if (a->thread == b->thread && a->start_us == b->start_us)
+        return MIST_COMPARE_OR(b->end_us, a->end_us, MIST_COMPARE(a->line, b->line));
+    return MIST_COMPARE_BY(a, b, thread, start_us);
 }
 
 static int compare_launches(const void *a_void, const void *b_void)
 {
     const struct launch *a = a_void, *b = b_void;
 
-    if (a->correlation != b->correlation)
-        return MIST_COMPARE(a->correlation, b->correlation);
-    return a->start_us != b->start_us ? MIST_COMPARE(a->start_us, b->start_us)
-                                      : MIST_COMPARE(a->thread, b->thread);
+    return MIST_COMPARE_BY(a, b, correlation, start_us, thread);
 }
 
 static void nest_spans(struct span *spans, size_t n)

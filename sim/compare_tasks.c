@@ -134,7 +134,7 @@ static int compare_differences(const void *a_, const void *b_)
     double x = fabs(a->predicted_s - a->measured_s),
            y = fabs(b->predicted_s - b->measured_s);
 
-    return x != y ? MIST_COMPARE(y, x) : MIST_COMPARE_BY(a, b, rank, kind);
+    return MIST_COMPARE_OR(y, x, MIST_COMPARE_BY(a, b, rank, kind));
 }
 
 /* Adds up the tasks that were measured, and those that were predicted for them. */

@@ -48,7 +48,7 @@ static int compare_entries(const void *a_, const void *b_)
 {
     const struct entry *a = a_, *b = b_;
 
-    return a->key != b->key ? MIST_COMPARE(b->key, a->key) : MIST_COMPARE(a->i, b->i);
+    return MIST_COMPARE_OR(b->key, a->key, MIST_COMPARE(a->i, b->i));
 }
 
 /* Sorts n entries; returns how many of them a list has. */

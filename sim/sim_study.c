@@ -18,7 +18,7 @@
 struct point {
     const char *change; /* in words of what_if.h */
     struct mist_sim_edits edits;
-    bool is_known; /* false: it can't be replayed */
+    bool is_known; /* false: it can't be replayed, and its numbers are NAN */
     double iteration_s, error_s, tokens_per_s, model_frac;
     int64_t device_bytes, device_memory_bytes, host_bytes, host_memory_bytes;
     double prices_s[MIST_N_TASK_KINDS];
@@ -79,13 +79,19 @@ static enum mist_status replay_point(struct mist_sim_run *run, struct point *poi
     return status;
 }
 
-/* One that may be impossible where the others are not, as on too few nodes. */
+/* What is an error of one may be impossible of another, as on too few nodes. */
+static enum mist_status allow_impossible(enum mist_status status, struct point *point)
+{
+    if (status != MIST_ERR_INPUT)
+        return status;
+    point->iteration_s = point->error_s = point->tokens_per_s = point->model_frac = NAN;
+    return MIST_OK;
+}
+
 static enum mist_status try_point(struct mist_sim_run *run, struct point *point,
                                   struct mist_err *err)
 {
-    enum mist_status status = replay_point(run, point, err);
-
-    return status == MIST_ERR_INPUT ? MIST_OK : status;
+    return allow_impossible(replay_point(run, point, err), point);
 }
 
 /* The same of a value of a sweep, or the check of it: says why it is impossible. */
@@ -98,10 +104,9 @@ static enum mist_status try_value(struct mist_sim_run *run, struct point *point,
                  : replay_point(run, point, err);
 
     point->is_known = status == MIST_OK;
-    if (status != MIST_ERR_INPUT)
-        return status;
-    mist_message(&run->messages, "%s: %s", point->change, err->message);
-    return MIST_OK;
+    if (status == MIST_ERR_INPUT)
+        mist_message(&run->messages, "%s: %s", point->change, err->message);
+    return allow_impossible(status, point);
 }
 
 static bool differ_in_price(const struct point *a, const struct point *b)
@@ -145,20 +150,17 @@ static void emit_point(struct mist_emit *emit, const struct point *at,
 
     mist_emit_object_begin(emit, NULL, NULL);
     mist_emit_text(emit, "change", "what if", at->change);
-    mist_emit_number(emit, "iteration_s", "iteration", is_known ? at->iteration_s : NAN);
-    mist_emit_number(emit, "error_s", "+-", is_known ? at->error_s : NAN);
+    mist_emit_number(emit, "iteration_s", "iteration", at->iteration_s);
+    mist_emit_number(emit, "error_s", "+-", at->error_s);
     mist_emit_number(emit, "iteration_change_s", "difference",
-                     has_both ? at->iteration_s - baseline->iteration_s : NAN);
+                     at->iteration_s - baseline->iteration_s);
     mist_emit_number(emit, "iteration_change_frac", "of it",
-                     has_both ? change_frac(at->iteration_s, baseline->iteration_s)
-                              : NAN);
-    mist_emit_double(emit, "tokens_per_s", "tokens/s", is_known ? at->tokens_per_s : NAN,
+                     change_frac(at->iteration_s, baseline->iteration_s));
+    mist_emit_double(emit, "tokens_per_s", "tokens/s", at->tokens_per_s,
                      MIST_HUMAN_COUNT);
     mist_emit_number(emit, "tokens_per_s_change_frac", "difference",
-                     has_both ? change_frac(at->tokens_per_s, baseline->tokens_per_s)
-                              : NAN);
-    mist_emit_number(emit, "model_flop_utilisation_frac", "MFU",
-                     is_known ? at->model_frac : NAN);
+                     change_frac(at->tokens_per_s, baseline->tokens_per_s));
+    mist_emit_number(emit, "model_flop_utilisation_frac", "MFU", at->model_frac);
     emit_bytes(emit, "device_bytes", "memory of a device", is_known, at->device_bytes);
     emit_bytes(emit, "device_bytes_change", "difference", has_both,
                at->device_bytes - baseline->device_bytes);
@@ -428,10 +430,9 @@ static int compare_pulls(const void *a_, const void *b_)
     if (time_of(a) != time_of(b))
         return MIST_COMPARE(time_of(a), time_of(b));
     if (a->more.iteration_s != b->more.iteration_s)
-        return MIST_COMPARE(a->more.iteration_s, b->more.iteration_s);
-    return a->less.iteration_s != b->less.iteration_s
-               ? MIST_COMPARE(b->less.iteration_s, a->less.iteration_s)
-               : a->i_lever - b->i_lever;
+        return MIST_COMPARE_BY(a, b, more.iteration_s);
+    return MIST_COMPARE_OR(b->less.iteration_s, a->less.iteration_s,
+                           a->i_lever - b->i_lever);
 }
 
 /* The best that can be done where the plan takes kept_s: another plan, or this one. */

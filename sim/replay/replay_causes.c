@@ -2,6 +2,7 @@
 #include "sim/replay/replay_causes.h"
 
 #include "core/memory.h" /* mist_grow */
+#include "core/order.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,11 +122,9 @@ static int compare_causes(const void *a_, const void *b_)
     int64_t place_a = a->part.i_stage + a->part.rank + a->part.micro_batch;
     int64_t place_b = b->part.i_stage + b->part.rank + b->part.micro_batch;
 
-    if (a->without_s != b->without_s)
-        return a->without_s < b->without_s ? -1 : 1;
-    if (a->part.causes != b->part.causes)
-        return a->part.causes > b->part.causes ? -1 : 1;
-    return (place_a > place_b) - (place_a < place_b);
+    return MIST_COMPARE_OR(
+        a->without_s, b->without_s,
+        MIST_COMPARE_OR(b->part.causes, a->part.causes, MIST_COMPARE(place_a, place_b)));
 }
 
 static enum mist_status study(struct study *at)

@@ -23,7 +23,7 @@ static int compare_tags(const void *a, const void *b)
 {
     const int32_t *x = a, *y = b;
 
-    return (*x > *y) - (*x < *y);
+    return MIST_COMPARE(*x, *y);
 }
 
 /* The tasks of every lane of a program, in order. */
