@@ -30,6 +30,18 @@ static char *table_program(const char *kind, const char *table,
     return text;
 }
 
+/* Of a table that is right. */
+static char *good_program(const char *kind, const char *table,
+                          enum mist_plot_format format)
+{
+    enum mist_status status;
+    struct mist_err err = {0};
+    char *text = table_program(kind, table, format, &status, &err);
+
+    must(status, &err);
+    return text;
+}
+
 static const struct {
     const char *kind;
     const char *table;
@@ -135,11 +147,7 @@ static const struct {
 TEST(test_tables)
 {
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
-        enum mist_status status;
-        struct mist_err err = {0};
-        char *text = table_program(pictures[i].kind, pictures[i].table, MIST_PLOT_PNG,
-                                   &status, &err);
-        assert_int_equal(status, MIST_OK);
+        char *text = good_program(pictures[i].kind, pictures[i].table, MIST_PLOT_PNG);
         for (int k = 0; k < 6 && pictures[i].parts[k]; k++)
             if (!strstr(text, pictures[i].parts[k]))
                 fail_msg("picture %zu lacks\n%s\nof\n%s", i, pictures[i].parts[k], text);
@@ -155,17 +163,13 @@ TEST(test_few_letters)
         "0,time,a,10,\n0,time,b,1,\n0,time,c,9,\n0,time,d,8,\n"
         "0,time,e,2,\n0,time,f,7,\n0,time,g,6,\n0,time,h,3,\n"
         "0,time,i,5,\n0,time,j,4,\n0,device memory,x,,8589934592\n";
-    enum mist_status status;
-    struct mist_err err = {0};
-    char *text = table_program("breakdown", table, MIST_PLOT_TEXT, &status, &err);
+    char *text = good_program("breakdown", table, MIST_PLOT_TEXT);
 
-    assert_int_equal(status, MIST_OK);
     assert_non_null(strstr(text, "time_names[6] = 'i'\ntime_names[7] = 'other'\n$time << "
                                  "END\n0 10 19 27 34 40 45 55\nEND\n"));
     assert_non_null(strstr(text, "$memory << END\n0 8\nEND\n"));
     free(text);
-    text = table_program("breakdown", table, MIST_PLOT_PNG, &status, &err);
-    assert_int_equal(status, MIST_OK);
+    text = good_program("breakdown", table, MIST_PLOT_PNG);
     assert_non_null(strstr(text, "time_names[10] = 'j'\n"));
     free(text);
 }
@@ -193,8 +197,6 @@ static unsigned pick(bool is_turned, unsigned n, unsigned i)
 static void find_colors(bool is_turned, unsigned times[MIST_N_TIME_CLASSES],
                         unsigned contents[MIST_N_CONTENTS])
 {
-    enum mist_status status;
-    struct mist_err err = {0};
     char *table = NULL, *text = NULL;
     size_t n = 0;
     FILE *stream = open_memstream(&table, &n);
@@ -207,8 +209,7 @@ static void find_colors(bool is_turned, unsigned times[MIST_N_TIME_CLASSES],
         fprintf(stream, "0,device memory,%s,,1\n",
                 mist_content_label(pick(is_turned, MIST_N_CONTENTS, i)));
     fclose(stream);
-    text = table_program("breakdown", table, MIST_PLOT_PNG, &status, &err);
-    assert_int_equal(status, MIST_OK);
+    text = good_program("breakdown", table, MIST_PLOT_PNG);
     for (int i = 0; i < MIST_N_TIME_CLASSES; i++)
         times[pick(is_turned, MIST_N_TIME_CLASSES, (unsigned)i)] =
             color_of(text, "time", i);
@@ -247,12 +248,9 @@ TEST(test_part_colors)
 /* A tic is a format to gnuplot; the file's name is in the title. */
 TEST(test_percent)
 {
-    enum mist_status status;
-    struct mist_err err = {0};
-    char *text = table_program("errors", "plan,predicted_s,measured_s\n5 %s,1,1\n",
-                               MIST_PLOT_PNG, &status, &err);
+    char *text =
+        good_program("errors", "plan,predicted_s,measured_s\n5 %s,1,1\n", MIST_PLOT_PNG);
 
-    assert_int_equal(status, MIST_OK);
     assert_non_null(strstr(text, "set ytics ('5 %%s' 1)"));
     assert_non_null(
         strstr(text, "title_text = 'How far predictions are off: table.csv'\n"));
@@ -267,14 +265,10 @@ TEST(test_long_names)
                                 "a name of a plan that does not end at all for "
                                 "Megatron-LM on 1024 devices with tp=8 "
                                 "pp=16 and zero=3 and more,1,1\n";
-    enum mist_status status;
-    struct mist_err err = {0};
-    char *text = table_program("errors", table, MIST_PLOT_PNG, &status, &err);
+    char *text = good_program("errors", table, MIST_PLOT_PNG);
 
-    assert_int_equal(status, MIST_OK);
     free(text);
-    text = table_program("compare", table, MIST_PLOT_PNG, &status, &err);
-    assert_int_equal(status, MIST_OK);
+    text = good_program("compare", table, MIST_PLOT_PNG);
     assert_non_null(strstr(text, "set label 2 'a name of a plan"));
     assert_non_null(strstr(text, "…"));
     assert_non_null(strstr(text, "zero=3 and more' at "));

@@ -497,16 +497,22 @@ TEST(more_jitter_is_not_faster)
 }
 
 /* One block beside embedding and head, dp 2: three reductions, the last one exposed. */
-TEST(reductions_hide_beside_the_backward)
+static void start_reductions(struct fixture *at)
 {
-    struct fixture at;
     struct prices prices = compute_only;
 
     prices.embedding_share = 1;
     prices.head_share = 1;
     prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 1.5;
-    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 1);
-    build(&at, &prices, false);
+    start(at, 1, (int32_t[]){2}, (int32_t[]){1}, 1);
+    build(at, &prices, false);
+}
+
+TEST(reductions_hide_beside_the_backward)
+{
+    struct fixture at;
+
+    start_reductions(&at);
     assert_close(run(&at, false, NULL), 9 + 1.5);
     assert_close(at.result.stages[0].exposed_s, 1.5);
     stop(&at);
@@ -660,13 +666,8 @@ TEST(error_bars_follow_their_rule)
 TEST(three_doubts_add_as_squares)
 {
     struct fixture at;
-    struct prices prices = compute_only;
 
-    prices.embedding_share = 1;
-    prices.head_share = 1;
-    prices.by_kind[MIST_TASK_REDUCE_GRADIENT] = 1.5;
-    start(&at, 1, (int32_t[]){2}, (int32_t[]){1}, 1);
-    build(&at, &prices, false);
+    start_reductions(&at);
     for (int32_t r = 0; r < 2; r++)
         for (int32_t i = 0; i < at.schedules[r]->n_tasks; i++) {
             const struct mist_task *task = &at.schedules[r]->tasks[i];
