@@ -73,6 +73,14 @@ enum mist_status mist_csv_fail(const struct mist_csv *csv, size_t i_row, size_t 
                        "%.60s: %.400s", csv->columns[i_column].name, message);
 }
 
+enum mist_status mist_csv_locate(const struct mist_csv *csv, size_t i_row,
+                                 enum mist_status status, struct mist_err *err)
+{
+    if (status != MIST_OK)
+        mist_err_locate(err, csv->path, csv->rows[i_row + 1].line);
+    return status;
+}
+
 /* ---- the header ---- */
 
 /* Units at the end of column names, longest first where one ends with another. */

@@ -85,6 +85,10 @@ enum mist_status mist_csv_fail(const struct mist_csv *csv, size_t i_row, size_t 
                                struct mist_err *err, const char *format, ...)
     MIST_PRINTF(5, 6);
 
+/* Gives an error without a place that of the row; returns status. */
+enum mist_status mist_csv_locate(const struct mist_csv *csv, size_t i_row,
+                                 enum mist_status status, struct mist_err *err);
+
 /*
  * Writing, whole or not at all. Cells are added from left to right, then the row is
  * ended. The first failure is kept and reported by commit.

@@ -59,17 +59,14 @@ enum mist_status mist_import_gemm_csv(const struct mist_import_rows *rows,
 
     for (size_t i = 0; status == MIST_OK && i < mist_csv_n_rows(csv); i++) {
         struct mist_kernel_row row = {.dtype = dtype, .repetitions = 1};
-        struct mist_err message = {0};
         int64_t sizes[3] = {0};
         status = read_row(csv, i, &row, sizes, err);
         if (status != MIST_OK)
             break;
         row.line = mist_csv_line(csv, i);
-        status = mist_import_rows_add_product(rows, &row, sizes[0], sizes[1], sizes[2],
-                                              &message);
-        if (status != MIST_OK)
-            status = mist_err_at(err, status, path, mist_csv_line(csv, i), 0, "%s",
-                                 message.message);
+        status =
+            mist_import_rows_add_product(rows, &row, sizes[0], sizes[1], sizes[2], err);
+        status = mist_csv_locate(csv, i, status, err);
     }
     if (status == MIST_OK && mist_csv_n_rows(csv) == 0)
         status = mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,

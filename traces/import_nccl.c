@@ -84,6 +84,14 @@ static enum mist_status fail(struct import *import, const char *message)
                        message);
 }
 
+/* Gives an error of another module the place in the log; returns status. */
+static enum mist_status locate(struct import *import, enum mist_status status)
+{
+    if (status != MIST_OK)
+        mist_err_locate(import->err, import->path, import->line);
+    return status;
+}
+
 /* Cuts line at blanks, in place. Returns the number of cells, at most MAX_CELLS. */
 static int split(char *line, char *cells[MAX_CELLS])
 {
@@ -229,15 +237,12 @@ static enum mist_status describe_group(struct import *import, struct mist_link_r
 {
     const struct mist_import_nccl *options = import->options;
     struct mist_import_nccl_shape shape = {.concurrent_groups = 1};
-    struct mist_err message = {0};
     enum mist_status status = MIST_OK;
 
     if (!options->nodes || !options->ranks_per_node)
-        status = mist_import_nccl_ranks_shape(&import->header.ranks, &shape, &message);
-    if (status == MIST_ERR_INPUT)
-        return fail(import, message.message);
+        status = mist_import_nccl_ranks_shape(&import->header.ranks, &shape, import->err);
     if (status != MIST_OK)
-        return mist_err_memory(import->err, NULL);
+        return locate(import, status);
     row->nodes = options->nodes ? options->nodes : shape.nodes;
     row->ranks_per_node =
         options->ranks_per_node ? options->ranks_per_node : shape.ranks_per_node;
@@ -378,7 +383,6 @@ static enum mist_status read_row(struct import *import, char **cells, int n)
 {
     const struct columns *columns = &import->columns;
     struct mist_link_row row = {0};
-    struct mist_err message = {0};
     int n_ranks = 0;
     enum mist_status status = check_length(import, cells, n);
 
@@ -395,13 +399,9 @@ static enum mist_status read_row(struct import *import, char **cells, int n)
         status = check_results(import, cells[n - columns->check], cells[2], n_ranks);
     if (status != MIST_OK)
         return status;
-    status = mist_import_rows_add_link(import->rows, &row, MIST_IMPORT_MEAN, &message);
-    if (status == MIST_ERR_INPUT)
-        return fail(import, message.message);
-    if (status != MIST_OK && import->err)
-        *import->err = message;
+    status = mist_import_rows_add_link(import->rows, &row, MIST_IMPORT_MEAN, import->err);
     import->n_read += status == MIST_OK;
-    return status;
+    return locate(import, status);
 }
 
 /* line without its launcher's tag: a word that ends in : or ], which comments tell. */

@@ -79,7 +79,6 @@ static enum mist_status add_row(const struct mist_import_rows *rows,
 {
     struct mist_link_row row = {
         .nodes = 1, .ranks_per_node = 1, .concurrent_groups = 1, .repetitions = 1};
-    struct mist_err message = {0};
     double size_mb, duration_ns;
 
     if (strncmp(mist_csv_text(csv, i, NAME), "[CUDA memcpy ", 13) != 0 ||
@@ -97,12 +96,9 @@ static enum mist_status add_row(const struct mist_import_rows *rows,
         return status;
     row.bytes = (int64_t)floor(size_mb * 1e6 + 0.5);
     row.time_us = duration_ns * 1e-3;
-    status = mist_import_rows_add_link(rows, &row, MIST_IMPORT_MEAN, &message);
+    status = mist_import_rows_add_link(rows, &row, MIST_IMPORT_MEAN, err);
     *n_copies += status == MIST_OK;
-    return status == MIST_OK
-               ? MIST_OK
-               : mist_err_at(err, status, mist_csv_path(csv), mist_csv_line(csv, i), 0,
-                             "%s", message.message);
+    return mist_csv_locate(csv, i, status, err);
 }
 
 static enum mist_status add_rows(const struct mist_import_rows *rows,

@@ -72,7 +72,6 @@ enum mist_status mist_trace_cell_read(const struct mist_trace_column *column,
     const char *text = mist_csv_text(csv, i_row, i_column);
     void *out = (char *)row + column->offset;
     enum mist_status status = MIST_OK;
-    struct mist_err message = {0};
     int64_t whole = 0;
 
     switch (column->kind) {
@@ -85,8 +84,7 @@ enum mist_status mist_trace_cell_read(const struct mist_trace_column *column,
     case MIST_TRACE_WORD:
         return mist_csv_get_choice(csv, i_row, i_column, column->words, out, err);
     case MIST_TRACE_SHAPE:
-        status = mist_shape_parse(text, out, &message);
-        return mist_trace_at_row(csv, i_row, status, &message, err);
+        return mist_csv_locate(csv, i_row, mist_shape_parse(text, out, err), err);
     case MIST_TRACE_CHANNELS:
         if (!mist_channels_from_text(text, out))
             return mist_csv_fail(csv, i_row, i_column, err,

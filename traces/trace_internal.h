@@ -52,14 +52,6 @@ mist_trace_cell_read(const struct mist_trace_column *column, const struct mist_c
 void mist_trace_cell_write(const struct mist_trace_column *column,
                            struct mist_csv_writer *writer, const void *row);
 
-/*
- * Gives a message about a row (which begins with the column's name) the row's place; those
- * that are about no input (out of memory) pass unchanged. Returns status.
- */
-enum mist_status mist_trace_at_row(const struct mist_csv *csv, size_t i_row,
-                                   enum mist_status status,
-                                   const struct mist_err *message, struct mist_err *err);
-
 /* FNV-1a of a row, or of its key. */
 uint64_t mist_trace_row_hash(enum mist_trace_table table, const void *row, bool of_key);
 

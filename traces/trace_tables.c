@@ -17,19 +17,6 @@ union row {
     struct mist_check_row check;
 };
 
-enum mist_status mist_trace_at_row(const struct mist_csv *csv, size_t i_row,
-                                   enum mist_status status,
-                                   const struct mist_err *message, struct mist_err *err)
-{
-    if (status == MIST_OK || !err)
-        return status;
-    *err = *message;
-    if (status != MIST_ERR_INPUT)
-        return status;
-    return mist_err_at(err, status, mist_csv_path(csv), mist_csv_line(csv, i_row), 0,
-                       "%s", message->message);
-}
-
 /* Adds a row that somebody wrote into a file. */
 static enum mist_status add_row(enum mist_trace_table table, const union row *row,
                                 struct mist_trace_set *set, struct mist_err *err)
@@ -59,7 +46,6 @@ static enum mist_status read_row(enum mist_trace_table table, const struct mist_
                                  struct mist_err *err)
 {
     const struct mist_trace_form *form = &mist_trace_forms[table];
-    struct mist_err message = {0};
     union row row = {0};
     enum mist_status status = MIST_OK;
 
@@ -69,8 +55,7 @@ static enum mist_status read_row(enum mist_trace_table table, const struct mist_
         return status;
     if (table == MIST_TRACE_TABLE_KERNELS)
         row.kernel.line = mist_csv_line(csv, i);
-    status = add_row(table, &row, set, &message);
-    return mist_trace_at_row(csv, i, status, &message, err);
+    return mist_csv_locate(csv, i, add_row(table, &row, set, err), err);
 }
 
 /* A table whose end was lost between two rows looks whole but for their number. */
