@@ -44,15 +44,17 @@ static void declare_embedding(struct mist_declaration *at)
     const struct mist_model *model = at->model;
     int64_t u = product(at, at->shard_rows, at->hidden);
     struct embedding embedding = {.wpe = -1};
-    struct mist_param wte = {.name = "wte",
-                             .init = MIST_INIT_NORMAL,
-                             .decays = true,
-                             .is_vocabulary = true,
-                             .shape = mist_shape_cut_rows(model->vocab, model->hidden)};
-    struct mist_param wpe = {.name = "wpe",
-                             .init = MIST_INIT_NORMAL,
-                             .decays = true,
-                             .shape = mist_shape_uncut(model->max_seq, model->hidden)};
+    struct mist_param wte = {
+        .name = "wte",
+        .init = MIST_INIT_NORMAL,
+        .decays = true,
+        .is_vocabulary = true,
+        .shape = mist_shape_cut(MIST_SPLIT_ROWS, model->vocab, model->hidden)};
+    struct mist_param wpe = {
+        .name = "wpe",
+        .init = MIST_INIT_NORMAL,
+        .decays = true,
+        .shape = mist_shape_cut(MIST_SPLIT_NONE, model->max_seq, model->hidden)};
 
     embedding.wte = mist_declare_param(at, wte);
     if (model->family == MIST_FAMILY_GPT)
@@ -141,12 +143,12 @@ static void parallel_loss(struct mist_declaration *at, const struct loss *loss,
 static void declare_head(struct mist_declaration *at)
 {
     int64_t u = product(at, at->shard_rows, at->hidden);
-    struct mist_param weight = {.name = "head.weight",
-                                .init = MIST_INIT_NORMAL,
-                                .is_vocabulary = true,
-                                .is_tied = at->model->ties_embeddings,
-                                .shape =
-                                    mist_shape_cut_rows(at->model->vocab, at->hidden)};
+    struct mist_param weight = {
+        .name = "head.weight",
+        .init = MIST_INIT_NORMAL,
+        .is_vocabulary = true,
+        .is_tied = at->model->ties_embeddings,
+        .shape = mist_shape_cut(MIST_SPLIT_ROWS, at->model->vocab, at->hidden)};
     struct loss loss;
     struct mist_norm norm;
 

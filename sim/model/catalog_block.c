@@ -90,7 +90,7 @@ static struct mist_param_shape up_shape(const struct mist_declaration *at)
     int64_t f = at->model->ffn;
 
     if (!has_swiglu(at))
-        return mist_shape_cut_rows(f, at->model->hidden);
+        return mist_shape_cut(MIST_SPLIT_ROWS, f, at->model->hidden);
     return (struct mist_param_shape){
         .rows = 2 * f, /* gate, up */
         .columns = at->model->hidden,
@@ -119,7 +119,7 @@ static int8_t head_norm_param(struct mist_declaration *at, const char *name)
     struct mist_param weight = {.name = name,
                                 .init = MIST_INIT_ONES,
                                 .is_norm = true,
-                                .shape = mist_shape_uncut(head_dim, 1),
+                                .shape = mist_shape_cut(MIST_SPLIT_NONE, head_dim, 1),
                                 .partial_elements =
                                     at->variant == MIST_VARIANT_PLAIN ? 0 : head_dim};
 
@@ -137,11 +137,12 @@ static void block_params(struct mist_declaration *at, struct block *block)
     struct mist_param proj = {
         .name = "proj.weight",
         .init = MIST_INIT_NORMAL_RESIDUAL,
-        .shape = mist_shape_cut_columns(model->hidden,
-                                        (int64_t)model->n_heads * model->head_dim)};
-    struct mist_param down = {.name = "down.weight",
-                              .init = MIST_INIT_NORMAL_RESIDUAL,
-                              .shape = mist_shape_cut_columns(model->hidden, model->ffn)};
+        .shape = mist_shape_cut(MIST_SPLIT_COLUMNS, model->hidden,
+                                (int64_t)model->n_heads * model->head_dim)};
+    struct mist_param down = {
+        .name = "down.weight",
+        .init = MIST_INIT_NORMAL_RESIDUAL,
+        .shape = mist_shape_cut(MIST_SPLIT_COLUMNS, model->hidden, model->ffn)};
 
     mist_declare_norm_params(at, &block->norm1, "norm1.weight", "norm1.bias");
     block->to_qkv =

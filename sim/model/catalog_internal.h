@@ -101,9 +101,8 @@ int8_t mist_declare_whole(struct mist_declaration *at, const char *name, int8_t 
  * parameter's id. */
 int8_t mist_declare_param(struct mist_declaration *at, struct mist_param param);
 
-struct mist_param_shape mist_shape_uncut(int64_t rows, int64_t columns);
-struct mist_param_shape mist_shape_cut_rows(int64_t rows, int64_t columns);
-struct mist_param_shape mist_shape_cut_columns(int64_t rows, int64_t columns);
+struct mist_param_shape mist_shape_cut(enum mist_split split, int64_t rows,
+                                       int64_t columns);
 
 /* Sets norm->weight and norm->bias. */
 void mist_declare_norm_params(struct mist_declaration *at, struct mist_norm *norm,

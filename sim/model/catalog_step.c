@@ -87,32 +87,17 @@ int8_t mist_declare_param(struct mist_declaration *at, struct mist_param param)
     return (int8_t)layout->n_params++;
 }
 
-struct mist_param_shape mist_shape_uncut(int64_t rows, int64_t columns)
+struct mist_param_shape mist_shape_cut(enum mist_split split, int64_t rows,
+                                       int64_t columns)
 {
     return (struct mist_param_shape){
         .rows = rows,
         .columns = columns,
-        .split = MIST_SPLIT_NONE,
+        .split = split,
         .n_sections = 1,
         .section_rows = {rows},
         .section_unit = {1},
     };
-}
-
-struct mist_param_shape mist_shape_cut_rows(int64_t rows, int64_t columns)
-{
-    struct mist_param_shape shape = mist_shape_uncut(rows, columns);
-
-    shape.split = MIST_SPLIT_ROWS;
-    return shape;
-}
-
-struct mist_param_shape mist_shape_cut_columns(int64_t rows, int64_t columns)
-{
-    struct mist_param_shape shape = mist_shape_uncut(rows, columns);
-
-    shape.split = MIST_SPLIT_COLUMNS;
-    return shape;
 }
 
 static bool is_rms(const struct mist_declaration *at)
@@ -129,7 +114,7 @@ static int8_t norm_param(struct mist_declaration *at, const char *name,
                 .name = name,
                 .init = init,
                 .is_norm = true,
-                .shape = mist_shape_uncut(at->hidden, 1),
+                .shape = mist_shape_cut(MIST_SPLIT_NONE, at->hidden, 1),
                 .partial_elements = at->variant == MIST_VARIANT_SEQUENCE ? at->hidden : 0,
             });
 }
