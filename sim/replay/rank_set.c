@@ -38,11 +38,6 @@ struct building {
     struct mist_err *err;
 };
 
-static enum mist_status out_of_memory(struct mist_err *err)
-{
-    return mist_err_memory(err, NULL);
-}
-
 /* ------------------------------------------------------------------------------ lanes */
 
 static bool is_lane_of(const struct mist_lane *lane, const struct mist_task *task)
@@ -60,7 +55,7 @@ static enum mist_status find_lanes(struct mist_rank_program *program,
 
     program->lane = malloc(((size_t)schedule->n_tasks + 1) * sizeof *program->lane);
     if (!program->lane)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];
         int32_t k = 0;
@@ -73,7 +68,7 @@ static enum mist_status find_lanes(struct mist_rank_program *program,
         if (k < program->n_lanes)
             continue;
         if (!MIST_RESERVE(program->lanes, capacity, k + 1))
-            return out_of_memory(err);
+            return mist_err_memory(err, NULL);
         bool is_peer = task->group == MIST_GROUP_PEER;
         program->lanes[program->n_lanes++] = (struct mist_lane){
             .group = task->group,
@@ -100,7 +95,7 @@ static enum mist_status alloc_peers(struct mist_rank_set *set, struct mist_err *
 
     set->peers = malloc((mist_rank_set_n_lanes(set) + 1) * sizeof *set->peers);
     if (!set->peers)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     for (int32_t r = 0; r < set->n_ranks; r++) {
         set->ranks[r].peer = set->peers + n;
         n += (size_t)set->programs[set->ranks[r].program].n_lanes;
@@ -162,12 +157,12 @@ static enum mist_status classify(struct building *at, const struct mist_rank_mes
             return MIST_OK;
         }
     if (!MIST_RESERVE(at->kinds, at->capacity, out->n_programs + 1))
-        return out_of_memory(at->err);
+        return mist_err_memory(at->err, NULL);
     struct kind kind = {rank->rank, at->scratch};
     size_t size = ((size_t)n_slices(&at->scratch) + 1) * sizeof *kind.slices.items;
     kind.slices.items = malloc(size);
     if (!kind.slices.items)
-        return out_of_memory(at->err);
+        return mist_err_memory(at->err, NULL);
     memcpy(kind.slices.items, at->scratch.items, size - sizeof *kind.slices.items);
     rank->program = out->n_programs;
     at->kinds[out->n_programs++] = kind;
@@ -189,7 +184,7 @@ static enum mist_status list_ranks(struct building *at)
     /* both neighbours', both ways; with two stages they are one; and a tied weight's */
     at->scratch.items = malloc((4 * n_all + 2) * sizeof *at->scratch.items);
     if (!out->ranks || !at->scratch.items)
-        return out_of_memory(at->err);
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < plan->n_stages && status == MIST_OK; i++) {
         const struct mist_rank_mesh mesh = mist_rank_mesh_make(plan, i);
         int32_t step = out->has_one_of_tp ? plan->stages[i].tp : 1; /* the fastest axis */
@@ -233,7 +228,7 @@ static enum mist_status build_first(struct building *at)
         return status;
     at->out->programs = calloc((size_t)at->out->n_programs, sizeof *at->out->programs);
     if (!at->out->programs)
-        return out_of_memory(at->err);
+        return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < at->plan->n_stages && status == MIST_OK && !at->out->is_over;
          i++) {
         int32_t first = at->first_kind[i];
@@ -355,7 +350,7 @@ enum mist_status mist_rank_set_borrow(const struct mist_schedule *const *schedul
     out->ranks = calloc((size_t)n_ranks + 1, sizeof *out->ranks);
     out->programs = calloc((size_t)n_ranks + 1, sizeof *out->programs);
     if (!out->ranks || !out->programs)
-        return out_of_memory(err);
+        return mist_err_memory(err, NULL);
     out->n_ranks = out->n_programs = n_ranks;
     for (int32_t r = 0; r < n_ranks && status == MIST_OK; r++) {
         out->ranks[r] = (struct mist_rank){
