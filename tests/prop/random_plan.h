@@ -6,13 +6,9 @@
 
 #include "core/random.h"
 #include "sim/plan/plan.h"
+#include "tests/unit/pick.h"
 
 enum { MAX_RANKS = 64 };
-
-static inline int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 static inline void draw_model(struct mist_random *random, struct mist_model *out)
 {

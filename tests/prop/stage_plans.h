@@ -7,23 +7,19 @@
 
 #include "core/random.h"
 #include "sim/plan/plan.h"
+#include "tests/unit/pick.h"
 
 #include <math.h>
 
 enum { MAX_STAGES = 4 };
-
-static inline int32_t between(struct mist_random *random, int32_t low, int32_t high)
-{
-    return low + (int32_t)mist_random_below(random, high - low + 1);
-}
 
 /* ------------------------------------------------------------------------------ plans */
 
 static inline void random_model(struct mist_random *random, bool is_plain,
                                 struct mist_model *out)
 {
-    bool is_llama = between(random, 0, 1);
-    int32_t heads = 2 * between(random, is_plain ? 1 : 3, 6);
+    bool is_llama = pick(random, 0, 1);
+    int32_t heads = 2 * pick(random, is_plain ? 1 : 3, 6);
 
     *out = (struct mist_model){
         .name = "random",
@@ -33,7 +29,7 @@ static inline void random_model(struct mist_random *random, bool is_plain,
         .n_kv_heads = is_llama ? heads / 2 : heads,
         .head_dim = 32,
         .ffn = 32 * heads * (is_llama ? 3 : 4),
-        .vocab = between(random, 200, 4000),
+        .vocab = pick(random, 200, 4000),
         .max_seq = is_llama ? 0 : 256,
         .has_bias = !is_llama,
         .norm_epsilon = 1e-5,
@@ -51,7 +47,7 @@ struct kind {
 static inline double random_ratio(struct mist_random *random, bool is_whole)
 {
     static const double ratios[] = {0, 0, 0.25, 0.5, 0.875, 1};
-    double ratio = ratios[between(random, 0, 5)];
+    double ratio = ratios[pick(random, 0, 5)];
 
     return is_whole ? round(ratio) : ratio;
 }
@@ -59,7 +55,7 @@ static inline double random_ratio(struct mist_random *random, bool is_whole)
 static inline void random_knobs(struct mist_random *random, const struct kind *kind,
                                 struct mist_stage_plan *out)
 {
-    int zero = between(random, 0, kind->shards ? 3 : 1);
+    int zero = pick(random, 0, kind->shards ? 3 : 1);
 
     out->shards_optimizer = zero >= 1;
     out->shards_gradients = zero >= 2;
@@ -70,7 +66,7 @@ static inline void random_knobs(struct mist_random *random, const struct kind *k
     out->offload_gradients = random_ratio(random, kind->is_whole);
     out->offload_optimizer = random_ratio(random, kind->is_whole);
     out->offload_activations = random_ratio(random, kind->is_whole);
-    out->updates_on_host = out->offload_optimizer > 0 && between(random, 0, 1);
+    out->updates_on_host = out->offload_optimizer > 0 && pick(random, 0, 1);
 }
 
 /* Layers within two of even, as far as a stage keeps one. Where tensors move they are not
@@ -79,24 +75,24 @@ static inline void random_knobs(struct mist_random *random, const struct kind *k
 static inline void random_plan(struct mist_random *random, const struct kind *kind,
                                struct mist_plan *out)
 {
-    int32_t dp = 1 << between(random, kind->shards && !kind->cuts, 2);
+    int32_t dp = 1 << pick(random, kind->shards && !kind->cuts, 2);
     bool is_plain = !kind->shards && !kind->offloads;
-    int32_t layers = between(random, is_plain ? 1 : 3, is_plain ? 5 : 7);
-    int32_t samples = 4 << between(random, 0, 2);
+    int32_t layers = pick(random, is_plain ? 1 : 3, is_plain ? 5 : 7);
+    int32_t samples = 4 << pick(random, 0, 2);
 
     *out = (struct mist_plan){0};
     random_model(random, is_plain, &out->model);
     int32_t tp = kind->cuts && out->model.n_kv_heads % 2 == 0 ? 2 : 1;
-    bool is_sequence = tp > 1 && between(random, 0, 1);
-    out->n_micro_batches = between(random, 1, 16);
-    out->n_stages = between(random, 1, MAX_STAGES);
+    bool is_sequence = tp > 1 && pick(random, 0, 1);
+    out->n_micro_batches = pick(random, 1, 16);
+    out->n_stages = pick(random, 1, MAX_STAGES);
     out->job = (struct mist_job){
         .global_batch = (int64_t)out->n_micro_batches * samples,
-        .seq_len = 64 * between(random, 1, 4),
-        .dtype = between(random, 0, 2) == 0 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
+        .seq_len = 64 * pick(random, 1, 4),
+        .dtype = pick(random, 0, 2) == 0 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
     };
     for (int32_t i = 0; i < out->n_stages; i++) {
-        int32_t n = layers + between(random, -1, 1);
+        int32_t n = layers + pick(random, -1, 1);
         n = n < 1 ? 1 : n;
         out->stages[i] = (struct mist_stage_plan){
             .n_layers = n,
@@ -106,11 +102,11 @@ static inline void random_plan(struct mist_random *random, const struct kind *ki
             .dp = dp,
             .tp = tp,
             .is_sequence_parallel = is_sequence,
-            .n_checkpointed = between(random, 0, 2) == 0 ? 0 : between(random, 0, n),
+            .n_checkpointed = pick(random, 0, 2) == 0 ? 0 : pick(random, 0, n),
         };
         struct mist_random own = *random; /* with and without, the rest is the same */
-        if (between(&own, 0, 1))
-            out->stages[i].n_lean = between(&own, 0, n - out->stages[i].n_checkpointed);
+        if (pick(&own, 0, 1))
+            out->stages[i].n_lean = pick(&own, 0, n - out->stages[i].n_checkpointed);
         random_knobs(random, kind, &out->stages[i]);
         out->model.n_layers += n;
     }

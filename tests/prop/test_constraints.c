@@ -6,6 +6,7 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
+#include "tests/unit/pick.h"
 #include "tune/search.h"
 
 #include <math.h>
@@ -56,11 +57,6 @@ struct problem {
 };
 
 static struct mist_err err;
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 /* ----------------------------------------------------------------------------- prices */
 

@@ -7,6 +7,7 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
+#include "tests/unit/pick.h"
 #include "tune/inter_stage.h"
 #include "tune/inter_stage_glpk.h"
 
@@ -36,11 +37,6 @@ struct choice {
     double time_s;
     int64_t split; /* names layers, devices and coefficients of all stages */
 };
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 static double draw_time(struct mist_random *random, bool on_grid, double scale)
 {

@@ -14,6 +14,7 @@
 #include "core/parse.h"
 #include "core/random.h"
 #include "tests/prop/made_up_machines.h"
+#include "tests/unit/pick.h"
 #include "tests/unit/tiny_models.h"
 #include "tune/alike.h"
 #include "tune/plan_label.h"
@@ -57,11 +58,6 @@ struct problem {
 };
 
 static struct mist_err err;
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 static void init(struct problem *at, uint64_t seed)
 {

@@ -23,6 +23,7 @@
 #include "core/random.h"
 #include "sim/closed_form/stage_model.h"
 #include "tests/prop/made_up_machines.h"
+#include "tests/unit/pick.h"
 #include "tests/unit/tiny_models.h"
 
 #include <math.h>
@@ -37,11 +38,6 @@ enum {
 };
 
 static struct mist_err err;
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 /* A model whose larger blocks take longer to move than the latency. */
 static struct mist_model draw_model(struct mist_random *random)

@@ -173,7 +173,7 @@ static void check_kind(const struct bars *bars, const struct mist_cost_model *co
     for (int32_t k = n_plans_of_run(); k > 0; k--) {
         struct mist_stage_model *model;
         random_plan(&random, &bars->kind, plan);
-        plan->model.ties_embeddings = between(&random, 0, 2) == 0;
+        plan->model.ties_embeddings = pick(&random, 0, 2) == 0;
         must(mist_plan_check(plan, &err), &err);
         must(mist_stage_model_new(&plan->model, costs, &plan->job, 1, &model, &err),
              &err);

@@ -271,9 +271,9 @@ static void check_short(const struct kind *kind, const struct mist_cost_model *c
     mist_random_init(&random, seed);
     for (int k = 0; k < n; k++) {
         random_plan(&random, kind, plan);
-        plan->n_micro_batches *= between(&random, 1, 4);
+        plan->n_micro_batches *= pick(&random, 1, 4);
         set_schedule(plan, plan->n_stages == 1 ? MIST_PIPELINE_1F1B
-                                               : (enum mist_pipeline_schedule)between(
+                                               : (enum mist_pipeline_schedule)pick(
                                                      &random, 0, MIST_N_PIPELINES - 1));
         must(mist_replay_run(plan, costs, &options, &replay, &err), &err);
         must(mist_replay_short(plan, costs, 1, &short_s, &err), &err);
@@ -553,18 +553,18 @@ TEST(batches_equal_single_calls)
     struct mist_stage_shape shape = {
         .micro_batch = 2, .dp = 2, .tp = 1, .n_nodes = 1, .n_devices = 2};
     must(mist_stage_model_prepare(model, &shape, &values, &err), &err);
-    int32_t g = between(&random, 1, 9);
+    int32_t g = pick(&random, 1, 9);
     for (int i = 0; i < N_BATCH; i++) {
-        int32_t n_layers = between(&random, 1, 9);
+        int32_t n_layers = pick(&random, 1, 9);
         columns[MIST_STAGE_LAYERS][i] = n_layers;
-        int32_t n_again = between(&random, 0, n_layers);
+        int32_t n_again = pick(&random, 0, n_layers);
         columns[MIST_STAGE_CHECKPOINTED][i] = n_again;
-        columns[MIST_STAGE_LEAN][i] = i % 3 ? between(&random, 0, n_layers - n_again) : 0;
-        columns[MIST_STAGE_ZERO][i] = between(&random, 0, 3);
+        columns[MIST_STAGE_LEAN][i] = i % 3 ? pick(&random, 0, n_layers - n_again) : 0;
+        columns[MIST_STAGE_ZERO][i] = pick(&random, 0, 3);
         for (int k = MIST_STAGE_OFFLOAD_WEIGHTS; k <= MIST_STAGE_OFFLOAD_ACTIVATIONS; k++)
             columns[k][i] = i % 2 ? random_ratio(&random, false) : 0;
         columns[MIST_STAGE_UPDATE_ON_HOST][i] =
-            columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i] > 0 && between(&random, 0, 1);
+            columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i] > 0 && pick(&random, 0, 1);
     }
     for (int i = 0; i < MIST_STAGE_IN_FLIGHT; i++)
         inputs[i] = (struct mist_tape_input){columns[i], 0};
@@ -646,11 +646,11 @@ TEST(bundles_are_near_the_exact_ones)
         make_machine(&traces, &machines[i]);
         must(mist_cost_model_new(&traces, &costs, &err), &err);
         for (int k = 0; k < 4 * N_BATCH && n < N_BATCH; k++) {
-            unsigned set = (unsigned)between(&random, 1, 15);
+            unsigned set = (unsigned)pick(&random, 1, 15);
             int n_channels = __builtin_popcount(set);
             double alone_s[MIST_N_CHANNELS], near_s, exact_s, longest_s = 0;
             for (int c = 0; c < MIST_N_CHANNELS; c++) {
-                alone_s[c] = between(&random, 1, 1000) * 1e-3;
+                alone_s[c] = pick(&random, 1, 1000) * 1e-3;
                 longest_s = fmax(longest_s, set >> c & 1 ? alone_s[c] : 0);
             }
             bundle_both(mist_cost_model_interference(costs), set, alone_s, &near_s,

@@ -9,6 +9,7 @@
 #include "sim/framework_args/framework_args.h"
 #include "sim/model/framework.h"
 #include "sim/replay/replay.h"
+#include "tests/unit/pick.h"
 #include "traces/preset.h"
 #include "tune/target.h"
 
@@ -29,11 +30,6 @@ struct problem {
 
 static struct mist_err err;
 static atomic_int never;
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 /* --------------------------------------------------------------------------- the rules */
 

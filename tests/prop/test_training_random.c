@@ -7,13 +7,9 @@
 
 #include "core/random.h"
 #include "tests/prop/training_grid.h"
+#include "tests/unit/pick.h"
 
 enum { N_PLANS = 40, N_LAYERS = 4, SEQ = 32, N_STEPS = 8 };
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 /* Tensor-parallel sizes that the heads of a model allow are powers of two up to this. */
 static int largest_tp(enum training_model model)

@@ -9,6 +9,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/framework_args/framework_args.h"
 #include "sim/replay/replay.h"
+#include "tests/unit/pick.h"
 #include "tests/unit/published_args.h"
 #include "tests/unit/scratch_group.h"
 #include "traces/preset.h"
@@ -498,11 +499,6 @@ TEST_WITH(test_defaults, set_up, tear_down)
 }
 
 /* ------------------------------------------------------------------------- round trips */
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 static int power(struct mist_random *random, int most)
 {

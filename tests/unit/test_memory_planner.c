@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "sim/schedule/memory_planner.h"
 #include "tests/unit/memory_check.h"
+#include "tests/unit/pick.h"
 
 enum { MAX_TASKS = 60, MAX_BUFFERS = 80, MAX_DEPS = 600, N_RANDOM = 400 };
 
@@ -244,11 +245,6 @@ TEST(test_check_fails)
 }
 
 /* -------------------------------------------------------------------------- at random */
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 /* Tasks on all streams, buffers of a few sizes with short and long lives. */
 static void draw(struct mist_random *random, struct draft *draft)

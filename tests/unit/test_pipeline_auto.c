@@ -6,6 +6,7 @@
 
 #include "core/random.h"
 #include "sim/schedule/pipeline_order.h"
+#include "tests/unit/pick.h"
 
 enum { MAX_STAGES = 9, MAX_BATCHES = 40 };
 
@@ -123,11 +124,6 @@ static void check_same(const struct pipeline *at)
     make(&again, at->schedule);
     assert_memory_equal(again.order.slots, at->order.slots, n * sizeof *at->order.slots);
     mist_pipeline_order_fini(&again.order);
-}
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
 }
 
 static void draw(struct mist_random *random, struct pipeline *at)

@@ -11,6 +11,7 @@
 #include "exec/operators/cpu_bf16.h"
 #include "exec/runtime/initial.h"
 #include "exec/runtime/state.h"
+#include "tests/unit/pick.h"
 #include "tests/unit/remote_device.h"
 #include "tests/unit/tiny_models.h"
 
@@ -26,11 +27,6 @@ struct world {
     struct mist_device *device;
     enum mist_state_kind kind;
 };
-
-static int pick(struct mist_random *random, int low, int high)
-{
-    return low + (int)mist_random_below(random, high - low + 1);
-}
 
 static double draw_fraction(struct mist_random *random)
 {
