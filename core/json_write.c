@@ -10,7 +10,6 @@
 #include "core/json.h"
 #include "core/parse.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

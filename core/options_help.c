@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 enum {
     COLUMN_HELP = 30, /* where help texts begin */

@@ -9,7 +9,6 @@
 #include "plots/internal.h"
 
 #include <stdint.h>
-#include <string.h>
 
 /* Blocks without holes in the font, by its file's character map. */
 static const struct block {

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define WIDTH          1500 /* pixels */
 #define LEFT           150  /* of the axes, or more where names are long */

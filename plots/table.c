@@ -1,5 +1,4 @@
 /* Tables as pictures read them: texts and numbers of named columns. See internal.h. */
-#include "core/memory.h"
 #include "plots/internal.h"
 
 #include <math.h>

@@ -39,7 +39,6 @@
 #include "core/parse.h"
 #include "traces/import_nccl_ranks.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const STREAM_NAMES[] = {
     [MIST_STREAM_COMPUTE] = "compute",

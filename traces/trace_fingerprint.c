@@ -2,8 +2,6 @@
 #include "core/hash.h"
 #include "traces/trace_internal.h"
 
-#include <string.h>
-
 static void hash_prices(struct mist_hash *hash, const struct mist_cluster *cluster)
 {
     const struct mist_trace_curve *curve = &cluster->curve;

@@ -8,7 +8,6 @@
 #include "core/memory.h" /* mist_grow */
 
 #include <stdlib.h>
-#include <string.h>
 
 /* What passes between two ranks. */
 enum way { WAY_ACTIVATION, WAY_GRADIENT, WAY_TIE, WAY_COLLECTIVE };

@@ -3,7 +3,6 @@
 #include "sim/symbolic/expr.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
