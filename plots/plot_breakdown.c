@@ -30,8 +30,10 @@ static const struct mist_plot_column columns[N_COLUMNS] = {
 /* Parts of one sort, time or memory. */
 struct parts {
     int n;
-    char names[MAX_PARTS + 1][64];        /* one more for the rest */
-    double of[MAX_PARTS + 1][MAX_STAGES]; /* seconds or bytes */
+    struct part {
+        char name[64];
+        double of[MAX_STAGES]; /* seconds or bytes */
+    } at[MAX_PARTS + 1];       /* one more for the rest */
 };
 
 static enum mist_status add(struct parts *parts, const struct mist_plot_table *table,
@@ -40,13 +42,13 @@ static enum mist_status add(struct parts *parts, const struct mist_plot_table *t
     const char *name = mist_plot_text(table, i_row, PART);
     int i = 0;
 
-    while (i < parts->n && strcmp(parts->names[i], name) != 0)
+    while (i < parts->n && strcmp(parts->at[i].name, name) != 0)
         i++;
     if (i == MAX_PARTS)
         return mist_csv_fail(table->csv, i_row, PART, err, "is one part too many");
     if (i == parts->n)
-        memcpy(parts->names[parts->n++], name, strlen(name) + 1);
-    parts->of[i][(int)mist_plot_number(table, i_row, STAGE)] += value;
+        memcpy(parts->at[parts->n++].name, name, strlen(name) + 1);
+    parts->at[i].of[(int)mist_plot_number(table, i_row, STAGE)] += value;
     return MIST_OK;
 }
 
@@ -58,7 +60,7 @@ static double highest(const struct parts *parts, int n_stages)
     for (int s = 0; s < n_stages; s++) {
         double sum = 0;
         for (int i = 0; i < parts->n; i++)
-            sum += parts->of[i][s];
+            sum += parts->at[i].of[s];
         most = fmax(most, sum);
     }
     return most;
@@ -94,7 +96,7 @@ static double total(const struct parts *parts, int i, int n_stages)
     double sum = 0;
 
     for (int s = 0; s < n_stages; s++)
-        sum += parts->of[i][s];
+        sum += parts->at[i].of[s];
     return sum;
 }
 
@@ -105,28 +107,21 @@ static void merge_small(struct parts *parts, int n_stages, int max)
     int n_kept = 0;
 
     for (int i = 0; i < parts->n; i++)
-        if (total(parts, i, n_stages) > 0) {
-            memmove(parts->names[n_kept], parts->names[i], sizeof parts->names[0]);
-            memmove(parts->of[n_kept++], parts->of[i], sizeof parts->of[0]);
-        }
+        if (total(parts, i, n_stages) > 0)
+            parts->at[n_kept++] = parts->at[i];
     parts->n = n_kept;
     while (parts->n > max) {
-        bool has_rest = strcmp(parts->names[parts->n - 1], "other") == 0;
+        bool has_rest = strcmp(parts->at[parts->n - 1].name, "other") == 0;
         int n = parts->n - has_rest, least = 0;
         for (int i = 1; i < n; i++)
             if (total(parts, i, n_stages) < total(parts, least, n_stages))
                 least = i;
-        if (!has_rest) { /* the rest begins with two */
-            snprintf(parts->names[parts->n], sizeof parts->names[0], "other");
-            memset(parts->of[parts->n++], 0, sizeof parts->of[0]);
-        }
+        if (!has_rest) /* the rest begins with two */
+            parts->at[parts->n++] = (struct part){.name = "other"};
         for (int s = 0; s < n_stages; s++)
-            parts->of[parts->n - 1][s] += parts->of[least][s];
-        size_t n_behind = (size_t)(parts->n - 1 - least);
-        memmove(parts->names[least], parts->names[least + 1],
-                n_behind * sizeof parts->names[0]);
-        memmove(parts->of[least], parts->of[least + 1], n_behind * sizeof parts->of[0]);
-        parts->n--;
+            parts->at[parts->n - 1].of[s] += parts->at[least].of[s];
+        size_t n_behind = (size_t)(--parts->n - least);
+        memmove(&parts->at[least], &parts->at[least + 1], n_behind * sizeof(struct part));
     }
 }
 
@@ -194,14 +189,14 @@ static void write_parts(FILE *stream, const char *name, const char *number,
             array, parts->n, name, parts->n);
     for (int i = 0; i < parts->n; i++)
         fprintf(stream, "%s_colors[%d] = '#%06X'\n", name, i + 1,
-                part_color(parts->names[i], &n_taken));
+                part_color(parts->at[i].name, &n_taken));
     for (int i = 0; i < parts->n; i++)
-        mist_plot_write_item(stream, array, (size_t)i, parts->names[i]);
+        mist_plot_write_item(stream, array, (size_t)i, parts->at[i].name);
     fprintf(stream, "$%s << END\n", name);
     for (int s = 0; s < n_stages; s++) {
         double row[MAX_DRAWN + 1] = {s}, sum = 0;
         for (int i = 0; i < parts->n; i++)
-            row[i + 1] = scale * (sum += parts->of[i][s]);
+            row[i + 1] = scale * (sum += parts->at[i].of[s]);
         mist_plot_write_numbers(stream, (size_t)parts->n + 1, row);
     }
     fputs("END\n", stream);
