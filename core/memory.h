@@ -49,6 +49,11 @@ static inline void *mist_grow_or_keep(void *array, size_t *capacity, size_t need
     ((array) = mist_grow_or_keep(array, &(capacity), (size_t)(need), sizeof *(array)),   \
      (array) != NULL && (size_t)(need) <= (capacity))
 
+/* The same for one more than n elements, which is appended, and counted; its value is taken
+ * when there is room, so it must not lie in the array. */
+#define MIST_APPEND(array, capacity, n, ...)                                             \
+    (MIST_RESERVE(array, capacity, (n) + 1) && ((array)[(n)++] = (__VA_ARGS__), true))
+
 /* Elements that there is room for in what mist_grow() makes of n. */
 double mist_grown(double n);
 

@@ -12,10 +12,7 @@ static const double normal_95 = 1.96; /* half-width of a 95 % interval, deviatio
 
 bool mist_samples_add(struct mist_samples *samples, double value)
 {
-    if (!MIST_RESERVE(samples->values, samples->capacity, samples->n + 1))
-        return false;
-    samples->values[samples->n++] = value;
-    return true;
+    return MIST_APPEND(samples->values, samples->capacity, samples->n, value);
 }
 
 void mist_samples_fini(struct mist_samples *samples)

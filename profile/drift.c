@@ -14,11 +14,8 @@ void mist_drift_fini(struct mist_drift *drift)
 
 bool mist_drift_add(struct mist_drift *drift, int32_t key, double time_us)
 {
-    if (!MIST_RESERVE(drift->runs, drift->capacity, drift->n_runs + 1))
-        return false;
-    drift->runs[drift->n_runs++] =
-        (struct mist_drift_run){time_us, drift->n_rounds - 1, key};
-    return true;
+    return MIST_APPEND(drift->runs, drift->capacity, drift->n_runs,
+                       (struct mist_drift_run){time_us, drift->n_rounds - 1, key});
 }
 
 bool mist_drift_levels(const struct mist_drift *drift,

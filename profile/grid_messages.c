@@ -65,10 +65,8 @@ static bool add_message(struct mist_grid *grid, struct mist_grid_message message
             grid->messages[i].i_shape == message.i_shape &&
             grid->messages[i].bytes == message.bytes)
             return true;
-    if (!MIST_RESERVE(grid->messages, grid->messages_capacity, grid->n_messages + 1))
-        return false;
-    grid->messages[grid->n_messages++] = message;
-    return true;
+    return MIST_APPEND(grid->messages, grid->messages_capacity, grid->n_messages,
+                       message);
 }
 
 /* Of a group: rounded up to whole floats of every rank. */

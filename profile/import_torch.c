@@ -74,10 +74,9 @@ static enum mist_status read_operator(struct import *at, const struct mist_json 
     if (status != MIST_OK)
         return status;
     span.end_us = span.start_us + duration_us;
-    if (!MIST_RESERVE(at->spans, at->spans_capacity, at->n_spans + 1))
-        return out_of_memory(err);
-    at->spans[at->n_spans++] = span;
-    return MIST_OK;
+    return MIST_APPEND(at->spans, at->spans_capacity, at->n_spans, span)
+               ? MIST_OK
+               : out_of_memory(err);
 }
 
 static enum mist_status read_launch(struct import *at, const struct mist_json *event,
@@ -93,18 +92,17 @@ static enum mist_status read_launch(struct import *at, const struct mist_json *e
         status = mist_torch_get_ts_us(event, &launch.start_us, err);
     if (status != MIST_OK)
         return status;
-    if (!MIST_RESERVE(at->launches, at->launches_capacity, at->n_launches + 1))
-        return out_of_memory(err);
-    at->launches[at->n_launches++] = launch;
-    return MIST_OK;
+    return MIST_APPEND(at->launches, at->launches_capacity, at->n_launches, launch)
+               ? MIST_OK
+               : out_of_memory(err);
 }
 
 static enum mist_status add_kernel(struct import *at, int64_t correlation, double time_us,
                                    struct mist_err *err)
 {
-    if (!MIST_RESERVE(at->kernels, at->kernels_capacity, at->n_kernels + 1))
+    if (!MIST_APPEND(at->kernels, at->kernels_capacity, at->n_kernels,
+                     (struct kernel){correlation, time_us}))
         return out_of_memory(err);
-    at->kernels[at->n_kernels++] = (struct kernel){correlation, time_us};
     at->report->kernels_s += time_us * 1e-6;
     return MIST_OK;
 }

@@ -148,11 +148,10 @@ enum mist_status mist_timeline_add(struct mist_timeline *timeline,
                                    struct mist_err *err)
 {
     struct mist_timeline_row copy = *row; /* row may lie in the array that moves */
-    if (!MIST_RESERVE(timeline->rows, timeline->capacity, timeline->n_rows + 1))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu timeline rows",
-                            timeline->n_rows + 1);
-    timeline->rows[timeline->n_rows++] = copy;
-    return MIST_OK;
+    return MIST_APPEND(timeline->rows, timeline->capacity, timeline->n_rows, copy)
+               ? MIST_OK
+               : mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %zu timeline rows",
+                              timeline->n_rows + 1);
 }
 
 void mist_timeline_span(const struct mist_timeline *timeline, double *start_s,

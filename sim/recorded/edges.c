@@ -6,10 +6,8 @@
 bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
                              int64_t waits_for)
 {
-    if (!MIST_RESERVE(edges->items, edges->capacity, edges->n + 1))
-        return false;
-    edges->items[edges->n++] = (struct mist_recorded_edge){op, waits_for};
-    return true;
+    return MIST_APPEND(edges->items, edges->capacity, edges->n,
+                       (struct mist_recorded_edge){op, waits_for});
 }
 
 bool mist_recorded_edges_sort(const struct mist_recorded_edge *edges, size_t n_edges,

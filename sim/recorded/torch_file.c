@@ -81,10 +81,9 @@ static enum mist_status read_call(struct reading *at, const struct mist_json *ev
         status = read_times(at, event, false, &call.start_us, &call.end_us);
     if (status != MIST_OK)
         return status;
-    if (!MIST_RESERVE(trace->calls, trace->calls_capacity, trace->n_calls + 1))
-        return mist_err_memory(at->err, at->path);
-    trace->calls[trace->n_calls++] = call;
-    return MIST_OK;
+    return MIST_APPEND(trace->calls, trace->calls_capacity, trace->n_calls, call)
+               ? MIST_OK
+               : mist_err_memory(at->err, at->path);
 }
 
 static enum mist_status read_work(struct reading *at, const struct mist_json *event,
@@ -104,26 +103,25 @@ static enum mist_status read_work(struct reading *at, const struct mist_json *ev
         status = read_group(at, args, &work.group);
     if (status != MIST_OK)
         return status;
-    if (!MIST_RESERVE(trace->works, trace->works_capacity, trace->n_works + 1))
-        return mist_err_memory(at->err, at->path);
-    trace->works[trace->n_works++] = work;
-    return MIST_OK;
+    return MIST_APPEND(trace->works, trace->works_capacity, trace->n_works, work)
+               ? MIST_OK
+               : mist_err_memory(at->err, at->path);
 }
 
 static enum mist_status read_sync(struct reading *at, const struct mist_json *args)
 {
     struct mist_torch_trace *trace = at->trace;
-
-    if (!MIST_RESERVE(trace->syncs, trace->syncs_capacity, trace->n_syncs + 1))
-        return mist_err_memory(at->err, at->path);
-    trace->syncs[trace->n_syncs++] = (struct mist_torch_sync){
+    const struct mist_torch_sync sync = {
         .correlation = mist_torch_get_id(args, "correlation"),
         .stream = mist_torch_get_id(args, "stream"),
         .source = mist_torch_get_id(args, "wait_on_stream"),
         .record_correlation =
             mist_torch_get_id(args, "wait_on_cuda_event_record_corr_id"),
     };
-    return MIST_OK;
+
+    return MIST_APPEND(trace->syncs, trace->syncs_capacity, trace->n_syncs, sync)
+               ? MIST_OK
+               : mist_err_memory(at->err, at->path);
 }
 
 static enum mist_status read_span(struct reading *at, const struct mist_json *event)
@@ -136,10 +134,9 @@ static enum mist_status read_span(struct reading *at, const struct mist_json *ev
         status = read_times(at, event, false, &span.start_us, &span.end_us);
     if (status != MIST_OK)
         return status;
-    if (!MIST_RESERVE(trace->spans, trace->spans_capacity, trace->n_spans + 1))
-        return mist_err_memory(at->err, at->path);
-    trace->spans[trace->n_spans++] = span;
-    return MIST_OK;
+    return MIST_APPEND(trace->spans, trace->spans_capacity, trace->n_spans, span)
+               ? MIST_OK
+               : mist_err_memory(at->err, at->path);
 }
 
 /* ----------------------------------------------------------------------------- events */

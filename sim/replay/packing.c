@@ -79,9 +79,8 @@ static bool fill_pool(struct packing *at)
             at->n_drawn--;
             return true;
         }
-        if (!MIST_RESERVE(at->pool, at->pool_capacity, at->n_pool + 1))
+        if (!MIST_APPEND(at->pool, at->pool_capacity, at->n_pool, length))
             return false;
-        at->pool[at->n_pool++] = length;
         left -= cut(at, length);
     }
 }

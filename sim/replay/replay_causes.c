@@ -50,10 +50,8 @@ char *mist_replay_cause_text(const struct mist_replay_part *part, char *text, si
 
 static bool add(struct study *at, struct mist_replay_part part)
 {
-    if (!MIST_RESERVE(at->out.causes, at->capacity, at->out.n + 1))
-        return false;
-    at->out.causes[at->out.n++] = (struct mist_replay_cause){.part = part};
-    return true;
+    return MIST_APPEND(at->out.causes, at->capacity, at->out.n,
+                       (struct mist_replay_cause){.part = part});
 }
 
 /* The ranks that are not as fast as priced. */
