@@ -103,9 +103,7 @@ bool mist_gemm_settings_apply(const struct mist_cuda_gemm *gemm,
                               const struct mist_gemm_plan *plan, const int64_t *settings,
                               cublasLtMatmulAlgo_t *out);
 
-/* Makes a plan as the last choice with its key says; without one it stays as it is. */
-void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan);
-/* The same for a plan that had another choice: without one it is as the heuristics say. */
+/* Makes a plan as the last choice with its key says; without one as the heuristics do. */
 void mist_gemm_plan_decide(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan);
 
 /* Launches a plan's product. gemm.c */

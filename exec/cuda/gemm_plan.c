@@ -197,12 +197,16 @@ bool mist_gemm_settings_apply(const struct mist_cuda_gemm *gemm,
     return status == CUBLAS_STATUS_SUCCESS && (int64_t)found.workspaceSize <= limit;
 }
 
-void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan)
+void mist_gemm_plan_decide(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan)
 {
-    const struct mist_gemm_choice *choice =
-        plan->is_decided ? NULL : mist_gemm_choice_find(gemm, &plan->key, 0);
+    const struct mist_gemm_choice *choice = mist_gemm_choice_find(gemm, &plan->key, 0);
+    cublasLtMatmulHeuristicResult_t first = {0};
     cublasLtMatmulAlgo_t algo;
 
+    plan->way = mist_gemm_plan_candidates(gemm, plan, 1, &first) > 0 ? MIST_GEMM_FUSED
+                                                                     : MIST_GEMM_REFUSED;
+    plan->algo = first.algo;
+    plan->is_decided = plan->is_timed = false;
     if (!choice || (choice->pick == MIST_GEMM_FIRST && plan->way != MIST_GEMM_FUSED) ||
         (choice->pick == MIST_GEMM_OTHER &&
          !mist_gemm_settings_apply(gemm, plan, choice->settings, &algo)))
@@ -214,17 +218,6 @@ void mist_gemm_plan_choose(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *p
         plan->algo = algo;
     plan->is_decided = true;
     plan->is_timed = choice->time_ns > 0;
-}
-
-void mist_gemm_plan_decide(struct mist_cuda_gemm *gemm, struct mist_gemm_plan *plan)
-{
-    cublasLtMatmulHeuristicResult_t first = {0};
-    int n = mist_gemm_plan_candidates(gemm, plan, 1, &first);
-
-    plan->way = n > 0 ? MIST_GEMM_FUSED : MIST_GEMM_REFUSED;
-    plan->algo = first.algo;
-    plan->is_decided = plan->is_timed = false;
-    mist_gemm_plan_choose(gemm, plan);
 }
 
 /* ------------------------------------------------------------------------------ plans */

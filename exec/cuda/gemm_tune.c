@@ -401,6 +401,12 @@ static int64_t tune_all(struct job *job, const struct mist_cuda_gemm_tuning *tun
     return used_bytes;
 }
 
+static void decide_all(struct mist_cuda_gemm *gemm)
+{
+    for (struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next)
+        mist_gemm_plan_decide(gemm, plan);
+}
+
 /*
  * Adds to the file what was chosen here, choices[n_known ..]. Ranks that start together time
  * the same products at once: what another one has added meanwhile counts, so that all run
@@ -430,8 +436,7 @@ static void share_choices(struct mist_cuda_gemm *gemm,
                 *to = own[i];
         }
     free(own);
-    for (struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next)
-        mist_gemm_plan_decide(gemm, plan);
+    decide_all(gemm);
     mist_gemm_file_close(file, gemm);
 }
 
@@ -454,8 +459,7 @@ enum mist_status mist_cuda_gemm_tune(struct mist_cuda_gemm *gemm, mist_cuda_stre
         file = mist_gemm_file_open(gemm, tuning->path, tuning->device_name);
     if (!file)
         return mist_cuda_gemm_status(gemm, err);
-    for (struct mist_gemm_plan *plan = gemm->plans; plan; plan = plan->next)
-        mist_gemm_plan_choose(gemm, plan);
+    decide_all(gemm);
     n_known = gemm->n_choices;
     if (mist_gemm_file_is_writable(file))
         plans = list_open(gemm, &n);
