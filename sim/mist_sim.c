@@ -15,6 +15,7 @@
 #include "core/message.h"
 #include "core/parse.h" /* sizes, for people */
 #include "sim/explain/explain.h"
+#include "sim/framework_args/framework_args.h"
 #include "sim/recorded/recording.h"
 #include "sim/replay/replay.h"
 #include "sim/sim_list.h"
@@ -435,6 +436,13 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
     if (no_use)
         return mist_err_set(err, MIST_ERR_USAGE, "--%s has no use for %s; leave it out",
                             lists_presets ? "presets" : "list", no_use);
+    enum mist_framework_name framework = (enum mist_framework_name)(
+        at->options.framework > 1 ? at->options.framework - 1 : 0);
+    if (framework > 0 && !mist_args_row(framework, 0, &(struct mist_args_row){0}))
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--list --framework: arguments of %s are not read; its jobs "
+                            "are said by options or a plan",
+                            mist_framework_words[framework]);
     enum mist_status status = begin(at, &emit, err);
 
     if (status == MIST_OK) {
@@ -442,9 +450,8 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
             mist_sim_report_add_presets(emit);
         else if (at->options.cluster)
             status = mist_sim_list_add_links(emit, at->options.cluster, err);
-        else if (at->options.framework > 1)
-            mist_sim_job_list(emit,
-                              (enum mist_framework_name)(at->options.framework - 1));
+        else if (framework > 0)
+            mist_sim_job_list(emit, framework);
         else
             mist_sim_list_add(emit);
         if (status == MIST_OK)

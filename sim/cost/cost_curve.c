@@ -32,6 +32,8 @@
 #include "sim/cost/cost_internal.h"
 
 #include <math.h>
+#include <stdio.h>  /* snprintf */
+#include <string.h> /* strlen */
 
 #define K_START    40
 #define WAVE_SHARE 0.5
@@ -240,6 +242,29 @@ static double host_adamw_s(const struct mist_cluster *cluster, int64_t n_element
            cluster->curve.host_adamw_elements_per_s;
 }
 
+/* The formats that the device of a preset computes in, or what its trace set lacks. */
+static enum mist_status refuse_dtype(const struct mist_cluster *cluster, enum mist_op op,
+                                     enum mist_trace_dtype dtype, struct mist_err *err)
+{
+    const char *name = mist_trace_dtype_name(dtype);
+    char others[64] = "";
+
+    if (cluster->backend != MIST_TRACE_DATASHEET)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "cluster %s has neither %s %s in kernels.csv nor a peak "
+                            "FLOP rate of %s in cluster.json",
+                            cluster->name, name, mist_op_name(op), name);
+    for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
+        if (cluster->peak_flop_per_s[i] > 0)
+            snprintf(others + strlen(others), sizeof others - strlen(others), "%s%s",
+                     others[0] ? ", " : "",
+                     mist_trace_dtype_name((enum mist_trace_dtype)i));
+    return mist_err_set(err, MIST_ERR_INPUT,
+                        "cluster %s has no rate of %s; expected a format that it "
+                        "computes in: %s",
+                        cluster->name, name, others);
+}
+
 enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mist_op op,
                                      enum mist_phase phase, enum mist_trace_dtype dtype,
                                      const int64_t dims[MIST_MAX_DIMS], double flop,
@@ -249,11 +274,7 @@ enum mist_status mist_cost_datasheet(const struct mist_cluster *cluster, enum mi
     bool has_curve = cluster->curve.processors > 0;
 
     if (flop > 0 && cluster->peak_flop_per_s[dtype] <= 0)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "cluster %s has neither %s %s in kernels.csv nor a peak "
-                            "FLOP rate of %s in cluster.json",
-                            cluster->name, mist_trace_dtype_name(dtype), mist_op_name(op),
-                            mist_trace_dtype_name(dtype));
+        return refuse_dtype(cluster, op, dtype, err);
     double time_s =
         op == MIST_OP_ADAMW_HOST && cluster->curve.host_adamw_elements_per_s > 0
             ? host_adamw_s(cluster, dims[0])

@@ -55,6 +55,11 @@ done
 cluster 'no topology' ' h100-sxm:8by8: expected nodes and the devices of each, such as h100-sxm:8x8' h100-sxm:8by8
 cluster 'a rate without its unit' ': nic=400: .*400Gb/s \(bits\) or 25GB/s' h100-sxm:8x8,nic=8x400
 cluster 'a rate that can not be meant' ": nic=400b/s can't be meant; expected a rate of 1MB/s" h100-sxm:8x8,nic=8x400b/s
+refuse 'a format that a device does not compute in' 3 \
+    '^mist-sim: cluster v100-sxm has no rate of bf16; expected a format that it computes in: fp32, fp16$' \
+    mist-sim --cluster v100:1x8 --framework torchtitan --model llama3-8b --seq-len 2048 --micro-batch 1 --zero 3
+refuse 'arguments that nobody reads' 2 '^mist-sim: --list --framework: arguments of llm-foundry are not read' \
+    mist-sim --list --framework llm-foundry
 cluster 'bytes where bits are meant' ": nic=8x400GB/s: adapters of 3200 Gb/s each can't be meant" h100-sxm:8x8,nic=8x400GB/s
 cluster 'no adapters' ': nic=0x..: expected 1 to 64 adapters of a node' h100-sxm:8x8,nic=0x400Gb/s
 cluster 'a latency without its unit' ': nic=..@5: .*expected a time' h100-sxm:8x8,nic=400Gb/s@5
