@@ -245,7 +245,7 @@ static enum mist_status edit_kernels(const struct edit *at, const char *name,
 
 /* What is declared of ways: between devices of a node, between nodes, to the host. */
 enum way { DEVICE, NODE, HOST, N_WAYS };
-static const char *const way_names[N_WAYS] = {"device", "node", "host"};
+static const char *const way_names[] = {"device", "node", "host", NULL};
 
 static enum way way_of(const struct mist_link_row *row)
 {
@@ -387,18 +387,16 @@ static enum mist_status edit_links(const struct edit *at, const char *name,
     int adapters = traces->cluster.declared.adapters;
     bool is_nic = strcmp(name, "nic") == 0;
     double factor = 1, now = 0;
-    enum way way = 0;
 
     name = is_nic ? "node" : name;
-    while (way < N_WAYS && strcmp(way_names[way], name) != 0)
-        way++;
+    int way = mist_word_find(way_names, name);
     if (is_nic && adapters < 1 && !is_factor(at->value, &factor))
         return mist_err_set(at->err, MIST_ERR_USAGE,
                             "what-if %s: the trace set does not say how many adapters a "
                             "node has; link.node is the rate of all of them",
                             at->name);
-    if (way < N_WAYS)
-        now = way_rate(traces, way) / (is_nic && adapters > 0 ? adapters : 1);
+    if (way >= 0)
+        now = way_rate(traces, (enum way)way) / (is_nic && adapters > 0 ? adapters : 1);
     enum mist_status status = read_factor(at, now > 0 ? RATE : NO_UNIT, now, &factor);
     return status == MIST_OK ? scale_links(at, name, factor, traces) : status;
 }

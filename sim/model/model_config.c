@@ -5,6 +5,7 @@
  * of a head a GPT-NeoX turns, RoPE scaling. What asks for dropout is listed: it is 0.
  */
 #include "core/json.h"
+#include "core/parse.h" /* words */
 #include "core/path.h"
 #include "sim/model/model.h"
 #include "sim/model/model_keys.h"
@@ -177,16 +178,13 @@ static enum mist_status read_scaling(const struct reader *at,
     struct mist_model *m = at->model;
     const char *word = mist_rope_scaling_words[MIST_ROPE_DEFAULT];
     int64_t positions = 0;
-    int kind = 0;
     enum mist_status s;
 
     if ((s = mist_json_get_string(rope, "type", MIST_JSON_OPTIONAL, &word, err)) ||
         (s = mist_json_get_string(rope, "rope_type", MIST_JSON_OPTIONAL, &word, err)))
         return s;
-    while (kind < MIST_N_ROPE_SCALINGS &&
-           strcmp(word, mist_rope_scaling_words[kind]) != 0)
-        kind++;
-    if (kind == MIST_N_ROPE_SCALINGS)
+    int kind = mist_word_find(mist_rope_scaling_words, word);
+    if (kind < 0)
         return note(at, key, err);
     m->rope_scaling = (enum mist_rope_scaling)kind;
     if (kind != MIST_ROPE_DEFAULT)
