@@ -259,14 +259,3 @@ enum mist_status mist_recorded_costs_end(struct mist_recorded_costs *costs,
     }
     return MIST_OK;
 }
-
-enum mist_status mist_recorded_find_costs(struct mist_recorded_job *job,
-                                          struct mist_recorded_costs *out,
-                                          struct mist_arena *arena, struct mist_err *err)
-{
-    enum mist_status status = mist_recorded_costs_begin(out, job, NULL, 0, arena, err);
-
-    if (status == MIST_OK)
-        status = mist_recorded_costs_add(out, job, err);
-    return status == MIST_OK ? mist_recorded_costs_end(out, err) : status;
-}

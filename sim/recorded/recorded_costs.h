@@ -77,10 +77,4 @@ enum mist_status mist_recorded_costs_add(struct mist_recorded_costs *costs,
 enum mist_status mist_recorded_costs_end(struct mist_recorded_costs *costs,
                                          struct mist_err *err) MIST_MUST_CHECK;
 
-/* All of these, of a job that is whole and not edited. */
-enum mist_status mist_recorded_find_costs(struct mist_recorded_job *job,
-                                          struct mist_recorded_costs *out,
-                                          struct mist_arena *arena,
-                                          struct mist_err *err) MIST_MUST_CHECK;
-
 #endif

@@ -25,7 +25,9 @@ static enum mist_status replay(const char *name, struct times *out,
     if (status != MIST_OK)
         return status;
     if (!table.path) {
-        fuzz_must(mist_recorded_find_costs(&job, &costs, arena, err), err);
+        fuzz_must(mist_recorded_costs_begin(&costs, &job, NULL, 0, arena, err), err);
+        fuzz_must(mist_recorded_costs_add(&costs, &job, err), err);
+        fuzz_must(mist_recorded_costs_end(&costs, err), err);
         *out = (struct times){costs.recorded_s, costs.replayed_s, job.n_contradictions};
         return MIST_OK;
     }

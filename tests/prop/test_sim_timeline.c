@@ -407,7 +407,9 @@ static bool try_iterations(const struct mist_plan *plan,
     naive.n_rows = (int64_t)timeline.n_rows;
     mist_timeline_span(&timeline, &first_s, &last_s);
     make_naive(&naive, first_s, &arena);
-    must(mist_recorded_find_costs(&naive.job, &expected, &arena, &err), &err);
+    must(mist_recorded_costs_begin(&expected, &naive.job, NULL, 0, &arena, &err), &err);
+    must(mist_recorded_costs_add(&expected, &naive.job, &err), &err);
+    must(mist_recorded_costs_end(&expected, &err), &err);
     for (int i = 0; i < N_EDITS; i++)
         must(mist_recorded_edit(&naive.job, edits[i], &n_edited, &err), &err);
     struct mist_recorded_times times;

@@ -306,7 +306,9 @@ static void check_costs(const char *names, const struct naive *naive, double us)
     struct mist_err err = {0};
 
     read_traces(names, &job, &arena);
-    must(mist_recorded_find_costs(&job, &costs, &arena, &err), &err);
+    must(mist_recorded_costs_begin(&costs, &job, NULL, 0, &arena, &err), &err);
+    must(mist_recorded_costs_add(&costs, &job, &err), &err);
+    must(mist_recorded_costs_end(&costs, &err), &err);
     near(1e6 * costs.recorded_s, us, "recorded");
     near(1e6 * costs.replayed_s, us, "unchanged");
     near(1e6 * costs.without_launch_s, naive_us(naive, -1, -1, 0), "without launches");
@@ -514,7 +516,9 @@ TEST(test_eight_ranks)
     if (!find_reference("kineto_tp8", path))
         skip();
     read_traces(path, &job, &arena);
-    must(mist_recorded_find_costs(&job, &costs, &arena, &err), &err);
+    must(mist_recorded_costs_begin(&costs, &job, NULL, 0, &arena, &err), &err);
+    must(mist_recorded_costs_add(&costs, &job, &err), &err);
+    must(mist_recorded_costs_end(&costs, &err), &err);
     assert_int_equal(job.n_replicas, 8);
     assert_int_equal(job.n_contradictions + job.n_unlaunched + job.n_unmatched, 0);
     assert_true(fabs(costs.replayed_s / costs.recorded_s - 1) <= 0.001);
