@@ -365,20 +365,37 @@ static struct span second_part(writer *at, enum mist_layer_kind kind, work left,
                          of(at, MIST_STAGE_BACKWARD_WEIGHT_START, kind), beside};
 }
 
+/* Of a lean block, which makes again what it did not keep: with the weights of its norms, which
+ * never leave for the host but may be cut over ranks. */
+static struct span second_part_of_lean(writer *at, work left, uint32_t now)
+{
+    const struct mist_stage_when norms = {.moment = MIST_MOMENT_WEIGHTS,
+                                          .conditions = MIST_IF_BRINGS,
+                                          .none = MIST_IF_WEIGHTS_AWAY};
+    mist_expr remade = of(at, MIST_STAGE_REMAKE, BLOCK);
+    struct span out = second_part(at, BLOCK, left, now);
+
+    out.whole = add(at, out.whole, remade);
+    out.start = add(at, out.start, remade);
+    out.beside = mist_stage_add_work(at, out.beside, mist_stage_pieces(at, BLOCK, norms));
+    return out;
+}
+
 /* The second parts: what the last of them leaves is beside a forward. */
 static struct passes weight_backwards(writer *at, uint32_t now)
 {
     struct passes out = no_passes(at);
-    mist_expr one = num(at, 1);
-    mist_expr remade = mul(at, at->n_lean, of(at, MIST_STAGE_REMAKE, BLOCK));
+    mist_expr one = num(at, 1), rest = sub(at, at->n_layers, one);
+    mist_expr n_lean = at->has_lean ? sub(at, at->n_lean, one) : num(at, 0);
     work none = mist_stage_no_work(at), summed = sums(at, BLOCK, now);
 
-    add_passes(at, &out, one, second_part(at, BLOCK, none, now));
-    add_passes(at, &out, sub(at, at->n_layers, one), second_part(at, BLOCK, summed, now));
+    add_passes(at, &out, one,
+               at->has_lean ? second_part_of_lean(at, none, now)
+                            : second_part(at, BLOCK, none, now));
+    add_passes(at, &out, n_lean, second_part_of_lean(at, summed, now));
+    add_passes(at, &out, sub(at, rest, n_lean), second_part(at, BLOCK, summed, now));
     if (at->is_first)
         add_passes(at, &out, one, second_part(at, EMBEDDING, summed, now));
-    out.seconds = add(at, out.seconds, remade);
-    out.all.whole = add(at, out.all.whole, remade);
     return out;
 }
 

@@ -184,6 +184,7 @@ struct mist_stage_when {
     enum mist_moment moment;
     uint32_t conditions;
     uint32_t only; /* those that ask for these conditions of a slab */
+    uint32_t none; /* of slabs for which these don't hold */
     enum mist_stage_which which;
 };
 

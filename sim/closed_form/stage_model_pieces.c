@@ -269,14 +269,14 @@ static mist_expr seconds_where(struct mist_stage_writer *at, int i,
 }
 
 static mist_expr piece_seconds(struct mist_stage_writer *at, int i,
-                               enum mist_layer_kind kind, enum mist_stage_which which)
+                               enum mist_layer_kind kind, struct mist_stage_when when)
 {
-    mist_expr all = seconds_where(at, i, kind, 0, 0), none = num(at, 0);
+    mist_expr all = seconds_where(at, i, kind, 0, when.none), none = num(at, 0);
 
-    if (which == MIST_STAGE_THAT_LEAVE)
+    if (when.which == MIST_STAGE_THAT_LEAVE)
         return mist_stage_by_zero(at, 2, all,
                                   seconds_where(at, i, kind, MIST_IF_GRADIENTS_AWAY, 0));
-    if (which == MIST_STAGE_THAT_STAY)
+    if (when.which == MIST_STAGE_THAT_STAY)
         return mist_stage_by_zero(at, 2, none,
                                   seconds_where(at, i, kind, 0, MIST_IF_GRADIENTS_AWAY));
     return all;
@@ -348,7 +348,7 @@ struct mist_stage_work mist_stage_pieces(struct mist_stage_writer *at,
         if (piece->moment != when.moment || (piece->if_all & when.only) != when.only ||
             !is_due(piece, when.conditions))
             continue;
-        *sum = add(at, *sum, piece_seconds(at, i, kind, when.which));
+        *sum = add(at, *sum, piece_seconds(at, i, kind, when));
     }
     return out;
 }
