@@ -45,7 +45,8 @@
  *
  * - copies that take longer than what is computed meanwhile run ahead or behind by a pass or
  *   two, as far as there is room; here those of gradients do by one pass, into the forwards,
- *   and others are waited for pass by pass.
+ *   those of weights below the last block (where blocks keep something in the host, only
+ *   from the end of a backward to the next forward), and others are waited for pass by pass.
  *
  * - ratios act through whole tensors in the schedule (module_storage.h), here through any
  *   part of a block; embedding and head, which have one or two matrices, are done

@@ -324,8 +324,8 @@ static struct passes passes(writer *at, bool is_backward, uint32_t now)
         struct visit visit = round.visits[i];
         struct visit after = round.visits[(i + 1) % round.n];
         struct sorts is_kept = {has_kept, all_kept, has_kept};
-        if (visit.is_backward != is_backward ||
-            (at->is_far_from_peak && visit.position >= AT_TOP))
+        uint32_t bit = 1u << visit.position << (is_backward ? N_POSITIONS : 0);
+        if (visit.is_backward != is_backward || (at->which && !(at->which & bit)))
             continue;
         if (visit.position == AT_TOP && is_backward)
             is_kept = (struct sorts){has_kept, has_kept, all_kept};
@@ -421,26 +421,38 @@ static mist_expr lost_to_gradients(writer *at, all_backwards *backwards)
     return mist_expr_div(at->pool, sub(at, with, without), n);
 }
 
-/* What all passes of a micro-batch take longer each beside its own copies and messages than
- * all beside all of those. */
-static mist_expr lost_by_pass(writer *at, all_backwards *backwards)
+/* What passes of a micro-batch take longer each beside its own copies and messages than
+ * all beside all of those; which of them (bits; 0: all), and second parts of backwards. */
+static mist_expr lost_by_pass(writer *at, all_backwards *backwards, uint32_t which)
 {
+    at->which = which;
     struct passes both = join(at, passes(at, false, 0), backwards(at, 0));
-
+    at->which = 0;
     return max(at, num(at, 0), sub(at, both.seconds, seconds_of(at, both.all)));
 }
 
-/* What weights win by running ahead below the last block, where blocks above have left their
- * rooms: not those that are summed meanwhile, nor where blocks keep something in the host. */
+enum {
+    BOTTOM = 1u << AT_EMBEDDING | 1u << AT_BOTTOM,
+    BELOW_TOP = BOTTOM | 1u << AT_MIDDLE,
+    BACK = N_POSITIONS, /* bits of backward passes are behind those of forwards */
+    FAR_FROM_PEAK = BELOW_TOP | BELOW_TOP << BACK,
+    TURN = BOTTOM | BOTTOM << BACK /* where backwards end and forwards begin */
+};
+
+/*
+ * What weights win by running ahead below the last block, where blocks above have left their
+ * rooms: not those that are summed meanwhile. Where blocks keep something in the host, that
+ * comes and leaves pass by pass, and weights are in line with it but where backwards end and
+ * forwards begin.
+ */
 static mist_expr won_by_weights(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
         return num(at, 0);
-    at->is_far_from_peak = true;
-    mist_expr lost = lost_by_pass(at, backwards);
-    at->is_far_from_peak = false;
-    lost = mist_expr_select(at->pool, at->ratio[MIST_RATIO_KEPT], num(at, 0), lost);
-    return mist_stage_by_zero(at, 2, num(at, 0), lost);
+    mist_expr far = mist_expr_select(at->pool, at->ratio[MIST_RATIO_KEPT], num(at, 0),
+                                     lost_by_pass(at, backwards, FAR_FROM_PEAK));
+    mist_expr won = max(at, far, lost_by_pass(at, backwards, TURN));
+    return mist_stage_by_zero(at, 2, num(at, 0), won);
 }
 
 /* What gradients that leave win by running a pass ahead, or behind, into the forwards, for
@@ -452,16 +464,24 @@ static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
         return num(at, 0);
-    mist_expr won = lost_by_pass(at, backwards);
+    mist_expr won = lost_by_pass(at, backwards, 0);
     if (backwards != split_backwards)
         won = mist_expr_min(at->pool, won, lost_to_gradients(at, backwards));
     return mist_stage_by_zero(at, 2, num(at, 0), won);
 }
 
 /* What all backward passes are shorter than each beside its own copies. */
-static mist_expr won_ahead(writer *at, all_backwards *backwards)
+struct won {
+    mist_expr stable;
+    mist_expr first; /* in the first micro-batch, whose weights wait for the step */
+};
+
+static struct won won_ahead(writer *at, all_backwards *backwards)
 {
-    return max(at, won_by_weights(at, backwards), won_by_gradients(at, backwards));
+    mist_expr by_gradients = won_by_gradients(at, backwards);
+
+    return (struct won){max(at, won_by_weights(at, backwards), by_gradients),
+                        by_gradients};
 }
 
 /* One way of every round trip: the mean of there and back, over both boundaries. */
@@ -709,12 +729,6 @@ static mist_expr longer_by(writer *at, mist_expr begun)
     return at->pauses ? begun : sub(at, begun, passes(at, false, 0).seconds);
 }
 
-/* What weights win, which the first micro-batch does not: in front of it is the step. */
-static mist_expr not_won_at_first(writer *at)
-{
-    return sub(at, won_ahead(at, whole_backwards), won_by_gradients(at, whole_backwards));
-}
-
 /* What the first micro-batch's backward takes less, as it finds no gradients in the host to
  * add to: of each block what it is of one in the middle. */
 static mist_expr less_at_first(writer *at)
@@ -753,9 +767,10 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
     mist_expr forwards = passes(at, false, 0).seconds;
-    mist_expr backwards =
-        sub(at, whole_backwards(at, 0).seconds, won_ahead(at, whole_backwards));
-    mist_expr last_sums = last(at, whole_backwards), not_won = not_won_at_first(at);
+    struct won won = won_ahead(at, whole_backwards);
+    mist_expr backwards = sub(at, whole_backwards(at, 0).seconds, won.stable);
+    mist_expr last_sums = last(at, whole_backwards);
+    mist_expr not_won = sub(at, won.stable, won.first);
     struct beginning begins = beginning(at);
 
     outputs[MIST_STAGE_STABLE] = add(at, add(at, forwards, backwards), one_way(at));
@@ -771,6 +786,6 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     outputs[MIST_STAGE_LAST] = sub(at, last_sums, less_at_first(at));
     outputs[MIST_STAGE_BACKWARDS_INPUT] = input_backwards(at, 0).seconds;
     outputs[MIST_STAGE_BACKWARDS_WEIGHT] =
-        sub(at, weight_backwards(at, 0).seconds, won_ahead(at, split_backwards));
+        sub(at, weight_backwards(at, 0).seconds, won_ahead(at, split_backwards).stable);
     outputs[MIST_STAGE_LAST_WEIGHT] = last(at, split_backwards);
 }

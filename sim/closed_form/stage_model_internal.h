@@ -120,11 +120,11 @@ struct mist_stage_writer {
     int zero;         /* level of ZeRO; 0 under dp 1, where there is nothing to shard */
     double copy_frac; /* of the state, another framework's copy of the gradients */
     mist_expr n_layers, n_checkpointed, in_flight, n_micro_batches;
-    mist_expr n_lean;      /* 0 unless has_lean */
-    mist_expr ratio[4];    /* weights, gradients, state, activations; 0 unless offloads */
-    bool is_split;         /* first parts of split backwards are meant */
-    bool is_far_from_peak; /* passes below the last block alone are */
-    int n_in_row; /* blocks in a row the most of which is meant; 0: all of them */
+    mist_expr n_lean;   /* 0 unless has_lean */
+    mist_expr ratio[4]; /* weights, gradients, state, activations; 0 unless offloads */
+    bool is_split;      /* first parts of split backwards are meant */
+    uint32_t which;     /* passes that are meant, as bits; 0: all */
+    int n_in_row;       /* blocks in a row the most of which is meant; 0: all of them */
     const mist_expr *value;
 };
 
