@@ -13,11 +13,11 @@ wait_for() {
     grep -q "$1" "$2" || fail "nothing in $2 matches $1: $(head -n 5 "$err")"
 }
 
-# start COMMAND...: in the background, as $pid.
+# start COMMAND...: in the background, as $pid; under nohup, too, SIGHUP is what it is.
 start() {
     command_line="$*, and a signal"
     : > "$err" # nothing that the one before said
-    "$@" > "$out" 2> "$err" < /dev/null &
+    env --default-signal=HUP "$@" > "$out" 2> "$err" < /dev/null &
     pid=$!
 }
 
