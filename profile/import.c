@@ -113,12 +113,10 @@ static struct best best_of(const struct mist_import_rows *rows)
 }
 
 static void emit_sums(const struct mist_import *import,
-                      const struct mist_import_rows *rows,
+                      const struct mist_import_rows *rows, struct best best,
                       const struct mist_import_torch_report *torch,
                       struct mist_emit *emit)
 {
-    struct best best = best_of(rows);
-
     mist_emit_integer(emit, "rows_added", "rows", (int64_t)mist_import_rows_count(rows));
     if (best.peak_frac > 0)
         mist_emit_number(emit, "peak_frac", "of the peak at most", best.peak_frac);
@@ -133,7 +131,7 @@ static void emit_sums(const struct mist_import *import,
 }
 
 static void say_rows(const struct mist_import *import,
-                     const struct mist_import_rows *rows,
+                     const struct mist_import_rows *rows, struct best best,
                      const struct mist_messages *messages)
 {
     size_t n = mist_import_rows_count(rows);
@@ -142,7 +140,6 @@ static void say_rows(const struct mist_import *import,
                  import->paths[0], import->n_paths > 1 ? " and others" : "",
                  import->output ? " added to " : " can be added",
                  import->output ? import->output : "");
-    struct best best = best_of(rows);
     if (best.peak_frac > 0)
         mist_message(messages, "products reach %.2g %% of the peak at most%s",
                      100 * best.peak_frac,
@@ -173,8 +170,9 @@ enum mist_status mist_profile_import(const struct mist_import *import,
     if (status == MIST_OK && import->output)
         status = mist_trace_set_save(&set, import->output, import->force, err);
     if (status == MIST_OK) {
-        emit_sums(import, &rows, &torch, emit);
-        say_rows(import, &rows, messages);
+        struct best best = best_of(&rows);
+        emit_sums(import, &rows, best, &torch, emit);
+        say_rows(import, &rows, best, messages);
         say_torch(&torch, messages);
         status = mist_emit_end(&emit, err);
     }
