@@ -194,10 +194,11 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
             (enum mist_framework_name)(options->framework - 1);
         const struct mist_framework *of = mist_framework_get(framework);
         if (framework != job->framework)
-            job->overlaps = job->overlaps || of->overlaps_interleaved ||
-                            (of->overlaps_zero3 && plan->stages[0].shards_weights);
+            job->overlaps =
+                job->overlaps ||
+                mist_framework_overlaps(of, true, plan->stages[0].shards_weights);
         job->framework = framework;
-        job->attention = mist_framework_get(job->framework)->attention;
+        job->attention = of->attention;
     }
     if (job->framework ==
         MIST_FRAMEWORK_OURS) /* ours has no dropout and overlaps, anyway */

@@ -219,8 +219,8 @@ static void make_job(const struct mist_args *args, const struct counts *of,
     bool is_selective =
         mist_args_or(args, MIST_ARG_RECOMPUTE, 0) == MIST_RECOMPUTE_SELECTIVE;
     bool usually_overlaps =
-        (framework->overlaps_interleaved && pipeline == MIST_PIPELINE_INTERLEAVED) ||
-        (framework->overlaps_zero3 && mist_args_or(args, MIST_ARG_ZERO, 0) == 3);
+        mist_framework_overlaps(framework, pipeline == MIST_PIPELINE_INTERLEAVED,
+                                mist_args_or(args, MIST_ARG_ZERO, 0) == 3);
 
     *out = (struct mist_job){
         .global_batch = (int64_t)of->global_batch,

@@ -223,6 +223,13 @@ const struct mist_framework *mist_framework_get(enum mist_framework_name name)
     return &frameworks[name];
 }
 
+bool mist_framework_overlaps(const struct mist_framework *framework, bool is_interleaved,
+                             bool shards_weights)
+{
+    return (framework->overlaps_interleaved && is_interleaved) ||
+           (framework->overlaps_zero3 && shards_weights);
+}
+
 enum mist_attention mist_framework_attention_at(enum mist_attention attention,
                                                 int64_t seq, int64_t n_heads_of_batch)
 {

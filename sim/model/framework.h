@@ -77,6 +77,11 @@ struct mist_framework {
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
 
+/* Whether it overlaps communication and computation, unless the job says no, in spite of
+ * takes_turns and blocks_transfers. */
+bool mist_framework_overlaps(const struct mist_framework *framework, bool is_interleaved,
+                             bool shards_weights);
+
 /* Attention that is no single kernel: its matrix products, and what moves beside them. */
 struct mist_framework_attention {
     int32_t n_products;       /* of [seq, seq] scores with [seq, head_dim] */
