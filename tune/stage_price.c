@@ -228,6 +228,12 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_LAST] = &out->last_s,
         [MIST_STAGE_LAST_WEIGHT] = &out->last_weight_s,
         [MIST_STAGE_BEHIND] = &out->behind_s,
+        [MIST_STAGE_BRINGS_FORWARD] = &out->brings_s[MIST_SLOT_FORWARD],
+        [MIST_STAGE_BRINGS_BACKWARD] = &out->brings_s[MIST_SLOT_BACKWARD],
+        [MIST_STAGE_BRINGS_WEIGHT] = &out->brings_s[MIST_SLOT_BACKWARD_WEIGHT],
+        [MIST_STAGE_SUMS_FORWARD] = &out->sums_s[MIST_SLOT_FORWARD],
+        [MIST_STAGE_SUMS_BACKWARD] = &out->sums_s[MIST_SLOT_BACKWARD],
+        [MIST_STAGE_SUMS_INPUT] = &out->sums_s[MIST_SLOT_BACKWARD_INPUT],
     };
     enum mist_status status = price_shape(price, &shape, &values, err);
 
@@ -239,6 +245,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     out->is_ahead = mist_schedule_pauses(i_stage);
     status = mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
     out->held_s += out->forward_s;
+    out->brings_s[MIST_SLOT_BACKWARD_INPUT] = out->brings_s[MIST_SLOT_BACKWARD];
     return status;
 }
 

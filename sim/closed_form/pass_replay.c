@@ -87,6 +87,57 @@ static double slot_s(const struct mist_pass_times *times, const struct mist_slot
     }
 }
 
+/* Whether a slot leaves sums of gradients. */
+static bool leaves_sums(const struct mist_slot *slot)
+{
+    return slot->kind == MIST_SLOT_BACKWARD || slot->kind == MIST_SLOT_BACKWARD_WEIGHT;
+}
+
+/*
+ * Where a slot does not follow on what a stable micro-batch has it follow on: what the weights
+ * of its first pass make the slot before longer, unless the chunk turns round and its last
+ * pass had them. The embedding's come in any case, and so do all with the optimizer step.
+ */
+static double brings_s(const struct run *at, const struct mist_slot *before,
+                       const struct mist_slot *slot, int32_t i_virtual)
+{
+    bool is_forward = slot->kind == MIST_SLOT_FORWARD;
+    bool turns = before->chunk == slot->chunk &&
+                 before->kind != MIST_SLOT_BACKWARD_WEIGHT &&
+                 (before->kind == MIST_SLOT_FORWARD) != is_forward;
+
+    return turns || (is_forward && i_virtual == 0)
+               ? 0
+               : at->times[i_virtual].brings_s[before->kind];
+}
+
+/* And the sums beside its first pass. */
+static double sums_s(const struct run *at, const struct mist_slot *before,
+                     const struct mist_slot *slot, int32_t i_virtual)
+{
+    bool has_sums = before && leaves_sums(before);
+    double one_s = at->times[i_virtual].sums_s[slot->kind];
+
+    return slot->kind == MIST_SLOT_FORWARD ? (has_sums ? 0 : -one_s)
+                                           : (has_sums ? one_s : 0);
+}
+
+/* Begins a slot of a stage, whose input is there then. */
+static void begin(const struct run *at, struct stage *stage, const struct mist_slot *slot,
+                  int32_t i_virtual, double ready_s)
+{
+    const struct mist_slot *before = stage->next > 0 ? slot - 1 : NULL;
+    bool steps = slot->kind == MIST_SLOT_FORWARD && slot->micro_batch == 0 &&
+                 !at->times[i_virtual].is_ahead;
+    bool follows = slot->kind != MIST_SLOT_BACKWARD_WEIGHT && !steps;
+
+    if (before && follows)
+        stage->computed_s += brings_s(at, before, slot, i_virtual);
+    stage->computed_s = fmax(stage->computed_s, ready_s);
+    if (follows)
+        stage->computed_s += sums_s(at, before, slot, i_virtual);
+}
+
 /* Runs the slots of a stage as far as their inputs have come. */
 static void advance(struct run *at, int32_t i_stage)
 {
@@ -107,8 +158,8 @@ static void advance(struct run *at, int32_t i_stage)
                                                                  : at->gradient_s[cell];
         if (isinf(ready_s))
             return;
-        stage->computed_s = fmax(stage->computed_s, ready_s) +
-                            slot_s(&at->times[i_virtual], slot, order->n_micro_batches);
+        begin(at, stage, slot, i_virtual, ready_s);
+        stage->computed_s += slot_s(&at->times[i_virtual], slot, order->n_micro_batches);
         if (is_forward && slot->micro_batch == 0)
             stage->computed_s = fmax(stage->computed_s, at->held_s[i_virtual]);
         if (is_forward)

@@ -8,7 +8,8 @@
  * order that all ranks share (schedule_transfer.c). Where a stage computes meanwhile,
  * both take longer. The first forward of a stage takes the optimizer step on,
  * or begins after it, and waits for the steps on the host, which run from the beginning on,
- * chunk by chunk; sums over ranks make the last backward longer, or follow it.
+ * chunk by chunk; sums over ranks make the last backward longer, or follow it. Weights that
+ * leave the device, or are cut over ranks, come again where a chunk does not turn round.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
 #define MIST_SIM_PASS_REPLAY_H
@@ -29,6 +30,10 @@ struct mist_pass_times {
                               first forward, at least */
     double last_s, last_weight_s; /* of sums, in the last backward, whole or split */
     double behind_s;              /* behind all transfers */
+    double brings_s[MIST_N_SLOT_KINDS]; /* of weights that come in the slot before, by its
+                                           kind, unless they are there */
+    double sums_s
+        [MIST_N_SLOT_KINDS]; /* beside sums that the slot before has left, in forward_s */
     bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */
 };
 

@@ -161,6 +161,13 @@ enum mist_stage_output {
     MIST_STAGE_BEHIND,       /* seconds behind that */
     MIST_STAGE_FIRST_UNHELD, /* FIRST where no step on the host holds it up */
     MIST_STAGE_ON_HOST, /* seconds of these steps, where the device does other work */
+    MIST_STAGE_BRINGS_FORWARD, /* extra seconds of the last forward where a block's weights come */
+    MIST_STAGE_BRINGS_BACKWARD, /* beside it; of the last backward, or second part of one */
+    MIST_STAGE_BRINGS_WEIGHT,
+    MIST_STAGE_SUMS_FORWARD, /* seconds of FORWARDS beside the sums that a backward has left; extra
+                                ones of BACKWARDS and BACKWARDS_INPUT, which have no such */
+    MIST_STAGE_SUMS_BACKWARD,
+    MIST_STAGE_SUMS_INPUT,
     MIST_STAGE_N_OUTPUTS
 };
 

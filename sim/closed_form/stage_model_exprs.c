@@ -66,7 +66,8 @@ struct visit {
     bool is_backward;
 };
 
-/* Passes of a stable micro-batch in order; behind the last one comes the first again. */
+/* Passes of a stable micro-batch in order; behind the last one comes the first again. The
+ * embedding has no input to split a backward for. */
 struct round {
     struct visit visits[2 * N_POSITIONS];
     int n;
@@ -86,7 +87,8 @@ static struct round round_of(const writer *at)
     for (int i = 0; i < 2 * N_POSITIONS; i++) {
         bool is_backward = i >= N_POSITIONS;
         int position = is_backward ? 2 * N_POSITIONS - 1 - i : i;
-        if ((position != AT_EMBEDDING || at->is_first) &&
+        bool has_embedding = at->is_first && !(is_backward && at->is_split);
+        if ((position != AT_EMBEDDING || has_embedding) &&
             (position != AT_HEAD || at->is_last))
             out.visits[out.n++] = (struct visit){(enum position)position, is_backward};
     }
@@ -421,14 +423,26 @@ static mist_expr lost_to_gradients(writer *at, all_backwards *backwards)
     return mist_expr_div(at->pool, sub(at, with, without), n);
 }
 
-/* What passes of a micro-batch take longer each beside its own copies and messages than
- * all beside all of those; which of them (bits; 0: all), and second parts of backwards. */
+/* What passes take longer each beside its own copies and messages than all beside all of
+ * those. */
+static mist_expr lost(writer *at, struct passes of)
+{
+    return max(at, num(at, 0), sub(at, of.seconds, seconds_of(at, of.all)));
+}
+
+/* Passes of a micro-batch; which of them (bits; 0: all), and second parts of backwards. */
 static mist_expr lost_by_pass(writer *at, all_backwards *backwards, uint32_t which)
 {
     at->which = which;
     struct passes both = join(at, passes(at, false, 0), backwards(at, 0));
     at->which = 0;
-    return max(at, num(at, 0), sub(at, both.seconds, seconds_of(at, both.all)));
+    return lost(at, both);
+}
+
+/* Forwards, and second parts of backwards, each by themselves. */
+static mist_expr lost_in_slots(writer *at)
+{
+    return add(at, lost(at, passes(at, false, 0)), lost(at, weight_backwards(at, 0)));
 }
 
 enum {
@@ -443,7 +457,7 @@ enum {
  * What weights win by running ahead below the last block, where blocks above have left their
  * rooms: not those that are summed meanwhile. Where blocks keep something in the host, that
  * comes and leaves pass by pass, and weights are in line with it but where backwards end and
- * forwards begin.
+ * forwards begin, unless that is in the last block, too.
  */
 static mist_expr won_by_weights(writer *at, all_backwards *backwards)
 {
@@ -451,7 +465,9 @@ static mist_expr won_by_weights(writer *at, all_backwards *backwards)
         return num(at, 0);
     mist_expr far = mist_expr_select(at->pool, at->ratio[MIST_RATIO_KEPT], num(at, 0),
                                      lost_by_pass(at, backwards, FAR_FROM_PEAK));
-    mist_expr won = max(at, far, lost_by_pass(at, backwards, TURN));
+    mist_expr turn = lost_by_pass(at, backwards, TURN);
+    mist_expr won =
+        mist_expr_select_le(at->pool, at->n_layers, num(at, 1), far, max(at, far, turn));
     return mist_stage_by_zero(at, 2, num(at, 0), won);
 }
 
@@ -459,7 +475,8 @@ static mist_expr won_by_weights(writer *at, all_backwards *backwards)
  * which they have room, as far as all that a micro-batch takes on any stream fits beside the
  * rest; where the second parts of backwards are in between, which want no weights, as far as
  * that. What is summed over ranks meanwhile has not; nor do kept activations, whose rooms the
- * next pass but one wants. */
+ * next pass but one wants, least of all in the last stage, where they come back as soon as the
+ * last of them has left. */
 static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
@@ -467,6 +484,9 @@ static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
     mist_expr won = lost_by_pass(at, backwards, 0);
     if (backwards != split_backwards)
         won = mist_expr_min(at->pool, won, lost_to_gradients(at, backwards));
+    else if (at->is_last)
+        won = mist_expr_select(at->pool, at->ratio[MIST_RATIO_KEPT],
+                               mist_expr_min(at->pool, won, lost_in_slots(at)), won);
     return mist_stage_by_zero(at, 2, num(at, 0), won);
 }
 
@@ -763,6 +783,67 @@ static mist_expr sums_behind(writer *at)
     return add(at, sums_of_first(at), rest);
 }
 
+/* ---------------------------------------------------------------------- other orders */
+
+/* What a pass takes longer beside more. */
+static mist_expr longer_with(writer *at, struct span span, work more)
+{
+    mist_expr without = seconds_of(at, span);
+
+    span.beside = mist_stage_add_work(at, span.beside, more);
+    return sub(at, seconds_of(at, span), without);
+}
+
+static const struct sorts *all_kept(writer *at, struct sorts *out)
+{
+    *out = (struct sorts){num(at, 1), num(at, 1), num(at, 1)};
+    return out;
+}
+
+/* The last block's forward or the first one's backward, where the next pass is not of the same
+ * block. */
+static mist_expr brings_weights(writer *at, bool is_backward)
+{
+    const struct visit before = {AT_MIDDLE, is_backward};
+    const struct visit visit = {is_backward ? AT_BOTTOM : AT_TOP, is_backward};
+    const struct visit after = {visit.position, !is_backward};
+    struct sorts is_kept;
+
+    return longer_with(at, window(at, before, visit, after, *all_kept(at, &is_kept), 0),
+                       weights(at, BLOCK));
+}
+
+/* The second part behind which a forward follows: a lean first block has what is cut over
+ * ranks. */
+static mist_expr brings_behind_weight(writer *at)
+{
+    const struct mist_stage_when away = {.moment = MIST_MOMENT_WEIGHTS,
+                                         .conditions = MIST_IF_BRINGS,
+                                         .only = MIST_IF_WEIGHTS_AWAY};
+    struct span last = second_part(at, first_kind(at), sums(at, BLOCK, 0), 0);
+    mist_expr all = longer_with(at, last, weights(at, BLOCK));
+
+    if (!at->has_lean || at->is_first)
+        return all;
+    return mist_expr_select(at->pool, at->n_checkpointed, all,
+                            longer_with(at, last, mist_stage_pieces(at, BLOCK, away)));
+}
+
+/* The first pass of forwards or backwards beside the sums that a backward has left. */
+static mist_expr longer_beside_sums(writer *at, bool is_backward)
+{
+    struct round round = round_of(at);
+    struct sorts is_kept;
+    int i = 0;
+
+    while (round.visits[i].is_backward != is_backward)
+        i++;
+    const struct visit before = {AT_MIDDLE, false}; /* which leaves no sums */
+    struct span first = window(at, before, round.visits[i], round.visits[i + 1],
+                               *all_kept(at, &is_kept), 0);
+    return longer_with(at, first, sums(at, first_kind(at), 0));
+}
+
 void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
@@ -788,4 +869,12 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     outputs[MIST_STAGE_BACKWARDS_WEIGHT] =
         sub(at, weight_backwards(at, 0).seconds, won_ahead(at, split_backwards).stable);
     outputs[MIST_STAGE_LAST_WEIGHT] = last(at, split_backwards);
+    outputs[MIST_STAGE_BRINGS_FORWARD] = brings_weights(at, false);
+    outputs[MIST_STAGE_BRINGS_BACKWARD] = brings_weights(at, true);
+    outputs[MIST_STAGE_BRINGS_WEIGHT] = brings_behind_weight(at);
+    outputs[MIST_STAGE_SUMS_FORWARD] = longer_beside_sums(at, false);
+    outputs[MIST_STAGE_SUMS_BACKWARD] = longer_beside_sums(at, true);
+    at->is_split = true;
+    outputs[MIST_STAGE_SUMS_INPUT] = longer_beside_sums(at, true);
+    at->is_split = false;
 }

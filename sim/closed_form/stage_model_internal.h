@@ -150,10 +150,10 @@ void mist_stage_model_write_memory(struct mist_stage_writer *at,
 mist_expr mist_stage_if_apart(struct mist_stage_writer *at, mist_expr yes, mist_expr no);
 
 /*
- * Time of a bundle (interference.h) whose channels take these seconds alone. Two
- * channels: exact. More: the longest of them, where the last two count as what they take
- * together, and what computation (or the first there is) and each of the others lose
- * beside one another; which leaves out that a third makes two disturb each other more.
+ * Time of a bundle (interference.h) whose channels take these seconds alone. Up to three
+ * channels: exact. Four: the longest of them, where the last two count as what they take
+ * together, and what computation and each of the others lose beside one another; which
+ * leaves out that a third makes two disturb each other more.
  * Channels that are the constant 0 cost nothing.
  */
 mist_expr mist_stage_bundle(struct mist_stage_writer *at,

@@ -62,6 +62,7 @@ enum mist_slot_kind {
     MIST_SLOT_BACKWARD,        /* whole: both gradients */
     MIST_SLOT_BACKWARD_INPUT,  /* of schedules that split the backward */
     MIST_SLOT_BACKWARD_WEIGHT, /* the same */
+    MIST_N_SLOT_KINDS
 };
 
 struct mist_slot {

@@ -281,9 +281,9 @@ static void tear_down(struct setting *at)
     free(at->plan);
 }
 
-/* Split backwards of lean blocks whose weights are cut over ranks: second parts gather those
- * of norms again. */
-TEST(second_parts_wait_for_weights)
+/* Passes of pipelines whose stages are all alike in something, with one schedule. */
+static void check_alike(const char *name, enum mist_pipeline_schedule schedule,
+                        void set(struct mist_stage_plan *stage), double median_frac)
 {
     struct setting at;
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
@@ -297,24 +297,47 @@ TEST(second_parts_wait_for_weights)
         random_plan(&at.random, &all_bars[2].kind, plan);
         if (plan->n_stages == 1)
             continue;
-        set_schedule(plan, MIST_PIPELINE_ZB_H2);
-        for (int32_t i = 0; i < plan->n_stages; i++) {
-            struct mist_stage_plan *stage = &plan->stages[i];
-            stage->shards_optimizer = stage->shards_gradients = stage->shards_weights =
-                true;
-            stage->n_checkpointed = 0;
-            stage->n_lean = stage->n_layers;
-        }
+        set_schedule(plan, schedule);
+        for (int32_t i = 0; i < plan->n_stages; i++)
+            set(&plan->stages[i]);
         must(mist_replay_run(plan, at.costs, &options, &replay, &err), &err);
         off_frac[n++] = compare_passes(at.costs, plan, replay.iteration_s);
         mist_replay_result_fini(&replay);
     }
     sort_doubles(off_frac, N_PLANS / 2);
-    print_message("zb_h2, lean blocks under ZeRO-3: by passes %.4f %.4f (median, nine of "
-                  "ten)\n",
-                  off_frac[N_PLANS / 4], off_frac[N_PLANS * 9 / 20]);
-    assert_true(off_frac[N_PLANS / 4] <= 0.05);
+    print_message("%s, %s: by passes %.4f %.4f (median, nine of ten)\n",
+                  mist_pipeline_name(schedule), name, off_frac[N_PLANS / 4],
+                  off_frac[N_PLANS * 9 / 20]);
+    assert_true(off_frac[N_PLANS / 4] <= median_frac);
     tear_down(&at);
+}
+
+static void shard_lean(struct mist_stage_plan *stage)
+{
+    stage->shards_optimizer = stage->shards_gradients = stage->shards_weights = true;
+    stage->n_checkpointed = 0;
+    stage->n_lean = stage->n_layers;
+}
+
+static void keep_in_host(struct mist_stage_plan *stage)
+{
+    stage->offload_activations = 1;
+    stage->shards_gradients = stage->shards_weights = false;
+    stage->n_checkpointed = stage->n_layers / 2;
+    stage->n_lean = 0;
+}
+
+/* Split backwards of lean blocks whose weights are cut over ranks: second parts gather those
+ * of norms again. */
+TEST(second_parts_wait_for_weights)
+{
+    check_alike("lean blocks under ZeRO-3", MIST_PIPELINE_ZB_H2, shard_lean, 0.03);
+}
+
+/* What the last stage keeps comes back when it has just left. */
+TEST(last_stage_waits_for_what_it_keeps)
+{
+    check_alike("all kept in the host", MIST_PIPELINE_ZB_2P, keep_in_host, 0.09);
 }
 
 /* Short replays against whole ones: plans of all kinds, with every schedule and one to four
@@ -669,7 +692,7 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
 /* Two channels: exact. More: never below the longest, and how far off is known. */
 TEST(bundles_are_near_the_exact_ones)
 {
-    static const double most_frac[N_MACHINES] = {0.05, 0.06, 0.08}; /* in the median */
+    static const double most_frac[N_MACHINES] = {0.05, 0.05, 0.26}; /* in the median */
     struct mist_random random;
 
     mist_random_init(&random, test_seed(20240607));
@@ -681,7 +704,7 @@ TEST(bundles_are_near_the_exact_ones)
         int32_t n = 0;
         make_machine(&traces, &machines[i]);
         must(mist_cost_model_new(&traces, &costs, &err), &err);
-        for (int k = 0; k < 4 * N_BATCH && n < N_BATCH; k++) {
+        for (int k = 0; k < 16 * N_BATCH; k++) {
             unsigned set = (unsigned)pick(&random, 1, 15);
             int n_channels = __builtin_popcount(set);
             double alone_s[MIST_N_CHANNELS], near_s, exact_s, longest_s = 0;
@@ -692,13 +715,13 @@ TEST(bundles_are_near_the_exact_ones)
             bundle_both(mist_cost_model_interference(costs), set, alone_s, &near_s,
                         &exact_s);
             assert_true(near_s >= longest_s * (1 - 1e-12));
-            if (n_channels <= 2)
+            if (n_channels <= 3)
                 assert_true(fabs(near_s - exact_s) <= 1e-12 * exact_s);
-            else
+            else if (n < N_BATCH)
                 off_frac[n++] = fabs(near_s / exact_s - 1);
         }
         sort_doubles(off_frac, n);
-        print_message("%s: bundles of three and four off by %.4f %.4f (median, worst)\n",
+        print_message("%s: bundles of four off by %.4f %.4f (median, worst)\n",
                       machines[i].name, off_frac[n / 2], off_frac[n - 1]);
         assert_true(off_frac[n / 2] <= most_frac[i]);
         mist_cost_model_free(costs);

@@ -1,6 +1,6 @@
 /*
- * Pipelines by their passes, by hand: what the host's optimizer steps hold up. Whole pipelines
- * are compared with published ones (test_published_pipelines.c) and with the replay of every
+ * Pipelines by their passes, by hand: what the host's optimizer steps hold up, and weights that
+ * come again. Whole pipelines are compared with published ones (test_published_pipelines.c) and with the replay of every
  * task (tests/prop/test_stage_model.c).
  */
 #include "tests/unit/test.h"
@@ -59,6 +59,24 @@ TEST(test_steps_are_beside_forwards)
     times[3].held_s =
         100; /* the last one's: behind it are its other forward and nothing */
     assert_true(replay_s(times) == 1 + 100 + 4);
+}
+
+/* Weights that come again beside the slot before: not those of the embedding, of what a chunk
+ * turns round with, or that come with a step. Both stages run their forwards and then their
+ * backwards, but for the last chunk, of which each backward follows its forward. */
+TEST(test_weights_come_again)
+{
+    struct mist_pass_times times[N_VIRTUAL] = {0};
+
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].brings_s[MIST_SLOT_FORWARD] = 1;
+    assert_true(replay_s(times) == 1);
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].brings_s[MIST_SLOT_BACKWARD] = 10;
+    assert_true(replay_s(times) == 31);
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].is_ahead = true;
+    assert_true(replay_s(times) == 32);
 }
 
 TEST_MAIN(NULL, NULL)
