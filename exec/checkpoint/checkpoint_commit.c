@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 static enum mist_status move(const char *from, const char *to, struct mist_err *err)
 {
@@ -47,15 +47,23 @@ static enum mist_status complete_folder(const char *folder,
     return status;
 }
 
+/* Also a link that leads nowhere. */
+static bool is_taken(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0;
+}
+
 /* Gives the folder its name; what had it before becomes old. */
 static enum mist_status swap_in(const char *partial, const char *final, const char *old,
                                 struct mist_err *err)
 {
-    bool replaces = access(final, F_OK) == 0;
+    bool replaces = is_taken(final);
     enum mist_status status = MIST_OK;
 
     if (replaces) {
-        if (access(old, F_OK) == 0)
+        if (is_taken(old))
             status = checkpoint_remove(old, err);
         if (!status)
             status = move(final, old, err);
