@@ -52,6 +52,9 @@ enum mist_checkpoint_kind {
     MIST_CHECKPOINT_N_KINDS
 };
 
+/* That a parameter of the model takes in a checkpoint, in fp32. */
+enum { MIST_CHECKPOINT_PARAM_BYTES = 4 * MIST_CHECKPOINT_N_KINDS };
+
 #define MIST_CHECKPOINT_NAME_BYTES 128 /* a tensor's name and its '\0' */
 
 /* Fills out with "<module>/<param>/<kind>" and returns it. */
@@ -73,7 +76,8 @@ struct mist_checkpoint_writer; /* one rank's file */
 /*
  * Starts a rank's file in DIR/step-N.RUN.partial; folders are made as needed, what an
  * earlier attempt left under the same name is removed first; links are not followed. 0 <=
- * rank < n_ranks. *out is the caller's to close or abort. MIST_ERR_IO, MIST_ERR_MEMORY.
+ * rank < n_ranks. *out is the caller's to close or abort. MIST_ERR_IO (also a name that is
+ * too long), MIST_ERR_MEMORY.
  */
 enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *save,
                                              int32_t rank,
@@ -137,8 +141,9 @@ typedef bool mist_checkpoint_waits_fn(void *context, const struct mist_err *hold
 /*
  * Locks dir (which is made) by its file "lock" until mist_checkpoint_unlock() or the end
  * of this process, and draws a run id from the system's randomness. If another process
- * holds the lock, waits up to patience_s for it; waits may be NULL. *out is the caller's
- * to unlock.
+ * holds the lock, waits up to patience_s for it; waits may be NULL. What runs before left
+ * unfinished is removed: the disk may be almost full of it. *out is the caller's to
+ * unlock.
  *
  * MIST_ERR_IO: held by another, who is named; or can't be made. MIST_ERR_MEMORY. A file
  * system that can't lock is no error: warning, cleared at first, says so; the run id

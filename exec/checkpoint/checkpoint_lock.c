@@ -179,6 +179,20 @@ static enum mist_status draw_run_id(uint64_t *run_id, struct mist_err *err)
     return MIST_OK;
 }
 
+/* What stays is tried again behind a save, which tells why. */
+static void remove_unfinished(const char *dir)
+{
+    struct checkpoint_entry *entries = NULL;
+    size_t n = 0;
+
+    if (checkpoint_list(dir, &entries, &n, NULL) != MIST_OK)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].kind == ENTRY_PARTIAL)
+            (void)!checkpoint_remove(entries[i].path, NULL);
+    checkpoint_list_free(entries, n);
+}
+
 enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
                                       mist_checkpoint_waits_fn *waits, void *context,
                                       struct mist_checkpoint_lock **out,
@@ -205,6 +219,8 @@ enum mist_status mist_checkpoint_lock(const char *dir, double patience_s,
         (status = take(lock, patience_s, waits, context, warning, err)))
         goto out;
     status = write_text(lock, err);
+    if (status == MIST_OK)
+        remove_unfinished(dir);
 out:
     if (status == MIST_OK)
         *out = lock;

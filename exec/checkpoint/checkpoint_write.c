@@ -80,13 +80,18 @@ static enum mist_status write_header(struct mist_checkpoint_writer *writer,
 }
 
 static enum mist_status open_file(struct mist_checkpoint_writer *writer,
-                                  const char *folder, int32_t rank, struct mist_err *err)
+                                  const struct mist_checkpoint_save *save, int32_t rank,
+                                  struct mist_err *err)
 {
-    enum mist_status status = mist_make_directory(folder, err);
+    char folder[PATH_MAX];
 
+    checkpoint_partial_path(folder, save);
+    checkpoint_rank_path(writer->path, folder, rank);
+    if (!folder[0] || !writer->path[0])
+        return mist_err_io(err, save->dir, "save", ENAMETOOLONG);
+    enum mist_status status = mist_make_directory(folder, err);
     if (status)
         return status;
-    checkpoint_rank_path(writer->path, folder, rank);
     int code = checkpoint_create_file(writer->path, &writer->fd);
     return code ? mist_err_io(err, writer->path, "create", code) : MIST_OK;
 }
@@ -97,16 +102,14 @@ enum mist_status mist_checkpoint_writer_open(const struct mist_checkpoint_save *
                                              struct mist_err *err)
 {
     struct mist_checkpoint_writer *writer = malloc(sizeof *writer);
-    char folder[PATH_MAX];
     enum mist_status status = MIST_OK;
 
     *out = NULL;
     if (!writer)
         return mist_err_memory(err, save->dir);
-    checkpoint_partial_path(folder, save);
     memset(writer, 0, offsetof(struct mist_checkpoint_writer, block));
     writer->fd = -1;
-    status = open_file(writer, folder, rank, err);
+    status = open_file(writer, save, rank, err);
     if (!status)
         status = write_header(writer, save, rank, err);
     if (status)

@@ -74,8 +74,10 @@ MIST_MUST_CHECK enum mist_status mist_session_open_start(struct mist_session *at
                                                          struct mist_err *err);
 
 /* A folder that is there or can be made: the nearest one above it that is there can be
- * written to. */
+ * written to, and its disk has room for bytes of what. MIST_ERR_IO. */
 MIST_MUST_CHECK enum mist_status mist_session_check_folder(const char *path,
+                                                           const char *what,
+                                                           int64_t bytes,
                                                            struct mist_err *err);
 
 /* Rank 0: what could not be written at the end is refused at the beginning. */

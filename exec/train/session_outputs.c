@@ -3,30 +3,58 @@
 #include "exec/train/session.h"
 
 #include "core/atomic_file.h"
+#include "core/parse.h" /* sizes for people */
+#include "exec/checkpoint/checkpoint.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum mist_status mist_session_check_folder(const char *path, struct mist_err *err)
+/* What a file system has left for this process; INT64_MAX: it does not say. */
+static int64_t room_bytes(const char *folder)
+{
+    struct statvfs info;
+
+    if (statvfs(folder, &info) != 0 || info.f_blocks == 0)
+        return INT64_MAX;
+    double n_blocks = (double)(geteuid() == 0 ? info.f_bfree : info.f_bavail);
+    double bytes = n_blocks * (double)info.f_frsize;
+    return bytes < 0x1p62 ? (int64_t)bytes : INT64_MAX;
+}
+
+/* The nearest folder above path, or itself, that is there, to be freed; NULL: no memory.
+ * A link that leads nowhere is there. */
+static char *find_above(const char *path)
 {
     char *above = strdup(path);
     struct stat info;
-    enum mist_status status = MIST_OK;
 
-    if (!above)
-        return mist_err_memory(err, NULL);
-    while (above[0] && stat(above, &info) != 0 && errno == ENOENT) {
+    while (above && above[0] && lstat(above, &info) != 0 && errno == ENOENT) {
         char *slash = strrchr(above, '/');
         if (slash && slash > above)
             *slash = '\0';
         else
             above[slash && slash[1]] = '\0'; /* "/a": "/"; "a": "" */
     }
+    return above;
+}
+
+enum mist_status mist_session_check_folder(const char *path, const char *what,
+                                           int64_t bytes, struct mist_err *err)
+{
+    char needed[MIST_FORMAT_BYTES], left[MIST_FORMAT_BYTES];
+    char *above = find_above(path);
+    struct stat info;
+    enum mist_status status = MIST_OK;
+
+    if (!above)
+        return mist_err_memory(err, NULL);
     const char *found = above[0] ? above : ".";
+    int64_t room = room_bytes(found);
     if (stat(found, &info) != 0)
         status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%s", strerror(errno));
     else if (!S_ISDIR(info.st_mode))
@@ -34,8 +62,23 @@ enum mist_status mist_session_check_folder(const char *path, struct mist_err *er
     else if (access(found, W_OK | X_OK) != 0)
         status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't write to %.200s: %s",
                              found, strerror(errno));
+    else if (bytes > room)
+        status =
+            mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%s takes %s, the disk has %s left",
+                        what, mist_format_bytes(needed, sizeof needed, bytes),
+                        mist_format_bytes(left, sizeof left, room));
     free(above);
     return status;
+}
+
+/* Of all parameters, each of so many bytes. */
+static int64_t bytes_of_model(const struct mist_session *at, int64_t each_bytes)
+{
+    int64_t n = 0; /* the plan was checked: it fits */
+
+    return mist_model_count_parameters(&at->plan.model, &n, NULL) == MIST_OK
+               ? n * each_bytes
+               : 0;
 }
 
 /* The folder must not hold what this run would not replace: a later step than the ones it
@@ -44,12 +87,13 @@ static enum mist_status check_checkpoints(const struct mist_session *at,
                                           struct mist_err *err)
 {
     const char *dir = at->options.checkpoint;
+    int64_t bytes = at->is_finished ? 0 : bytes_of_model(at, MIST_CHECKPOINT_PARAM_BYTES);
     struct mist_checkpoint *newest = NULL;
     struct stat info;
     char *path = NULL;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_session_check_folder(dir, "a checkpoint", bytes, err);
 
-    if (stat(dir, &info) == 0 &&
+    if (status == MIST_OK && stat(dir, &info) == 0 &&
         mist_checkpoint_find(dir, NULL, &path, NULL, NULL) == MIST_OK &&
         mist_checkpoint_open(path, &newest, NULL) == MIST_OK) {
         if (!at->checkpoint)
@@ -77,23 +121,26 @@ static enum mist_status check_export(struct mist_session *at, struct mist_err *e
 {
     const char *folder = at->options.export;
     char weights[4096], config[4096];
-    enum mist_status status = mist_session_check_folder(folder, err);
+    int64_t each_bytes = at->options.export_dtype == MIST_DTYPE_FP32 ? 4 : 2;
+    enum mist_status status = MIST_OK;
 
     snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
     snprintf(config, sizeof config, "%s/config.json", folder);
     bool has_weights = access(weights, F_OK) == 0, is_whole = access(config, F_OK) == 0;
-    if (status != MIST_OK || at->job.force || (!has_weights && !is_whole))
-        return status;
-    if (at->checkpoint && !is_whole) {
+    if (at->checkpoint && has_weights && !is_whole)
         at->job.force = true;
+    if (at->is_finished && !at->job.force && (has_weights || is_whole)) {
+        at->job.export_folder = NULL;
+        mist_message(&at->messages, "%s is there: not written again without --force",
+                     config);
         return MIST_OK;
     }
-    if (!at->is_finished)
-        return mist_err_at(err, MIST_ERR_USAGE, has_weights ? weights : config, 0, 0,
-                           "exists already; --force replaces it");
-    at->job.export_folder = NULL;
-    mist_message(&at->messages, "%s is there: not written again without --force", config);
-    return MIST_OK;
+    status = mist_session_check_folder(folder, "the export",
+                                       bytes_of_model(at, each_bytes), err);
+    if (status != MIST_OK || access(folder, F_OK) != 0)
+        return status;
+    status = mist_output_check(weights, at->job.force, err);
+    return status == MIST_OK ? mist_output_check(config, at->job.force, err) : status;
 }
 
 enum mist_status mist_session_check_outputs(struct mist_session *at, struct mist_err *err)
@@ -109,7 +156,7 @@ enum mist_status mist_session_check_outputs(struct mist_session *at, struct mist
     if (status == MIST_OK)
         status = mist_output_check(options->log, force || mist_session_goes_on(at), err);
     if (status == MIST_OK && options->tensorboard)
-        status = mist_session_check_folder(options->tensorboard, err);
+        status = mist_session_check_folder(options->tensorboard, NULL, 0, err);
     if (status == MIST_OK && options->export)
         status = check_export(at, err);
     if (status == MIST_OK && options->checkpoint)

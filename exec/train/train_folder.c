@@ -24,6 +24,7 @@ struct claiming {
     const struct mist_messages *messages;
     struct mist_train_claim *claim;
     bool has_said; /* that it waits */
+    struct mist_checkpoint_save trial;
 };
 
 static bool is_to_stop(void)
@@ -85,11 +86,42 @@ static enum mist_status look_for_lock(void *context, struct mist_err *err)
     return MIST_OK;
 }
 
+static enum mist_status save_nothing(void *context, struct mist_err *err)
+{
+    const struct claiming *at = context;
+    int32_t rank = mist_comm_rank(at->comm);
+    struct mist_checkpoint_writer *writer;
+    struct mist_err why;
+    enum mist_status status =
+        mist_checkpoint_writer_open(&at->trial, rank, &writer, &why);
+
+    if (status == MIST_OK)
+        status = mist_checkpoint_writer_close(writer, &why);
+    return status == MIST_OK
+               ? MIST_OK
+               : mist_err_at(err, status, at->dir, 0, 0, "rank %d can't save there: %s",
+                             (int)rank, why.message);
+}
+
+/* A save of nothing, of a step that never comes: what makes it fail would make the first
+ * checkpoint fail, when it is late. */
+static enum mist_status try_save(struct mist_comm *comm, struct claiming *at,
+                                 struct mist_err *err)
+{
+    at->trial = (struct mist_checkpoint_save){at->dir, at->claim->run_id, INT64_MAX,
+                                              mist_comm_n_ranks(comm)};
+    enum mist_status status = mist_comm_work_together(comm, save_nothing, at, err);
+
+    if (mist_comm_rank(comm) == 0)
+        mist_checkpoint_discard(&at->trial);
+    return status;
+}
+
 enum mist_status mist_train_claim(struct mist_comm *comm, const char *dir,
                                   double patience_s, const struct mist_messages *messages,
                                   struct mist_train_claim *out, struct mist_err *err)
 {
-    struct claiming at = {comm, dir, patience_s, messages, out, false};
+    struct claiming at = {comm, dir, patience_s, messages, out, false, {0}};
     struct mist_err why = {0};
 
     *out = (struct mist_train_claim){0};
@@ -99,6 +131,8 @@ enum mist_status mist_train_claim(struct mist_comm *comm, const char *dir,
             mist_comm_broadcast_bytes(comm, 0, &out->run_id, sizeof out->run_id, &why);
     if (status == MIST_OK)
         status = mist_comm_work_together(comm, look_for_lock, &at, &why);
+    if (status == MIST_OK)
+        status = try_save(comm, &at, &why);
     if (status != MIST_OK)
         mist_train_release(out);
     if (status != MIST_OK && err)

@@ -26,9 +26,9 @@ struct mist_train_claim {
 /*
  * Rank 0 locks dir, which is made if needed (see mist_checkpoint_lock()), waiting up to
  * patience_s or until a signal asks to stop (core/interrupt.h); then every rank makes
- * sure that it sees the same folder. MIST_ERR_IO: in use, not writable, or not the same
- * on all ranks: the message names one that is elsewhere, and its host. MIST_ERR_MEMORY,
- * MIST_ERR_RUN.
+ * sure that it sees the same folder and can save there, of which nothing is left.
+ * MIST_ERR_IO: in use, or not the same on all ranks: the message names one that is
+ * elsewhere, and its host; or a rank can't save there. MIST_ERR_MEMORY, MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status mist_train_claim(struct mist_comm *comm, const char *dir,
                                                   double patience_s,

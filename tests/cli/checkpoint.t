@@ -257,6 +257,64 @@ expect_once '^mist-exec: [^ ]*stays/'
 run mist-exec --verify stays
 expect_exit 0
 
+# ---------------------------------------------------------------------------------- known at the start
+begin 'a link to nothing at a name of a checkpoint makes room'
+cp -R kept link
+ln -s nowhere link/step-00000004
+ln -s nowhere link/step-00000004.old
+run $exec -q --resume link --checkpoint link --iterations 4
+expect_exit 0
+[ "$(ls link | tr '\n' ' ')" = 'step-00000002 step-00000003 step-00000004 ' ] || fail "$(ls -l link)"
+run mist-exec --verify link/step-00000004
+expect_exit 0
+begin 'what an attempt before did not finish is in nobody.s way'
+mkdir link/step-00000009.0123456789abcdef.partial
+: > link/step-00000009.0123456789abcdef.partial/rank-00000.bin
+run $exec -q --resume link --checkpoint link --iterations 4
+expect_exit 0
+[ ! -e link/step-00000009.0123456789abcdef.partial ] || fail 'it is still there'
+ln -s nowhere dangling
+for option in --checkpoint --export --tensorboard; do
+    refuse "$option: a link to nothing" 5 '^mist-exec: dangling: No such file' $exec -q --iterations 1 $option dangling
+done
+mkdir -p taken/one/model.safetensors taken/two/config.json
+refuse '--export: a folder at the name of the weights' 5 '^mist-exec: taken/one/model\.safetensors: .*directory$' \
+    $exec -q --iterations 1 --export taken/one
+refuse '--export: a folder at the name of the config' 5 '^mist-exec: taken/two/config\.json: .*directory$' \
+    $exec -q --iterations 1 --export taken/two
+long=$(printf 'x%.0s' $(seq 200))
+while [ ${#long} -lt 4040 ]; do long=./$long; done
+refuse 'names of files that get too long' 5 'File name too long$' $exec -q --iterations 1 --checkpoint "$long"
+if unshare -rm true 2> /dev/null; then
+    begin 'a disk without room for one checkpoint'
+    mkdir small
+    cat > mounted.sh << 'EOF'
+mount -t tmpfs -o size="$1" none small && shift && exec "$@"
+EOF
+    run unshare -rm sh mounted.sh 64k "$MIST_BUILD"/$exec -q --iterations 1 --checkpoint small/run
+    expect_exit 5
+    expect_stderr '^mist-exec: small/run: a checkpoint takes [0-9.]+ [KM]iB, the disk has [0-9.]+ KiB left$'
+    expect_stdout_empty
+    run unshare -rm sh mounted.sh 64k "$MIST_BUILD"/$exec -q --iterations 1 --export small/weights
+    expect_exit 5
+    expect_stderr '^mist-exec: small/weights: the export takes [0-9.]+ [KM]iB, the disk has [0-9.]+ KiB left$'
+    expect_stdout_empty
+    begin 'and one with room for a single one'
+    room=$(($(du -sk kept/step-00000003 | cut -f1) + 16))k
+    run unshare -rm sh mounted.sh "$room" "$MIST_BUILD"/$exec -q --iterations 1 --checkpoint small/run
+    expect_exit 0
+    begin 'a rank that can not write there'
+    mkdir shared
+    cat > readonly.sh << 'EOF'
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec unshare -rm sh -c 'mount --bind -o ro shared shared && exec "$@"' sh "$@"
+exec "$@"
+EOF
+    run mpirun --oversubscribe -n 2 sh readonly.sh $two -q --iterations 1 --checkpoint shared
+    expect_exit 5
+    expect_once '^mist-exec: shared: rank 1 can.t save there: can.t (create|make the directory): Read-only file system$'
+    nothing_written
+fi
+
 # ---------------------------------------------------------------------------------- old formats
 # Made by the last version that wrote format 1: mpirun -n 2 mist-exec plan.json --data text.txt --iterations 2
 begin 'a checkpoint of format 1 is whole and gone on from'
