@@ -236,13 +236,8 @@ enum mist_status checkpoint_list(const char *dir, struct checkpoint_entry **out,
         struct checkpoint_entry entry = {0};
         if (!parse_entry(file->d_name, &entry))
             continue;
-        struct checkpoint_entry *grown = mist_grow(*out, &capacity, *n + 1, sizeof **out);
-        if (grown)
-            *out = grown;
         entry.path = mist_path_join(dir, file->d_name);
-        if (grown && entry.path) {
-            (*out)[(*n)++] = entry;
-        } else {
+        if (!entry.path || !MIST_APPEND(*out, capacity, *n, entry)) {
             free(entry.path);
             status = mist_err_memory(err, dir);
         }

@@ -32,12 +32,9 @@ struct mist_checkpoint_writer {
 
 static bool append(struct bytes *bytes, const void *data, size_t n)
 {
-    unsigned char *grown = mist_grow(bytes->data, &bytes->capacity, bytes->n + n, 1);
-
-    if (!grown)
+    if (!MIST_RESERVE(bytes->data, bytes->capacity, bytes->n + n))
         return false;
-    bytes->data = grown;
-    memcpy(grown + bytes->n, data, n);
+    memcpy(bytes->data + bytes->n, data, n);
     bytes->n += n;
     return true;
 }

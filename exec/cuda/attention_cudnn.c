@@ -167,11 +167,8 @@ static enum mist_status build(struct mist_cuda_sdpa *sdpa,
                               enum mist_cuda_sdpa_form form, int64_t limit_bytes,
                               struct mist_err *err)
 {
-    struct entry **entries = mist_grow(sdpa->entries, &sdpa->capacity,
-                                       sdpa->n_entries + 1, sizeof *sdpa->entries);
-    if (!entries)
+    if (!MIST_RESERVE(sdpa->entries, sdpa->capacity, sdpa->n_entries + 1))
         return mist_err_memory(err, NULL);
-    sdpa->entries = entries;
     struct entry *entry = calloc(1, sizeof *entry);
     if (!entry)
         return mist_err_memory(err, NULL);

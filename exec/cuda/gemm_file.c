@@ -72,14 +72,10 @@ struct mist_gemm_file {
 
 struct mist_gemm_choice *mist_gemm_choice_add(struct mist_cuda_gemm *gemm)
 {
-    struct mist_gemm_choice *choices = mist_grow(gemm->choices, &gemm->choices_capacity,
-                                                 gemm->n_choices + 1, sizeof *choices);
-
-    if (!choices)
-        return NULL;
-    gemm->choices = choices;
-    choices[gemm->n_choices] = (struct mist_gemm_choice){0};
-    return &choices[gemm->n_choices++];
+    return MIST_APPEND(gemm->choices, gemm->choices_capacity, gemm->n_choices,
+                       (struct mist_gemm_choice){0})
+               ? &gemm->choices[gemm->n_choices - 1]
+               : NULL;
 }
 
 const struct mist_gemm_choice *mist_gemm_choice_find(const struct mist_cuda_gemm *gemm,

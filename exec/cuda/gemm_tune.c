@@ -322,7 +322,7 @@ static int compare(const void *a, const void *b)
  * no memory. */
 static struct mist_gemm_plan **list_open(struct mist_cuda_gemm *gemm, size_t *n)
 {
-    struct mist_gemm_plan **plans = NULL, **grown;
+    struct mist_gemm_plan **plans = NULL;
     size_t capacity = 0;
 
     *n = 0;
@@ -332,13 +332,10 @@ static struct mist_gemm_plan **list_open(struct mist_cuda_gemm *gemm, size_t *n)
 
         if (!part || part->is_decided || part->way != MIST_GEMM_FUSED)
             continue;
-        grown = mist_grow(plans, &capacity, *n + 1, sizeof *plans);
-        if (!grown) {
+        if (!MIST_APPEND(plans, capacity, *n, plan)) {
             mist_gemm_fail(gemm, &plan->key, "tuning", CUBLAS_STATUS_ALLOC_FAILED);
             break;
         }
-        plans = grown;
-        plans[(*n)++] = plan;
     }
     if (plans)
         qsort(plans, *n, sizeof(struct mist_gemm_plan *), compare);

@@ -32,27 +32,13 @@ void mist_cuda_records_begin(struct mist_cuda_records *records, uint64_t previou
 
 /* -------------------------------------------------------------------------------- add */
 
-/* Room for one more element; NULL: there is none. */
-static void *grow(struct mist_cuda_records *records, void *array, size_t *capacity,
-                  size_t n, size_t size)
-{
-    void *grown =
-        n < records->max_launches ? mist_grow(array, capacity, n + 1, size) : NULL;
-
-    records->has_no_room |= !grown;
-    return grown;
-}
-
 void mist_cuda_records_add_mark(struct mist_cuda_records *records, uint32_t call,
                                 int64_t id)
 {
-    struct mist_cuda_mark *marks = grow(records, records->marks, &records->marks_capacity,
-                                        records->n_marks, sizeof *marks);
-
-    if (!marks)
-        return;
-    records->marks = marks;
-    marks[records->n_marks++] = (struct mist_cuda_mark){id, call};
+    if (records->n_marks >= records->max_launches ||
+        !MIST_APPEND(records->marks, records->marks_capacity, records->n_marks,
+                     (struct mist_cuda_mark){id, call}))
+        records->has_no_room = true;
 }
 
 /* A name that is there already, or a copy of a new one. */
@@ -90,18 +76,16 @@ void mist_cuda_records_add_work(struct mist_cuda_records *records, uint32_t call
         records->n_lost += start_ns + slack_ns < records->previous_ns;
         return;
     }
-    struct mist_cuda_work *works = grow(records, records->works, &records->works_capacity,
-                                        records->n_works, sizeof *works);
-    if (!works)
-        return;
-    records->works = works;
-    works[records->n_works++] = (struct mist_cuda_work){
-        .id = -1,
-        .start_ns = start_ns,
-        .end_ns = end_ns,
-        .call = call,
-        .name = intern(records, name ? name : "unnamed kernel"),
-    };
+    if (records->n_works >= records->max_launches ||
+        !MIST_APPEND(records->works, records->works_capacity, records->n_works,
+                     (struct mist_cuda_work){
+                         .id = -1,
+                         .start_ns = start_ns,
+                         .end_ns = end_ns,
+                         .call = call,
+                         .name = intern(records, name ? name : "unnamed kernel"),
+                     }))
+        records->has_no_room = true;
 }
 
 /* ------------------------------------------------------------------------------- join */

@@ -112,22 +112,19 @@ static enum mist_status add_tensor(struct mist_safetensors *set,
 {
     struct safetensors_entry entry = {.file = file,
                                       .info.name = mist_arena_strdup(&set->arena, name)};
-    struct safetensors_entry *grown =
-        mist_grow(set->entries, &set->capacity, set->n + 1, sizeof *set->entries);
     struct mist_json tensor;
     enum mist_status s;
 
-    if (grown)
-        set->entries = grown;
-    if (!grown || !entry.info.name)
+    if (!entry.info.name)
         return mist_err_memory(err, file->path);
     if ((s = mist_json_get_object(root, name, MIST_JSON_REQUIRED, &tensor, err)) ||
         (s = read_dtype(&tensor, &entry, err)) ||
         (s = read_shape(&tensor, &entry, err)) ||
         (s = read_offsets(&tensor, &entry, err)))
         return s;
-    set->entries[set->n++] = entry;
-    return MIST_OK;
+    return MIST_APPEND(set->entries, set->capacity, set->n, entry)
+               ? MIST_OK
+               : mist_err_memory(err, file->path);
 }
 
 /* --------------------------------------------------------------------------- one file */

@@ -270,22 +270,18 @@ bool mist_cpu_bf16_find_product(struct mist_cpu_bf16 *context,
     for (*i_product = 0; *i_product < context->n_products; ++*i_product)
         if (memcmp(&context->products[*i_product].shape, shape, sizeof *shape) == 0)
             return true;
-    struct product *grown = mist_grow(context->products, &context->capacity,
-                                      context->n_products + 1, sizeof *grown);
-    if (grown == NULL)
+    if (!MIST_APPEND(context->products, context->capacity, context->n_products,
+                     (struct product){.shape = *shape}))
         return false;
-    context->products = grown;
-    struct product *p = &grown[context->n_products];
-    *p = (struct product){.shape = *shape};
+    struct product *p = &context->products[context->n_products - 1];
     bool is_ok = context->is_widened
                      ? reserve_scratch(context, mist_cpu_packed_bytes(shape))
                      : compile_product(context, p);
     if (!is_ok) {
         free_product(p, context->n_threads);
-        return false;
+        context->n_products--;
     }
-    context->n_products++;
-    return true;
+    return is_ok;
 }
 
 bool mist_cpu_bf16_execute(const struct mist_cpu_bf16 *context, size_t i_product, int t,

@@ -94,16 +94,13 @@ int32_t mist_op_table_row(struct mist_op_table *table, const struct mist_op_row 
             strcmp(table->rows[i].phase, key->phase) == 0 &&
             strcmp(table->rows[i].shape, key->shape) == 0)
             return (int32_t)i;
-    struct mist_op_row *rows =
-        mist_grow(table->rows, &table->rows_capacity, table->n_rows + 1, sizeof *rows);
-    table->is_out_of_memory |= !rows;
-    if (!rows)
-        return -1;
-    table->rows = rows;
-    rows[table->n_rows] = *key;
-    rows[table->n_rows].n_calls = 0;
-    rows[table->n_rows].time_s = 0;
-    return (int32_t)table->n_rows++;
+    struct mist_op_row row = *key;
+    row.n_calls = 0;
+    row.time_s = 0;
+    if (MIST_APPEND(table->rows, table->rows_capacity, table->n_rows, row))
+        return (int32_t)table->n_rows - 1;
+    table->is_out_of_memory = true;
+    return -1;
 }
 
 int32_t mist_op_table_op(struct mist_op_table *table, enum mist_op op,
@@ -136,16 +133,12 @@ static struct mist_op_kernel *find_kernel(struct mist_op_table *table, int32_t r
     for (size_t i = 0; i < table->n_kernels; i++)
         if (table->kernels[i].i_row == row && strcmp(table->kernels[i].name, name) == 0)
             return &table->kernels[i];
-    struct mist_op_kernel *kernels = mist_grow(table->kernels, &table->kernels_capacity,
-                                               table->n_kernels + 1, sizeof *kernels);
-    table->is_out_of_memory |= !kernels;
-    if (!kernels)
-        return NULL;
-    table->kernels = kernels;
-    struct mist_op_kernel *kernel = &kernels[table->n_kernels++];
-    *kernel = (struct mist_op_kernel){.i_row = row, .from = from};
-    snprintf(kernel->name, sizeof kernel->name, "%s", name);
-    return kernel;
+    struct mist_op_kernel kernel = {.i_row = row, .from = from};
+    snprintf(kernel.name, sizeof kernel.name, "%s", name);
+    if (MIST_APPEND(table->kernels, table->kernels_capacity, table->n_kernels, kernel))
+        return &table->kernels[table->n_kernels - 1];
+    table->is_out_of_memory = true;
+    return NULL;
 }
 
 void mist_op_table_add_kernel(struct mist_op_table *table, int32_t row, const char *name,

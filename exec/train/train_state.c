@@ -231,13 +231,10 @@ static enum mist_status pack_piece(void *context, const struct mist_state_piece 
     struct parcel *at = context;
     size_t size = (size_t)mist_state_piece_elements(piece) * sizeof(float);
 
-    char *grown = mist_grow(at->bytes, &at->capacity, at->n + sizeof piece->span + size,
-                            sizeof *at->bytes);
-    if (!grown)
+    if (!MIST_RESERVE(at->bytes, at->capacity, at->n + sizeof piece->span + size))
         return mist_err_memory(err, NULL);
-    at->bytes = grown;
-    memcpy(grown + at->n, &piece->span, sizeof piece->span);
-    memcpy(grown + at->n + sizeof piece->span, data, size);
+    memcpy(at->bytes + at->n, &piece->span, sizeof piece->span);
+    memcpy(at->bytes + at->n + sizeof piece->span, data, size);
     at->n += sizeof piece->span + size;
     return MIST_OK;
 }
