@@ -35,8 +35,10 @@ static void draw_stage(struct mist_random *random, int n_layers, int dp, int tp,
     if (tp > 1 && pick(random, 0, 1))
         strcat(text, " sp");
     append(text, size, "z", pick(random, 0, 3));
+    int n_checkpointed = pick(random, 0, 1) ? pick(random, 0, n_layers) : 0;
+    append(text, size, "ck", n_checkpointed);
     if (pick(random, 0, 1))
-        append(text, size, "ck", pick(random, 0, n_layers));
+        append(text, size, "ln", pick(random, 0, n_layers - n_checkpointed));
     for (int i = 0; i < 4; i++) {
         if (pick(random, 0, 2) != 0)
             continue;
@@ -139,7 +141,7 @@ TEST(test_random_plans)
 {
     struct training_grid grid = {0};
     struct mist_random random;
-    char text[200], delay[32];
+    char text[320], delay[32];
     int32_t plain[TRAINING_N_MODELS];
 
     mist_random_init(&random, test_seed(20253));

@@ -25,7 +25,7 @@ enum {
 
 struct training_run {
     struct mist_plan plan;
-    char text[256]; /* the plan, as it was asked for */
+    char text[400]; /* the plan, as it was asked for */
     int32_t n_steps;
     bool is_serial;
     int32_t evaluates_every; /* steps, which may not change anything; 0: never */
