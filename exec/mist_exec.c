@@ -124,20 +124,20 @@ static enum mist_status find_place(struct mist_session *at, struct mist_err *err
     return MIST_OK;
 }
 
-/* A run that a signal ended, also a quiet one: how to go on. */
+/* A run that was ended early, also a quiet one: how to go on. */
 static void say_stopped(const struct mist_session *at,
                         const struct mist_train_report *report)
 {
     struct mist_messages to = mist_messages_to_stderr(mist_exec_tool.name, false);
     const char *folder = at->options.checkpoint;
 
-    mist_message(&to, "%s: stopped after step %lld of %lld%s; %s%s%s",
-                 mist_interrupt_name(report->stop_signal),
-                 (long long)report->stopped_after,
-                 (long long)at->job.settings.n_iterations,
-                 report->skips_validation ? ", without its validation" : "",
-                 folder ? "it is saved in " : "nothing is saved without --checkpoint DIR",
-                 folder ? folder : "", folder ? ", --resume auto goes on" : "");
+    mist_message(
+        &to, "%s: stopped after step %lld of %lld%s; %s%s%s",
+        report->stop_signal ? mist_interrupt_name(report->stop_signal) : "the log failed",
+        (long long)report->stopped_after, (long long)at->job.settings.n_iterations,
+        report->skips_validation ? ", without its validation" : "",
+        folder ? "it is saved in " : "nothing is saved without --checkpoint DIR",
+        folder ? folder : "", folder ? ", --resume auto goes on" : "");
 }
 
 static enum mist_status train(struct mist_session *at, struct mist_err *err)
@@ -155,8 +155,9 @@ static enum mist_status train(struct mist_session *at, struct mist_err *err)
         mist_message(&at->messages, "%lld products took a slower way than planned",
                      (long long)report.paths.n_fallbacks);
     at->stop_signal = report.stop_signal;
-    if (at->stop_signal) {
-        if (mist_session_is_first(at))
+    if (report.stopped_after > 0) {
+        /* of a log that failed its own message says all, if nothing is saved */
+        if (mist_session_is_first(at) && (at->stop_signal || at->options.checkpoint))
             say_stopped(at, &report);
     } else if (status == MIST_OK && mist_session_is_first(at)) {
         status = mist_session_save_results(at, &report, err);

@@ -306,6 +306,11 @@ static enum mist_status fetch_and_exchange(struct mist_runtime *runtime,
     return status == MIST_OK ? mist_runtime_exchange(runtime, err) : status;
 }
 
+void mist_runtime_stop(struct mist_runtime *runtime)
+{
+    runtime->stops = true;
+}
+
 void mist_runtime_set_update(struct mist_runtime *runtime,
                              const struct mist_adamw_args *args, bool is_skipped)
 {

@@ -47,7 +47,7 @@ struct mist_step_result {
     double loss_sum;      /* of all tokens of the step */
     double gradient_norm; /* L2, of the mean loss's gradient, all parameters */
     bool is_finite;       /* loss and gradients */
-    bool stops;           /* some rank's stop_signal was not 0 */
+    bool stops;           /* some rank's stop_signal was not 0, or it was told to stop */
     char where[200];      /* what was not finite on this rank; "" nothing */
     const char *graphs;   /* what was found out about replaying in this iteration, as in
                              struct mist_paths; NULL: nothing */
@@ -99,6 +99,9 @@ void mist_runtime_describe(const struct mist_runtime *runtime, int32_t i_device,
  * args->t counts from 1. is_skipped: not at all, they are dropped. */
 void mist_runtime_set_update(struct mist_runtime *runtime,
                              const struct mist_adamw_args *args, bool is_skipped);
+
+/* From the next walk on this rank tells all to stop, as by stop_signal. */
+void mist_runtime_stop(struct mist_runtime *runtime);
 
 /*
  * Runs one iteration and returns when every stream of this rank is idle.

@@ -50,6 +50,7 @@ struct mist_runtime {
     int32_t n_iterations, n_done, n_spans;
     struct mist_adamw_args update; /* of the gradients of the latest iteration */
     bool skips_update, has_update;
+    bool stops; /* this rank wants all to */
     enum mist_walk walk;
     struct mist_task_body *bodies; /* [n_tasks] */
     bool *is_awaited;              /* [n_tasks] somebody on another stream waits for it */

@@ -470,7 +470,7 @@ enum mist_status mist_runtime_exchange(struct mist_runtime *runtime, struct mist
         values[1] += tallies[i].fine & (((int64_t)1 << FINE_BITS) - 1);
     }
     values[2] = atomic_load(&runtime->n_faults);
-    values[3] = stop_signal && atomic_load(stop_signal) != 0;
+    values[3] = runtime->stops || (stop_signal && atomic_load(stop_signal) != 0);
     enum mist_status status =
         mist_comm_all_reduce_f64(runtime->comm, MIST_COMM_SUM, &loss_sum, 1, err);
     if (status == MIST_OK)

@@ -24,10 +24,12 @@ struct run {
     bool has_embedding, has_head;
     struct mist_train_progress progress;
     struct mist_adamw_args adamw;
-    char last_warning[512]; /* about saving; the same is said once */
-    bool stops;             /* a signal came: this step was the last */
-    bool skips_validation;  /* the one due after it, or some of it */
-    double *begin_s;        /* [n_kept] when a step began after a pause; 0: no pause */
+    char last_warning[512];      /* about saving; the same is said once */
+    bool stops;                  /* a signal came: this step was the last */
+    bool skips_validation;       /* the one due after it, or some of it */
+    enum mist_status log_status; /* rank 0: of the log, which gets no more steps */
+    struct mist_err log_err;
+    double *begin_s; /* [n_kept] when a step began after a pause; 0: no pause */
 };
 
 /* ------------------------------------------------------------------------------ parts */
@@ -282,11 +284,22 @@ static bool is_due(int64_t every, int64_t step, int64_t last)
     return step == last || (every > 0 && step % every == 0);
 }
 
+/* A log that fails is no reason to lose steps: the run ends behind a checkpoint. */
+static void log_step(struct run *run, const struct mist_train_step *step)
+{
+    if (!run->log->step || mist_comm_rank(run->comm) != 0 || run->log_status != MIST_OK)
+        return;
+    run->log_status = run->log->step(run->log->context, step, &run->log_err);
+    if (run->log_status != MIST_OK)
+        mist_runtime_stop(run->runtime);
+}
+
 /* Whether a signal came to a rank while all were saving: the next step may take long. */
 static enum mist_status ask_to_stop(struct run *run, struct mist_err *err)
 {
     const atomic_int *signal = run->job->config.stop_signal;
-    int64_t stops = run->stops || (signal && atomic_load(signal) != 0);
+    int64_t stops =
+        run->stops || run->log_status != MIST_OK || (signal && atomic_load(signal) != 0);
     enum mist_status status =
         mist_comm_all_reduce_i64(run->comm, MIST_COMM_MAX, &stops, 1, err);
 
@@ -321,8 +334,8 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
         run->stops = false; /* all is done */
     saves = job->saving.dir && (run->stops || is_due(job->save_every, step->step, last));
     step->is_saved_next = saves || run->stops || step->step == last;
-    if (status == MIST_OK && run->log->step && mist_comm_rank(run->comm) == 0)
-        status = run->log->step(run->log->context, step, err);
+    if (status == MIST_OK)
+        log_step(run, step);
     if (status == MIST_OK && saves)
         status = save(run, err);
     if (status == MIST_OK && saves && step->step < last)
@@ -417,7 +430,7 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
     return status;
 }
 
-/* The run ends early: by which signal, on all ranks. */
+/* The run ends early: by which signal, on all ranks; 0: its log has failed. */
 static enum mist_status stop(const struct run *run, struct mist_train_report *report,
                              struct mist_err *err)
 {
@@ -514,6 +527,10 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
     }
     if (status == MIST_OK)
         status = run.stops ? stop(&run, report, err) : end(&run, report, err);
+    if (status == MIST_OK && run.log_status != MIST_OK && err)
+        *err = run.log_err;
+    if (status == MIST_OK)
+        status = mist_comm_agree(comm, run.log_status, err);
     close_rank(&run);
     if (status == MIST_OK && probes && !run.stops)
         status = probe(&run, &report->probe_after_s, err);

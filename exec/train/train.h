@@ -10,6 +10,8 @@
  * A checkpoint has the name of the number of steps done. When one is due, the step's log
  * function runs before it is written: a log on disk is never behind a checkpoint.
  *
+ * So does a log that fails, and the run ends with what it returned.
+ *
  * Probes run when nothing of the run is open yet, or any more, so they take none of its
  * memory and change no bit of it.
  *
@@ -90,7 +92,8 @@ struct mist_train_step {
     bool is_saved_next;     /* a checkpoint is about to be written, or the run ends */
 };
 
-/* Called on rank 0; what is not MIST_OK ends the run. Each may be NULL. */
+/* Called on rank 0; what is not MIST_OK ends the run: of step behind the next one, with a
+ * checkpoint, and it is not called again. Each may be NULL. */
 struct mist_train_log {
     /* memory: before the first step, each number of the rank that has most */
     enum mist_status (*begin)(void *context, const struct mist_train_memory *memory,
@@ -121,9 +124,9 @@ struct mist_train_report {
     double probe_before_s, probe_after_s; /* a probe's mean time (probe.h); 0: none */
     double probe_predicted_s; /* of the plan, if it is for as many threads; 0: unknown */
     int64_t n_skipped;        /* of all steps of the run */
-    int64_t stopped_after;    /* the step that a signal stopped the run after; 0: none.
+    int64_t stopped_after;    /* the step that the run was stopped after; 0: none.
                                  Then nothing else here is filled but the steps */
-    int stop_signal;          /* the signal, the same on all ranks; 0: none */
+    int stop_signal;          /* the signal, the same on all ranks; 0: the log failed */
     bool skips_validation;    /* the one due after that step has not come to its end */
     struct mist_train_memory *memory; /* owned; [n_ranks] */
     uint64_t parameters_fingerprint;  /* of all parameters after the run, in module order

@@ -276,4 +276,18 @@ grep -q '^session 3 1 1$' "$scratch/io/events" || fail "$(cat "$scratch/io/event
 [ "$(sed -n 's/ loss .*//p' "$scratch/io/events")" = 3 ] || fail "$(cat "$scratch/io/events")"
 refuse 'a file for the folder of event files' 5 '^mist-exec: plan\.json.* is no folder$' \
     mist-exec one.json --data text.txt --tensorboard plan.json
+if unshare -rm true 2> /dev/null; then
+    begin 'a log that gets no room ends the run behind a checkpoint'
+    mkdir small
+    run unshare -rm sh -c 'mount -t tmpfs -o size=4k none small && exec "$@"' sh mpirun --oversubscribe -n 2 \
+        "$MIST_BUILD/mist-exec" two.json --data text.txt -q --iterations 500 --log small/log.csv --checkpoint full
+    expect_exit 5
+    expect_stdout_empty
+    expect_once '^mist-exec: small/log\.csv: can.t write: No space left on device$'
+    expect_once '^mist-exec: the log failed: stopped after step [0-9]+ of 500; it is saved in full, --resume auto goes on$'
+    step=$(sed -n 's/.*stopped after step \([0-9]*\) .*/\1/p' "$err")
+    [ "$(ls full)" = "step-$(printf %08d "$step")" ] || fail "$(ls full)"
+    run mist-exec --verify full
+    expect_exit 0
+fi
 finish
