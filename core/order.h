@@ -33,6 +33,19 @@
 #define MIST_BY_9_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_8_(a, b, __VA_ARGS__))
 
 /*
+ * Defines what qsort orders an array of structs with, by up to 9 of their members:
+ *
+ *     MIST_COMPARATOR(compare_tasks, struct task, rank, shape.dp, start_s)
+ */
+#define MIST_COMPARATOR(name, type, ...)                                                 \
+    static int name(const void *a_, const void *b_)                                      \
+    {                                                                                    \
+        const type *a = a_, *b = b_;                                                     \
+                                                                                         \
+        return MIST_COMPARE_BY(a, b, __VA_ARGS__);                                       \
+    }
+
+/*
  * Bisection: declares low, the first place of [first, behind) of which is_before does not
  * hold; behind: it holds of all. is_before speaks of place i, and holds of all places before
  * one that it holds of:

@@ -35,12 +35,7 @@ size_t mist_text_distance(const char *a, size_t n_a, const char *b, size_t n_b)
     return row[n_b];
 }
 
-static int compare_near(const void *a_void, const void *b_void)
-{
-    const struct mist_text_near *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, distance, i);
-}
+MIST_COMPARATOR(compare_near, struct mist_text_near, distance, i)
 
 void mist_text_sort_near(struct mist_text_near *names, size_t n)
 {

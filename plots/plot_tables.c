@@ -247,12 +247,7 @@ static int compare_names(const void *a_any, const void *b_any)
     return order ? order : MIST_COMPARE(a->i_row, b->i_row);
 }
 
-static int compare_points(const void *a_any, const void *b_any)
-{
-    const struct point *a = a_any, *b = b_any;
-
-    return MIST_COMPARE_BY(a, b, is_apart, i_curve, x, i_row);
-}
+MIST_COMPARATOR(compare_points, struct point, is_apart, i_curve, x, i_row)
 
 /* out->points: owned by the caller on MIST_OK. */
 static enum mist_status find_curves(const struct mist_plot_table *table, int name, int x,

@@ -264,12 +264,7 @@ static enum mist_status make_lanes(struct mist_plot_view *view, struct ranks *ra
     return MIST_OK;
 }
 
-static int compare_spans(const void *a_any, const void *b_any)
-{
-    const struct mist_plot_span *a = a_any, *b = b_any;
-
-    return MIST_COMPARE_BY(a, b, i_input, i_lane, start_s, task);
-}
+MIST_COMPARATOR(compare_spans, struct mist_plot_span, i_input, i_lane, start_s, task)
 
 /* Sorts the tasks, and notes where those of each lane begin. */
 static enum mist_status sort_spans(struct mist_plot_view *view, struct mist_err *err)

@@ -177,12 +177,7 @@ static int compare_spans(const void *a_void, const void *b_void)
     return MIST_COMPARE_BY(a, b, thread, start_us);
 }
 
-static int compare_launches(const void *a_void, const void *b_void)
-{
-    const struct launch *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, correlation, start_us, thread);
-}
+MIST_COMPARATOR(compare_launches, struct launch, correlation, start_us, thread)
 
 static void nest_spans(struct span *spans, size_t n)
 {

@@ -71,12 +71,7 @@ static enum mist_status iteration_time(const struct mist_timeline *timeline,
 }
 
 /* Rows of one rank by start time. */
-static int compare_starts(const void *a_void, const void *b_void)
-{
-    const struct mist_timeline_row *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, rank, start_s);
-}
+MIST_COMPARATOR(compare_starts, struct mist_timeline_row, rank, start_s)
 
 /* Adds the time of one rank's communication, by start time. Of what several streams
  * communicate at once each instant counts once. */

@@ -34,19 +34,9 @@ struct part {
     int64_t first, behind; /* of rows */
 };
 
-static int compare_rows(const void *a_, const void *b_)
-{
-    const struct mist_timeline_row *a = a_, *b = b_;
+MIST_COMPARATOR(compare_rows, struct mist_timeline_row, iteration, rank, task, line)
 
-    return MIST_COMPARE_BY(a, b, iteration, rank, task, line);
-}
-
-static int compare_places(const void *a_, const void *b_)
-{
-    const struct place *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, group, first_rank, second_rank, tag, op);
-}
+MIST_COMPARATOR(compare_places, struct place, group, first_rank, second_rank, tag, op)
 
 static bool are_together(const struct place *a, const struct place *b)
 {

@@ -42,12 +42,7 @@ enum mist_status mist_import_nccl_ranks_add(struct mist_import_nccl_ranks *ranks
     return MIST_OK;
 }
 
-static int by_group_and_host(const void *a_, const void *b_)
-{
-    const struct mist_import_nccl_place *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, group, i_host);
-}
+MIST_COMPARATOR(by_group_and_host, struct mist_import_nccl_place, group, i_host)
 
 /* The groups on a host. */
 struct guests {

@@ -22,12 +22,8 @@ struct keyed_option {
     double t_s, d_s;
 };
 
-static int compare_options(const void *a, const void *b)
-{
-    const struct keyed_option *p = a, *q = b;
-
-    return MIST_COMPARE_BY(p, q, n_layers, i_class, t_s, d_s, i_option);
-}
+MIST_COMPARATOR(compare_options, struct keyed_option, n_layers, i_class, t_s, d_s,
+                i_option)
 
 /* Copies stage i's options that fit L and may be chosen into keyed, sorted; returns how
  * many. i_class: of its options; -1: may not. */

@@ -15,12 +15,7 @@ enum {
     BLOCK_POINTS = 512
 }; /* merged at a time, so that the frontier turns away the rest */
 
-static int compare_points(const void *a, const void *b)
-{
-    const struct mist_pareto_point *p = a, *q = b;
-
-    return MIST_COMPARE_BY(p, q, t_s, d_s, payload, memory_bytes);
-}
+MIST_COMPARATOR(compare_points, struct mist_pareto_point, t_s, d_s, payload, memory_bytes)
 
 static size_t drop_nan(struct mist_pareto_point *points, size_t n)
 {

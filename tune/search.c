@@ -112,14 +112,9 @@ static struct mist_search_work make_work(const struct batch *at,
 }
 
 /* Kinds that differ in layers_max only are the same. */
-static int compare_works(const void *a_void, const void *b_void)
-{
-    const struct mist_search_work *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, limit_bytes, kind.role, kind.in_flight, kind.n_alike,
-                           kind.micro_batch, kind.shape.dp, kind.shape.tp,
-                           kind.shape.is_sequence_parallel, layers_min);
-}
+MIST_COMPARATOR(compare_works, struct mist_search_work, limit_bytes, kind.role,
+                kind.in_flight, kind.n_alike, kind.micro_batch, kind.shape.dp,
+                kind.shape.tp, kind.shape.is_sequence_parallel, layers_min)
 
 /* Whether the case may have a plan within the cutoff. */
 static bool is_hopeful(const struct batch *at, int32_t i_case)
@@ -532,12 +527,7 @@ static enum mist_status bound_batches(struct batch *batches, int32_t n, struct g
 }
 
 /* The most promising batch first, as it is a bound for the others. */
-static int compare_batches(const void *a_void, const void *b_void)
-{
-    const struct batch *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, bounds.least_s, cases);
-}
+MIST_COMPARATOR(compare_batches, struct batch, bounds.least_s, cases)
 
 /* ------------------------------------------------------------------------------ whole */
 

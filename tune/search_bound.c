@@ -14,13 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_leasts(const void *a_void, const void *b_void)
-{
-    const struct mist_search_least *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, n_micro_batches, role, shape.dp, shape.tp,
-                           shape.is_sequence_parallel);
-}
+MIST_COMPARATOR(compare_leasts, struct mist_search_least, n_micro_batches, role, shape.dp,
+                shape.tp, shape.is_sequence_parallel)
 
 /* Roles and shapes of a case, to leasts; returns how many. */
 static size_t list_case(const struct mist_space_case *of,

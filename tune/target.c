@@ -266,13 +266,8 @@ static enum mist_status price_some(void *context, int64_t begin, int64_t end,
 }
 
 /* By time; what is as fast, by what is simpler. */
-static int compare_candidates(const void *a_void, const void *b_void)
-{
-    const struct candidate *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, time_s, recompute, n_recomputed, zero, pp, tp,
-                           micro_batch, is_sequence_parallel);
-}
+MIST_COMPARATOR(compare_candidates, struct candidate, time_s, recompute, n_recomputed,
+                zero, pp, tp, micro_batch, is_sequence_parallel)
 
 /* -------------------------------------------------------------------------- validation */
 
@@ -382,12 +377,8 @@ static enum mist_status try_pipelines(struct target *at, struct mist_validated *
     return status;
 }
 
-static int compare_plans(const void *a_void, const void *b_void)
-{
-    const struct mist_validated *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, plan->predicted.iteration_s, i_looked);
-}
+MIST_COMPARATOR(compare_plans, struct mist_validated, plan->predicted.iteration_s,
+                i_looked)
 
 static enum mist_status validate_all(struct target *at, struct mist_err *err)
 {

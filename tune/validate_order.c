@@ -107,12 +107,7 @@ struct ranked {
     size_t i;        /* its place by the closed form */
 };
 
-static int compare_ranked(const void *a_void, const void *b_void)
-{
-    const struct ranked *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, passes_s, i);
-}
+MIST_COMPARATOR(compare_ranked, struct ranked, passes_s, i)
 
 struct ranking {
     const struct mist_validate_config *config;
@@ -234,12 +229,7 @@ static size_t choose(const struct mist_search_result *of, const struct ranked *r
     return n_chosen;
 }
 
-static int compare_scheduled(const void *a_void, const void *b_void)
-{
-    const struct ranked *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, scheduled_s, passes_s, i);
-}
+MIST_COMPARATOR(compare_scheduled, struct ranked, scheduled_s, passes_s, i)
 
 /* Adds the n best by schedules behind the n_chosen, unless they are there; returns how many
  * it adds. Sorts. */

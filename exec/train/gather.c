@@ -157,13 +157,8 @@ static struct measured measure(const struct mist_schedule *schedule,
 }
 
 /* Members of one transfer or collective stand together. */
-static int compare_measured(const void *a_void, const void *b_void)
-{
-    const struct measured *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, row.iteration, group, first_rank, second_rank, tag,
-                           row.rank, row.task);
-}
+MIST_COMPARATOR(compare_measured, struct measured, row.iteration, group, first_rank,
+                second_rank, tag, row.rank, row.task)
 
 static bool are_together(const struct measured *a, const struct measured *b)
 {
@@ -190,12 +185,7 @@ static void align_starts(struct measured *at, int64_t n)
     }
 }
 
-static int compare_rows(const void *a_void, const void *b_void)
-{
-    const struct measured *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, row.iteration, row.rank, row.task);
-}
+MIST_COMPARATOR(compare_rows, struct measured, row.iteration, row.rank, row.task)
 
 /* All ranks' tasks, starts aligned, time 0 at the earliest start. */
 static enum mist_status merge(struct measured *at, int64_t n, struct mist_timeline *out,

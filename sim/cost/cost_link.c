@@ -53,19 +53,9 @@ static int compare_rows(const void *a_void, const void *b_void)
     return order != 0 ? order : MIST_COMPARE(a, b);
 }
 
-static int compare_runs(const void *a_void, const void *b_void)
-{
-    const struct run *a = a_void, *b = b_void;
+MIST_COMPARATOR(compare_runs, struct run, first)
 
-    return MIST_COMPARE(a->first, b->first);
-}
-
-static int compare_points(const void *a_void, const void *b_void)
-{
-    const struct mist_link_point *a = a_void, *b = b_void;
-
-    return MIST_COMPARE(a->bytes, b->bytes);
-}
+MIST_COMPARATOR(compare_points, struct mist_link_point, bytes)
 
 /* Root mean square over the inner sizes of how far the line between their neighbours is
  * off, relative; -1 without an inner size. */

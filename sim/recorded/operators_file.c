@@ -87,12 +87,8 @@ enum {
 static const double SAME_US = 50; /* times of a worker that differ by less are equal */
 
 /* Rows of a worker in a step lie side by side, those of a kind too, in their order. */
-static int compare_rows(const void *a_, const void *b_)
-{
-    const struct mist_operation_row *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, step, dp_rank, stage, kind, seq, line);
-}
+MIST_COMPARATOR(compare_rows, struct mist_operation_row, step, dp_rank, stage, kind, seq,
+                line)
 
 static enum mist_status read_int32(const struct mist_csv *csv, size_t i_column,
                                    int64_t min, int32_t *out, struct mist_err *err)
@@ -175,12 +171,7 @@ struct in_time {
     int64_t op;
 };
 
-static int compare_in_time(const void *a_, const void *b_)
-{
-    const struct in_time *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, start_us, op);
-}
+MIST_COMPARATOR(compare_in_time, struct in_time, start_us, op)
 
 /* One after the other, as they began; NULL: no memory, or there are none. */
 static struct in_time *chain(struct reading *at, const struct worker *worker, int kind_a,
@@ -399,12 +390,7 @@ struct place {
     int64_t op;
 };
 
-static int compare_places(const void *a_, const void *b_)
-{
-    const struct place *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, group, a, b, seq, op);
-}
+MIST_COMPARATOR(compare_places, struct place, group, a, b, seq, op)
 
 /* Where row meets others; false: nowhere. A transfer at an end of the pipeline has no
  * peer: profilers write some that nobody makes. With chunks the last stage goes on with

@@ -67,12 +67,7 @@ struct sample {
     double work_s;
 };
 
-static int compare_samples(const void *a_, const void *b_)
-{
-    const struct sample *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, kind, work_s);
-}
+MIST_COMPARATOR(compare_samples, struct sample, kind, work_s)
 
 /* What an operation of each kind usually takes. */
 static enum mist_status find_usual(struct studying *at)

@@ -32,19 +32,9 @@ struct aligning {
     double *shift_us; /* [n_ranks] NAN: not known yet */
 };
 
-static int compare_members(const void *a_, const void *b_)
-{
-    const struct member *a = a_, *b = b_;
+MIST_COMPARATOR(compare_members, struct member, meeting, rank)
 
-    return MIST_COMPARE_BY(a, b, meeting, rank);
-}
-
-static int compare_samples(const void *a_, const void *b_)
-{
-    const struct sample *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, rank, by_us);
-}
+MIST_COMPARATOR(compare_samples, struct sample, rank, by_us)
 
 /* Compares members whose clock is not known with the first one whose clock is. */
 static void take_samples(struct aligning *at)

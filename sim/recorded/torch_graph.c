@@ -51,40 +51,17 @@ struct rank {
     bool is_out_of_memory;
 };
 
-static int compare_works(const void *a_, const void *b_)
-{
-    const struct mist_torch_work *a = a_, *b = b_;
+MIST_COMPARATOR(compare_works, struct mist_torch_work, stream, start_us, end_us,
+                correlation)
 
-    return MIST_COMPARE_BY(a, b, stream, start_us, end_us, correlation);
-}
+MIST_COMPARATOR(compare_calls, struct mist_torch_call, start_us, thread, end_us,
+                correlation)
 
-static int compare_calls(const void *a_, const void *b_)
-{
-    const struct mist_torch_call *a = a_, *b = b_;
+MIST_COMPARATOR(compare_spans, struct mist_torch_span, start_us)
 
-    return MIST_COMPARE_BY(a, b, start_us, thread, end_us, correlation);
-}
+MIST_COMPARATOR(compare_syncs, struct mist_torch_sync, correlation)
 
-static int compare_spans(const void *a_, const void *b_)
-{
-    const struct mist_torch_span *a = a_, *b = b_;
-
-    return MIST_COMPARE(a->start_us, b->start_us);
-}
-
-static int compare_syncs(const void *a_, const void *b_)
-{
-    const struct mist_torch_sync *a = a_, *b = b_;
-
-    return MIST_COMPARE(a->correlation, b->correlation);
-}
-
-static int compare_refs(const void *a_, const void *b_)
-{
-    const struct ref *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, correlation, i);
-}
+MIST_COMPARATOR(compare_refs, struct ref, correlation, i)
 
 /* ------------------------------------------------------------------------------- parts */
 

@@ -15,12 +15,7 @@ struct message {
     size_t op;
 };
 
-static int compare_messages(const void *a_, const void *b_)
-{
-    const struct message *a = a_, *b = b_;
-
-    return MIST_COMPARE_BY(a, b, group, kind, rank, start_us, op);
-}
+MIST_COMPARATOR(compare_messages, struct message, group, kind, rank, start_us, op)
 
 /* Whether n messages of one group and kind are those of n_ranks ranks, as many of each, that
  * are there at once. Of transfers in a larger group nothing says between which two. */

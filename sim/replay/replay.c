@@ -276,12 +276,7 @@ struct interval {
     double start_s, end_s;
 };
 
-static int compare_intervals(const void *a_void, const void *b_void)
-{
-    const struct interval *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, start_s, end_s);
-}
+MIST_COMPARATOR(compare_intervals, struct interval, start_s, end_s)
 
 /* Length of what at least two intervals sorted by start share. */
 static double shared_s(const struct interval *intervals, int32_t n)

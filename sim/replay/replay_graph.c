@@ -140,12 +140,7 @@ struct meeting {
     int32_t tag, group, place;
 };
 
-static int compare_meetings(const void *a_void, const void *b_void)
-{
-    const struct meeting *a = a_void, *b = b_void;
-
-    return MIST_COMPARE(a->tag, b->tag);
-}
+MIST_COMPARATOR(compare_meetings, struct meeting, tag)
 
 /* The tasks of the lane of a group's first member. */
 static const int32_t *group_tasks(const struct mist_replay_graph *graph, int32_t group,

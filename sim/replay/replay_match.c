@@ -260,12 +260,7 @@ static enum mist_status check_collective(const struct linking *at,
     return MIST_OK;
 }
 
-static int compare_tasks(const void *a_void, const void *b_void)
-{
-    const struct end_task *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, tag, i_rank, task);
-}
+MIST_COMPARATOR(compare_tasks, struct end_task, tag, i_rank, task)
 
 /*
  * Why the lanes of one group, or of one pair of ranks, do not match, tag by tag. Where all
