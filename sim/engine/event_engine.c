@@ -431,7 +431,7 @@ static void reset_state(struct mist_event_engine *e)
     e->n_heap = e->n_ready = e->n_dirty_device = e->n_dirty_flow = 0;
     e->n_done = 0;
     e->now_s = 0.0;
-    e->result.n_rate_changes = e->result.n_instants = 0;
+    e->result.n_rate_changes = 0;
 }
 
 /* The first streams go on the stack. */
@@ -461,7 +461,6 @@ static void replay(struct mist_event_engine *e)
             end_flow(e, e->ending[i]);
         start_ready_steps(e);
         update_rates(e);
-        e->result.n_instants++;
     }
 }
 

@@ -92,7 +92,6 @@ struct mist_event_result {
     double *start_s, *end_s;
     int64_t n_tasks;        /* of all devices, all iterations */
     int64_t n_rate_changes; /* times something that ran got another rate */
-    int64_t n_instants;     /* distinct times at which something ended */
 };
 
 /* A prepared graph, from mist_event_engine_prepare(). Lives as long as its arena. */

@@ -165,11 +165,8 @@ int32_t mist_dtype_state_bytes(enum mist_dtype dtype);
  * one (llama-7b, llama-13b, falcon-7b: published vocabulary). The paper's rows,
  * vocabulary 50304, are llama-6.7b, llama-13b-mist and falcon-6.7b. gpt3-1.3b .. gpt3-22b
  * are the paper's (no biases); the other gpt3 rows are Brown et al.'s (biases). All gpt3
- * heads are untied.
+ * heads are untied. Returns the name of preset 0, 1, .., static; NULL behind the last.
  */
-int32_t mist_model_n_presets(void);
-
-/* Name of a preset, 0 <= i_preset < mist_model_n_presets(); static. */
 const char *mist_model_preset_name(int32_t i_preset);
 
 /*

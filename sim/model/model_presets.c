@@ -116,14 +116,9 @@ enum {
     N_ALIASES = sizeof aliases / sizeof aliases[0],
 };
 
-int32_t mist_model_n_presets(void)
-{
-    return N_PRESETS;
-}
-
 const char *mist_model_preset_name(int32_t i_preset)
 {
-    return presets[i_preset].name;
+    return i_preset < N_PRESETS ? presets[i_preset].name : NULL;
 }
 
 static enum mist_status refuse_name(const char *name, struct mist_err *err)

@@ -47,8 +47,8 @@ static bool is_lane_of(const struct mist_lane *lane, const struct mist_task *tas
             (lane->kind == task->kind && lane->peer == task->peer));
 }
 
-static enum mist_status find_lanes(struct mist_rank_program *program,
-                                   struct mist_err *err)
+enum mist_status mist_rank_program_find_lanes(struct mist_rank_program *program,
+                                              struct mist_err *err)
 {
     const struct mist_schedule *schedule = program->schedule;
     size_t capacity = 0;
@@ -209,7 +209,7 @@ static enum mist_status build_program(struct building *at, int32_t i)
                                                   at->threads, &program->owned, at->err);
 
     program->schedule = program->owned;
-    return status == MIST_OK ? find_lanes(program, at->err) : status;
+    return status == MIST_OK ? mist_rank_program_find_lanes(program, at->err) : status;
 }
 
 static bool is_over(const struct building *at, const struct mist_rank_program *program)
@@ -337,35 +337,6 @@ enum mist_status mist_rank_set_check_memory(const struct mist_plan *plan, int32_
     enum mist_status status = build_by(build_first, plan, threads, work, &set, err);
 
     mist_rank_set_fini(&set);
-    return status;
-}
-
-enum mist_status mist_rank_set_borrow(const struct mist_schedule *const *schedules,
-                                      const struct mist_cost *const *costs,
-                                      int32_t n_ranks, struct mist_rank_set *out,
-                                      struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    out->ranks = calloc((size_t)n_ranks + 1, sizeof *out->ranks);
-    out->programs = calloc((size_t)n_ranks + 1, sizeof *out->programs);
-    if (!out->ranks || !out->programs)
-        return mist_err_memory(err, NULL);
-    out->n_ranks = out->n_programs = n_ranks;
-    for (int32_t r = 0; r < n_ranks && status == MIST_OK; r++) {
-        out->ranks[r] = (struct mist_rank){
-            .rank = schedules[r]->rank,
-            .program = r,
-            .costs = costs ? costs[r] : NULL,
-        };
-        out->programs[r].schedule = schedules[r];
-        status = find_lanes(&out->programs[r], err);
-    }
-    if (status == MIST_OK)
-        status = alloc_peers(out, err);
-    for (int32_t r = 0; r < n_ranks && status == MIST_OK; r++)
-        for (int32_t k = 0; k < out->programs[r].n_lanes; k++)
-            out->ranks[r].peer[k] = out->programs[r].lanes[k].peer;
     return status;
 }
 

@@ -75,14 +75,9 @@ MIST_MUST_CHECK enum mist_status
 mist_rank_set_check_memory(const struct mist_plan *plan, int32_t threads,
                            const struct mist_replay_work *work, struct mist_err *err);
 
-/*
- * The same of given schedules [n_ranks], borrowed, ascending by rank: every rank has its
- * own program. costs: of each rank, borrowed; may be NULL.
- */
+/* Fills the lanes of a program that has its schedule; they are freed with the set. */
 MIST_MUST_CHECK enum mist_status
-mist_rank_set_borrow(const struct mist_schedule *const *schedules,
-                     const struct mist_cost *const *costs, int32_t n_ranks,
-                     struct mist_rank_set *out, struct mist_err *err);
+mist_rank_program_find_lanes(struct mist_rank_program *program, struct mist_err *err);
 
 /* Sets the costs of all ranks, and their growths if has_growths. MIST_ERR_INPUT (no price),
  * MIST_ERR_MEMORY. */

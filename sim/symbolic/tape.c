@@ -469,29 +469,3 @@ void mist_tape_free(struct mist_tape *tape)
     free(tape->column_symbols);
     free(tape);
 }
-
-struct mist_tape_info mist_tape_get_info(const struct mist_tape *tape)
-{
-    struct mist_tape_info info = {
-        .n_instructions = (int32_t)tape->n_instrs,
-        .n_prologue = (int32_t)tape->n_prologue,
-        .n_registers = tape->n_registers,
-        .n_columns = tape->n_columns,
-    };
-
-    for (size_t i = 0; i < tape->n_instrs; i++) {
-        int32_t op = tape->instrs[i].op;
-        info.n_loads += op == TAPE_LOAD || op == TAPE_LOAD_U;
-        info.n_stores += op == TAPE_STORE;
-        info.n_arithmetic += op > TAPE_SAVE;
-    }
-    return info;
-}
-
-bool mist_tape_set_isa(struct mist_tape *tape, enum mist_tape_isa isa)
-{
-    if (!tape_has_isa(isa))
-        return false;
-    tape->isa = isa;
-    return true;
-}

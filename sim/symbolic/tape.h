@@ -27,29 +27,10 @@
 
 struct mist_tape;
 
-/* What the program of one tape looks like, for reports and benchmarks. */
-struct mist_tape_info {
-    int32_t n_instructions; /* per block */
-    int32_t n_arithmetic;   /* of these, those that compute */
-    int32_t n_loads;        /* of these, plain loads of the accumulator */
-    int32_t n_stores;
-    int32_t n_prologue;  /* operations done once per call */
-    int32_t n_registers; /* blocks of intermediate results */
-    int32_t n_columns;   /* varying symbols that are used */
-};
-
 /* One symbol's values for one call. */
 struct mist_tape_input {
     const double *column; /* [n] borrowed; NULL: value holds for all */
     double value;
-};
-
-/* Instruction sets, from the one that runs everywhere to the widest. */
-enum mist_tape_isa {
-    MIST_TAPE_PORTABLE,
-    MIST_TAPE_AVX2,
-    MIST_TAPE_AVX512,
-    MIST_TAPE_N_ISAS
 };
 
 /*
@@ -92,12 +73,5 @@ size_t mist_tape_scratch_bytes(const struct mist_tape *tape);
  */
 void mist_tape_eval(const struct mist_tape *tape, const struct mist_tape_input *inputs,
                     const int32_t *rows, size_t n, double *const *outputs, void *scratch);
-
-struct mist_tape_info mist_tape_get_info(const struct mist_tape *tape);
-
-/*
- * Chooses another instruction set; false (nothing changed) when this processor lacks it.
- */
-bool mist_tape_set_isa(struct mist_tape *tape, enum mist_tape_isa isa);
 
 #endif

@@ -85,6 +85,14 @@ struct tape_pair {
     int32_t to;
 };
 
+/* Instruction sets, from the one that runs everywhere to the widest. */
+enum mist_tape_isa {
+    MIST_TAPE_PORTABLE,
+    MIST_TAPE_AVX2,
+    MIST_TAPE_AVX512,
+    MIST_TAPE_N_ISAS
+};
+
 /* Block pointers are numbered: columns, then outputs, then registers. */
 struct mist_tape {
     enum mist_tape_isa isa;

@@ -141,7 +141,7 @@ static void read_model(const struct mist_csv *csv, size_t i_row, struct mist_mod
     bool is_llama = strncmp(mist_csv_text(csv, i_row, MODEL), "llama", 5) == 0;
     enum mist_family family = is_llama ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT;
 
-    for (int32_t i = 0; i < mist_model_n_presets(); i++) {
+    for (int32_t i = 0; mist_model_preset_name(i); i++) {
         must(mist_model_load_preset(mist_model_preset_name(i), out, &err), &err);
         if (out->family == family && out->hidden == read_int(csv, i_row, HIDDEN) &&
             out->ffn == read_int(csv, i_row, FFN) &&

@@ -8,9 +8,9 @@
  * best of a few runs on one core; prints a table. The three agree bit for bit, or exit
  * code 6.
  */
-#include "sim/symbolic/tape.h"
 #include "tests/bench/bench.h"
 #include "tests/unit/expr_eval.h"
+#include "tests/unit/tape_look.h"
 
 #include <math.h>
 
@@ -294,14 +294,14 @@ static bool bench_tape(const struct model *model, double (*columns)[N_CONFIGURAT
         exit(1);
     }
     void *scratch = must_alloc((int64_t)mist_tape_scratch_bytes(tape));
-    struct mist_tape_info info = mist_tape_get_info(tape);
+    struct tape_look look = tape_look(tape);
     printf(
-        "tape, %d symbols varying: %d operations, %d loads, %d stores, %d registers; %d "
+        "tape, %d symbols varying: %d operations, %d loads, %d stores, %d registers; %zu "
         "once per call\n",
-        info.n_columns, info.n_arithmetic, info.n_loads, info.n_stores, info.n_registers,
-        info.n_prologue);
+        tape->n_columns, look.n_arithmetic, look.n_loads, look.n_stores,
+        tape->n_registers, tape->n_prologue);
     for (int isa = MIST_TAPE_N_ISAS - 1; isa >= 0; isa--) {
-        if (!mist_tape_set_isa(tape, (enum mist_tape_isa)isa))
+        if (!tape_set_isa(tape, (enum mist_tape_isa)isa))
             continue;
         double best_s = time_tape(tape, inputs, outputs, scratch, N_CALLS);
         snprintf(name, sizeof name, "  %s", isa_names[isa]);

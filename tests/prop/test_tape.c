@@ -3,9 +3,8 @@
  * of nodes with every operation, on every instruction set that this processor has, bit
  * for bit.
  */
-#include "sim/symbolic/tape.h"
-
 #include "tests/unit/expr_eval.h"
+#include "tests/unit/tape_look.h"
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -231,7 +230,7 @@ TEST(test_tape_equals_recursion)
                          MIST_OK);
         void *scratch = new_scratch(tape);
         for (int isa = 0; isa < MIST_TAPE_N_ISAS; isa++) {
-            if (!mist_tape_set_isa(tape, (enum mist_tape_isa)isa))
+            if (!tape_set_isa(tape, (enum mist_tape_isa)isa))
                 continue;
             n_telling += compare(&dag, tape, &data, n, scratch, below(2 * N_OUTPUTS));
             n_values += n * N_OUTPUTS;

@@ -213,8 +213,8 @@ TEST(test_all_plans)
 
     if (!*state || !wish || strcmp(wish, "1") != 0)
         skip();
-    for (int32_t i = 0; i < mist_model_n_presets(); i++) {
-        const char *name = mist_model_preset_name(i);
+    const char *name;
+    for (int32_t i = 0; (name = mist_model_preset_name(i)); i++) {
         struct mist_model model;
         assert_int_equal(mist_model_load_preset(name, &model, NULL), MIST_OK);
         int64_t key =
