@@ -1,4 +1,4 @@
-/* A pool of threads that runs loops over index ranges. See thread_pool.h. */
+/* A pool of threads that runs loops over indices. See thread_pool.h. */
 #include "core/thread_pool.h"
 
 #include <pthread.h>
@@ -7,43 +7,35 @@
 #include <string.h>
 #include <unistd.h>
 
-struct worker {
-    struct mist_thread_pool *pool;
-    pthread_t thread;
-    int i_thread;
-};
-
 struct mist_thread_pool {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t work;   /* a loop has started, or the pool closes */
     pthread_cond_t done;   /* n_busy reached 0 */
     int n_workers;         /* started threads: the caller's is not among them */
     bool is_closing;
-    uint64_t i_loop;        /* counts loops, so that a worker joins each once */
-    int n_busy;             /* workers that have not left the current loop */
-    int64_t n, chunk, next; /* the current loop; next = first index not handed out */
+    uint64_t i_loop; /* counts loops, so that a worker joins each once */
+    int n_busy;      /* workers that have not left the current loop */
+    int64_t n, next; /* the current loop; next = first index not handed out */
     mist_thread_body *body;
     void *context;
-    int64_t failed_begin;    /* of the lowest failing chunk; -1: none */
-    enum mist_status status; /* of that chunk */
-    struct mist_err err;     /* of that chunk */
-    struct worker workers[];
+    int64_t failed;          /* the lowest index that failed; -1: none */
+    enum mist_status status; /* of that index */
+    struct mist_err err;     /* of that index */
+    pthread_t workers[];
 };
 
-/* Takes chunks until none is left or one failed. Called and left with the mutex held. */
-static void run_chunks(struct mist_thread_pool *pool, int i_thread)
+/* Takes indices until none is left or one failed. Called and left with the mutex held. */
+static void run_loop(struct mist_thread_pool *pool)
 {
-    while (pool->next < pool->n && pool->failed_begin < 0) {
-        int64_t begin = pool->next;
-        int64_t end = pool->n - begin > pool->chunk ? begin + pool->chunk : pool->n;
+    while (pool->next < pool->n && pool->failed < 0) {
+        int64_t i = pool->next++;
         struct mist_err err = {0};
 
-        pool->next = end;
         pthread_mutex_unlock(&pool->mutex);
-        enum mist_status status = pool->body(pool->context, begin, end, i_thread, &err);
+        enum mist_status status = pool->body(pool->context, i, &err);
         pthread_mutex_lock(&pool->mutex);
-        if (status && (pool->failed_begin < 0 || begin < pool->failed_begin)) {
-            pool->failed_begin = begin;
+        if (status && (pool->failed < 0 || i < pool->failed)) {
+            pool->failed = i;
             pool->status = status;
             pool->err = err;
         }
@@ -52,8 +44,7 @@ static void run_chunks(struct mist_thread_pool *pool, int i_thread)
 
 static void *run_worker(void *argument)
 {
-    struct worker *worker = argument;
-    struct mist_thread_pool *pool = worker->pool;
+    struct mist_thread_pool *pool = argument;
     uint64_t i_loop = 0;
 
     pthread_mutex_lock(&pool->mutex);
@@ -63,7 +54,7 @@ static void *run_worker(void *argument)
         if (pool->is_closing)
             break;
         i_loop = pool->i_loop;
-        run_chunks(pool, worker->i_thread);
+        run_loop(pool);
         if (--pool->n_busy == 0)
             pthread_cond_signal(&pool->done);
     }
@@ -78,9 +69,8 @@ enum mist_status mist_thread_pool_new(int n_threads, struct mist_thread_pool **o
         long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
         n_threads = n_processors > 0 && n_processors < 4096 ? (int)n_processors : 1;
     }
-    size_t size =
-        sizeof(struct mist_thread_pool) + (size_t)n_threads * sizeof(struct worker);
-    struct mist_thread_pool *pool = calloc(1, size);
+    struct mist_thread_pool *pool =
+        calloc(1, sizeof *pool + (size_t)n_threads * sizeof *pool->workers);
     if (!pool)
         return mist_err_set(err, MIST_ERR_MEMORY,
                             "out of memory for a pool of %d threads", n_threads);
@@ -88,9 +78,7 @@ enum mist_status mist_thread_pool_new(int n_threads, struct mist_thread_pool **o
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->done, NULL);
     for (int i = 0; i < n_threads - 1; i++) {
-        pool->workers[i] = (struct worker){.pool = pool, .i_thread = i + 1};
-        int code =
-            pthread_create(&pool->workers[i].thread, NULL, run_worker, &pool->workers[i]);
+        int code = pthread_create(&pool->workers[i], NULL, run_worker, pool);
         if (code != 0) {
             mist_thread_pool_free(pool);
             return mist_err_set(err, MIST_ERR_RUN, "can't start thread %d of %d: %s",
@@ -111,7 +99,7 @@ void mist_thread_pool_free(struct mist_thread_pool *pool)
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->mutex);
     for (int i = 0; i < pool->n_workers; i++)
-        pthread_join(pool->workers[i].thread, NULL);
+        pthread_join(pool->workers[i], NULL);
     pthread_cond_destroy(&pool->done);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->mutex);
@@ -119,24 +107,21 @@ void mist_thread_pool_free(struct mist_thread_pool *pool)
 }
 
 enum mist_status mist_thread_pool_for(struct mist_thread_pool *pool, int64_t n,
-                                      int64_t chunk, mist_thread_body *body,
-                                      void *context, struct mist_err *err)
+                                      mist_thread_body *body, void *context,
+                                      struct mist_err *err)
 {
-    if (chunk <= 0)
-        chunk = n / 64 > 0 ? n / 64 : 1;
     pthread_mutex_lock(&pool->mutex);
     pool->n = n;
-    pool->chunk = chunk;
     pool->next = 0;
     pool->body = body;
     pool->context = context;
-    pool->failed_begin = -1;
+    pool->failed = -1;
     pool->status = MIST_OK;
     pool->n_busy = pool->n_workers;
     pool->i_loop++;
     if (pool->n_workers > 0)
         pthread_cond_broadcast(&pool->work);
-    run_chunks(pool, 0);
+    run_loop(pool);
     while (pool->n_busy > 0)
         pthread_cond_wait(&pool->done, &pool->mutex);
     enum mist_status status = pool->status;

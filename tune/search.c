@@ -177,16 +177,11 @@ static bool is_over(const struct mist_search_config *config)
     return config->is_over && *config->is_over;
 }
 
-static enum mist_status fill_works(void *context, int64_t begin, int64_t end,
-                                   int i_thread, struct mist_err *err)
+static enum mist_status fill_one(void *context, int64_t i, struct mist_err *err)
 {
     struct batch *at = context;
-    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        status = mist_search_fill_work(at->space, at->config, &at->works[i], err);
-    return status;
+    return mist_search_fill_work(at->space, at->config, &at->works[i], err);
 }
 
 /* ------------------------------------------------------------------------------ cases */
@@ -229,17 +224,13 @@ static enum mist_status list_solved(struct batch *at, struct mist_err *err)
 }
 
 /* Of the kinds that may be needed. */
-static enum mist_status ask_memory(void *context, int64_t begin, int64_t end,
-                                   int i_thread, struct mist_err *err)
+static enum mist_status ask_memory(void *context, int64_t i, struct mist_err *err)
 {
     struct batch *at = context;
-    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at->config); i++)
-        if (at->works[i].first < INT32_MAX)
-            status = at->ask(at->space, at->config, &at->works[i], err);
-    return status;
+    return at->works[i].first < INT32_MAX && !is_over(at->config)
+               ? at->ask(at->space, at->config, &at->works[i], err)
+               : MIST_OK;
 }
 
 /* Leaves out the cases that can't hold all layers, and of the kinds what no other needs. */
@@ -264,12 +255,12 @@ static enum mist_status narrow(struct batch *at, struct mist_err *err)
     int64_t n = (int64_t)at->n_works;
 
     at->ask = mist_search_try_share;
-    enum mist_status status = mist_thread_pool_for(pool, n, 1, ask_memory, at, err);
+    enum mist_status status = mist_thread_pool_for(pool, n, ask_memory, at, err);
     if (status == MIST_OK)
         status = narrow_cases(at, err);
     at->ask = mist_search_find_most;
     if (status == MIST_OK)
-        status = mist_thread_pool_for(pool, n, 1, ask_memory, at, err);
+        status = mist_thread_pool_for(pool, n, ask_memory, at, err);
     return status == MIST_OK ? narrow_cases(at, err) : status;
 }
 
@@ -286,29 +277,21 @@ static enum mist_status find_closest_of(const struct batch *at,
                              : status;
 }
 
-static enum mist_status solve_cases(void *context, int64_t begin, int64_t end,
-                                    int i_thread, struct mist_err *err)
+static enum mist_status solve_one(void *context, int64_t i, struct mist_err *err)
 {
     struct batch *at = context;
-    enum mist_status status = MIST_OK;
+    const struct mist_space_case *of = &at->cases[i];
+    struct mist_search_solved *out = &at->solved[i];
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK; i++) {
-        const struct mist_space_case *of = &at->cases[i];
-        struct mist_search_solved *out = &at->solved[i];
-        if (is_over(at->config))
-            return MIST_OK;
-        out->glpk.bound_s = INFINITY;
-        out->is_done = true;
-        if (!out->can_be)
-            continue;
-        if (at->finds_closest)
-            status = find_closest_of(at, of, out, err);
-        else
-            status =
-                mist_search_solve_case(at->space, at->config, of, at->cutoff_s, out, err);
-    }
-    return status;
+    if (is_over(at->config))
+        return MIST_OK;
+    out->glpk.bound_s = INFINITY;
+    out->is_done = true;
+    if (!out->can_be)
+        return MIST_OK;
+    return at->finds_closest ? find_closest_of(at, of, out, err)
+                             : mist_search_solve_case(at->space, at->config, of,
+                                                      at->cutoff_s, out, err);
 }
 
 /* ----------------------------------------------------------------------------- result */
@@ -419,9 +402,9 @@ static enum mist_status run_batch(struct batch *at, struct gather *to,
     if (status == MIST_OK && at->narrows)
         status = narrow(at, err);
     if (status == MIST_OK)
-        status = mist_thread_pool_for(pool, (int64_t)at->n_works, 1, fill_works, at, err);
+        status = mist_thread_pool_for(pool, (int64_t)at->n_works, fill_one, at, err);
     if (status == MIST_OK)
-        status = mist_thread_pool_for(pool, at->n_cases, 1, solve_cases, at, err);
+        status = mist_thread_pool_for(pool, at->n_cases, solve_one, at, err);
     for (size_t i = 0; i < at->n_works && status == MIST_OK; i++)
         status = gather_work(to, &at->works[i], at->config->rows, err);
     for (int32_t i = 0; i < at->n_cases && status == MIST_OK; i++)

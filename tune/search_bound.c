@@ -158,17 +158,11 @@ static enum mist_status price_least(const struct mist_search_bounds *bounds,
     return status;
 }
 
-static enum mist_status price_some(void *context, int64_t begin, int64_t end,
-                                   int i_thread, struct mist_err *err)
+static enum mist_status price_one(void *context, int64_t i, struct mist_err *err)
 {
     const struct mist_search_bounds *bounds = context;
-    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        if (!bounds->leasts[i].t_s)
-            status = price_least(bounds, &bounds->leasts[i], err);
-    return status;
+    return bounds->leasts[i].t_s ? MIST_OK : price_least(bounds, &bounds->leasts[i], err);
 }
 
 /* Takes the prices of leasts that have been priced before, and prices the others. */
@@ -187,7 +181,7 @@ static enum mist_status price_leasts(struct mist_search_bounds *bounds,
         bounds->leasts[i].is_new = !known;
     }
     enum mist_status status = mist_thread_pool_for(
-        bounds->config->pool, (int64_t)bounds->n_leasts, 1, price_some, bounds, err);
+        bounds->config->pool, (int64_t)bounds->n_leasts, price_one, bounds, err);
     for (size_t i = 0; i < bounds->n_leasts; i++) {
         struct mist_search_least *of = &bounds->leasts[i];
         if (of->is_new && of->t_s)

@@ -243,24 +243,23 @@ static enum mist_status list_all(struct target *at, struct mist_err *err)
 
 /* ----------------------------------------------------------------------------- pricing */
 
-static enum mist_status price_some(void *context, int64_t begin, int64_t end,
-                                   int i_thread, struct mist_err *err)
+static enum mist_status price_one(void *context, int64_t i, struct mist_err *err)
 {
     struct target *at = context;
-    struct mist_plan *plan = malloc(sizeof *plan);
-    enum mist_status status = plan ? MIST_OK : mist_err_memory(err, NULL);
+    struct candidate *of = &at->candidates[i];
+    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK && !atomic_load(at->is_over);
-         i++) {
-        struct candidate *of = &at->candidates[i];
-        if (make_plan(at, of, plan, NULL))
-            status = mist_stage_price_plan(
-                plan->job.recomputes_attention ? at->selective_price : at->config->price,
-                plan, &of->time_s, err);
-        if (!(of->time_s >= 0)) /* what can't be priced */
-            of->time_s = INFINITY;
-    }
+    if (atomic_load(at->is_over))
+        return MIST_OK;
+    struct mist_plan *plan = malloc(sizeof *plan); /* large */
+    if (!plan)
+        return mist_err_memory(err, NULL);
+    if (make_plan(at, of, plan, NULL))
+        status = mist_stage_price_plan(
+            plan->job.recomputes_attention ? at->selective_price : at->config->price,
+            plan, &of->time_s, err);
+    if (!(of->time_s >= 0)) /* what can't be priced */
+        of->time_s = INFINITY;
     free(plan);
     return status;
 }
@@ -463,7 +462,7 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
     if (status == MIST_OK)
         status = list_all(&at, err);
     if (status == MIST_OK)
-        status = mist_thread_pool_for(pool, (int64_t)at.n, 16, price_some, &at, err);
+        status = mist_thread_pool_for(pool, (int64_t)at.n, price_one, &at, err);
     if (status == MIST_OK && at.n > 0)
         qsort(at.candidates, at.n, sizeof *at.candidates, compare_candidates);
     if (status == MIST_OK)

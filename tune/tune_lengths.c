@@ -106,9 +106,10 @@ struct choosing {
     struct mist_validated *plans;
 };
 
-static enum mist_status replay_one(const struct choosing *at, struct mist_plan *plan,
-                                   struct mist_err *err)
+static enum mist_status replay_one(void *context, int64_t i, struct mist_err *err)
 {
+    const struct choosing *at = context;
+    struct mist_plan *plan = at->plans[i].plan;
     struct mist_loads loads;
     struct mist_replay_options options = {
         .n_iterations = MIST_TUNE_LENGTHS_ITERATIONS,
@@ -131,18 +132,6 @@ static enum mist_status replay_one(const struct choosing *at, struct mist_plan *
     return MIST_OK;
 }
 
-static enum mist_status replay_some(void *context, int64_t begin, int64_t end,
-                                    int i_thread, struct mist_err *err)
-{
-    struct choosing *at = context;
-    enum mist_status status = MIST_OK;
-
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        status = replay_one(at, at->plans[i].plan, err);
-    return status;
-}
-
 enum mist_status mist_tune_lengths_choose(const struct mist_tune_lengths *at,
                                           const struct mist_validate_config *config,
                                           struct mist_thread_pool *pool, size_t n_best,
@@ -150,8 +139,8 @@ enum mist_status mist_tune_lengths_choose(const struct mist_tune_lengths *at,
                                           struct mist_err *err)
 {
     struct choosing choosing = {at, config, result->plans};
-    enum mist_status status = mist_thread_pool_for(pool, (int64_t)result->n_plans, 1,
-                                                   replay_some, &choosing, err);
+    enum mist_status status =
+        mist_thread_pool_for(pool, (int64_t)result->n_plans, replay_one, &choosing, err);
 
     if (status == MIST_OK)
         mist_validate_keep(result, n_best, config->slower_frac);

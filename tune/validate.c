@@ -309,17 +309,11 @@ static enum mist_status validate_one(const struct mist_validate_config *config,
     return status;
 }
 
-static enum mist_status validate_some(void *context, int64_t begin, int64_t end,
-                                      int i_thread, struct mist_err *err)
+static enum mist_status validate_pooled(void *context, int64_t i, struct mist_err *err)
 {
     struct group *group = context;
-    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK; i++)
-        status =
-            validate_one(group->at->config, &group->pooled[i]->of, &group->out[i], err);
-    return status;
+    return validate_one(group->at->config, &group->pooled[i]->of, &group->out[i], err);
 }
 
 /* Keeps the arenas of a plan. */
@@ -344,18 +338,14 @@ static bool is_over(const struct validation *at)
 }
 
 /* The plans with every pipeline schedule that might make one the best. */
-static enum mist_status try_pipelines(void *context, int64_t begin, int64_t end,
-                                      int i_thread, struct mist_err *err)
+static enum mist_status try_pipelines(void *context, int64_t i, struct mist_err *err)
 {
     struct group *group = context;
     const struct validation *at = group->at;
-    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t i = begin; i < end && status == MIST_OK && !is_over(at); i++)
-        if (group->out[i].holds)
-            status = mist_validate_pipelines(at->config, at->best_s, &group->out[i], err);
-    return status;
+    return group->out[i].holds && !is_over(at)
+               ? mist_validate_pipelines(at->config, at->best_s, &group->out[i], err)
+               : MIST_OK;
 }
 
 /* What the plan of a candidate says of others. */
@@ -391,12 +381,12 @@ static enum mist_status run_group(struct validation *at, struct group *group,
     struct mist_validate_result *result = &at->result;
     struct mist_thread_pool *pool = at->search->pool;
     int64_t n = (int64_t)group->n;
-    enum mist_status status = mist_thread_pool_for(pool, n, 1, validate_some, group, err);
+    enum mist_status status = mist_thread_pool_for(pool, n, validate_pooled, group, err);
 
     for (size_t i = 0; i < group->n && status == MIST_OK; i++)
         status = learn(at, group->pooled[i], &group->out[i], err);
     if (status == MIST_OK)
-        status = mist_thread_pool_for(pool, n, 1, try_pipelines, group, err);
+        status = mist_thread_pool_for(pool, n, try_pipelines, group, err);
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
         at->n_passes += count_passes(at, plan);

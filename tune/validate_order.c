@@ -127,34 +127,31 @@ static bool is_hopeful(const struct mist_search_candidate *of, double best_s)
     return of->n_stages > 1 && of->n_micro_batches * most_s <= best_s;
 }
 
-static enum mist_status price_some(void *context, int64_t begin, int64_t end,
-                                   int i_thread, struct mist_err *err)
+static enum mist_status price_one(void *context, int64_t i, struct mist_err *err)
 {
     const struct ranking *at = context;
     const struct mist_validate_config *config = at->config;
+    struct ranked *one = &at->ranked[i];
+    const struct mist_search_candidate *candidate = &at->of->candidates[one->i];
     struct mist_plan *plan = malloc(sizeof *plan); /* large */
-    enum mist_status status = plan ? MIST_OK : mist_err_memory(err, NULL);
+    enum mist_status status = MIST_OK;
 
-    (void)i_thread;
-    for (int64_t k = begin; k < end && status == MIST_OK; k++) {
-        struct ranked *one = &at->ranked[k];
-        const struct mist_search_candidate *candidate = &at->of->candidates[one->i];
-        mist_validate_make_plan(config, candidate, plan);
-        switch (at->how) {
-        case BY_PASSES:
-            status = mist_stage_price_plan(config->price, plan, &one->passes_s, err);
-            break;
-        case BY_REPLAY:
-            status = mist_stage_price_replay(
-                config->price, plan, mist_validate_hash(candidate), &one->short_s, err);
-            break;
-        case BY_SCHEDULE:
-            one->scheduled_s = one->passes_s;
-            if (is_hopeful(candidate, at->best_s))
-                status =
-                    mist_validate_price_pipelines(config, plan, &one->scheduled_s, err);
-            break;
-        }
+    if (!plan)
+        return mist_err_memory(err, NULL);
+    mist_validate_make_plan(config, candidate, plan);
+    switch (at->how) {
+    case BY_PASSES:
+        status = mist_stage_price_plan(config->price, plan, &one->passes_s, err);
+        break;
+    case BY_REPLAY:
+        status = mist_stage_price_replay(
+            config->price, plan, mist_validate_hash(candidate), &one->short_s, err);
+        break;
+    case BY_SCHEDULE:
+        one->scheduled_s = one->passes_s;
+        if (is_hopeful(candidate, at->best_s))
+            status = mist_validate_price_pipelines(config, plan, &one->scheduled_s, err);
+        break;
     }
     free(plan);
     return status;
@@ -175,18 +172,17 @@ static enum mist_status rank(const struct mist_validate_config *config,
     n = n < n_all ? n : n_all;
     for (size_t i = 0; i < n_all; i++)
         out[i] = (struct ranked){INFINITY, INFINITY, INFINITY, i};
-    enum mist_status status =
-        mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
+    enum mist_status status = mist_thread_pool_for(pool, (int64_t)n, price_one, &at, err);
     qsort(out, n, sizeof *out, compare_ranked);
     while (n_near < n && out[n_near].passes_s <= (1 + NEAR_FRAC) * out[0].passes_s)
         n_near++;
     at.how = BY_REPLAY;
     if (status == MIST_OK && replays)
-        status = mist_thread_pool_for(pool, (int64_t)n_near, 1, price_some, &at, err);
+        status = mist_thread_pool_for(pool, (int64_t)n_near, price_one, &at, err);
     at.how = BY_SCHEDULE;
     at.best_s = fmin(best_s, out[0].passes_s);
     if (status == MIST_OK && mist_space_has(config->space, MIST_SPACE_SCHEDULE))
-        status = mist_thread_pool_for(pool, (int64_t)n, 1, price_some, &at, err);
+        status = mist_thread_pool_for(pool, (int64_t)n, price_one, &at, err);
     return status;
 }
 

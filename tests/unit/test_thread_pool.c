@@ -7,24 +7,16 @@
 
 struct work {
     int n_visits[1000];
-    int64_t chunk, n;
-    int64_t fail_from; /* chunks that end behind this index fail */
-    int n_threads;
+    int64_t fail_from; /* indices from this one on fail */
 };
 
-static enum mist_status visit(void *context, int64_t begin, int64_t end, int i_thread,
-                              struct mist_err *err)
+static enum mist_status visit(void *context, int64_t i, struct mist_err *err)
 {
     struct work *work = context;
 
-    if (i_thread < 0 || i_thread >= work->n_threads || begin % work->chunk != 0 ||
-        (end - begin != work->chunk && end != work->n))
-        return mist_err_set(err, MIST_ERR_VERIFY, "wrong chunk");
-    for (int64_t i = begin; i < end; i++)
-        work->n_visits[i]++;
-    if (end > work->fail_from)
-        return mist_err_set(err, MIST_ERR_RUN, "chunk at %ld", (long)begin);
-    return MIST_OK;
+    work->n_visits[i]++;
+    return i < work->fail_from ? MIST_OK
+                               : mist_err_set(err, MIST_ERR_RUN, "index %d", (int)i);
 }
 
 TEST(test_every_index_once)
@@ -36,18 +28,13 @@ TEST(test_every_index_once)
         assert_int_equal(mist_thread_pool_new(n_threads, &pool, NULL), MIST_OK);
         for (int repeat = 0; repeat < 50; repeat++) {
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-                struct work work = {
-                    .chunk = 7, .n = sizes[k], .fail_from = 1000, .n_threads = n_threads};
-                assert_int_equal(
-                    mist_thread_pool_for(pool, work.n, 7, visit, &work, NULL), MIST_OK);
+                struct work work = {.fail_from = 1000};
+                assert_int_equal(mist_thread_pool_for(pool, sizes[k], visit, &work, NULL),
+                                 MIST_OK);
                 for (int i = 0; i < 1000; i++)
-                    assert_int_equal(work.n_visits[i], i < work.n);
+                    assert_int_equal(work.n_visits[i], i < sizes[k]);
             }
         }
-        struct work work = {
-            .chunk = 15, .n = 1000, .fail_from = 1000, .n_threads = n_threads};
-        assert_int_equal(mist_thread_pool_for(pool, 1000, 0, visit, &work, NULL),
-                         MIST_OK);
         mist_thread_pool_free(pool);
     }
 }
@@ -60,12 +47,11 @@ TEST(test_lowest_failure_wins)
     for (int n_threads = 1; n_threads <= 4; n_threads++) {
         assert_int_equal(mist_thread_pool_new(n_threads, &pool, NULL), MIST_OK);
         for (int repeat = 0; repeat < 200; repeat++) {
-            struct work work = {
-                .chunk = 3, .n = 1000, .fail_from = 301, .n_threads = n_threads};
-            assert_int_equal(mist_thread_pool_for(pool, 1000, 3, visit, &work, &err),
+            struct work work = {.fail_from = 301};
+            assert_int_equal(mist_thread_pool_for(pool, 1000, visit, &work, &err),
                              MIST_ERR_RUN);
-            assert_string_equal(err.message, "chunk at 300");
-            for (int i = 0; i < 303; i++)
+            assert_string_equal(err.message, "index 301");
+            for (int i = 0; i <= 301; i++)
                 assert_int_equal(work.n_visits[i], 1);
         }
         mist_thread_pool_free(pool);
