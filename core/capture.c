@@ -65,16 +65,23 @@ static enum mist_status read_all(FILE *file, char **text, size_t *n, struct mist
                : MIST_OK;
 }
 
-enum mist_status mist_capture_read(const struct mist_capture *capture,
-                                   struct mist_json_doc *doc, struct mist_err *err)
+enum mist_status mist_capture_read(const struct mist_capture *capture, const char *object,
+                                   const char *key, double min, double max, double *out,
+                                   struct mist_err *err)
 {
+    struct mist_json_doc doc = {0};
     char *text;
     size_t n = 0;
     enum mist_status status = read_all(capture->output, &text, &n, err);
 
-    *doc = (struct mist_json_doc){0};
     if (status == MIST_OK)
-        status = mist_json_load_text(doc, "", text, n, MIST_JSON_FOREIGN, err);
+        status = mist_json_load_text(&doc, "", text, n, MIST_JSON_FOREIGN, err);
+    struct mist_json root = mist_json_root(&doc), at = root;
+    if (status == MIST_OK && object)
+        status = mist_json_get_object(&root, object, MIST_JSON_REQUIRED, &at, err);
+    if (status == MIST_OK)
+        status = mist_json_get_double(&at, key, MIST_JSON_REQUIRED, min, max, out, err);
+    mist_json_fini(&doc);
     free(text);
     return status;
 }

@@ -5,7 +5,7 @@
  *     struct mist_capture capture;
  *     status = mist_capture_open(&capture, err);
  *     result = mist_capture_run(&capture, command.words, 0, NULL);
- *     status = mist_capture_read(&capture, &doc, err) ... mist_json_fini(&doc)
+ *     status = mist_capture_read(&capture, NULL, "iteration_s", 0, 1e9, &time_s, err);
  *     mist_capture_close(&capture);
  */
 #ifndef MIST_CORE_CAPTURE_H
@@ -30,10 +30,11 @@ struct mist_process_result mist_capture_run(const struct mist_capture *capture,
                                             char *const *words, double limit_s,
                                             const atomic_int *stop);
 
-/* What it printed, as JSON, to be freed by mist_json_fini() also after an error. Errors of
- * mist_json_load_text(), MIST_ERR_IO and MIST_ERR_MEMORY. */
+/* A number from min to max of the JSON that it printed: of its root, or of an object there
+ * (NULL: none). MIST_ERR_INPUT, MIST_ERR_IO or MIST_ERR_MEMORY. */
 MIST_MUST_CHECK enum mist_status mist_capture_read(const struct mist_capture *capture,
-                                                   struct mist_json_doc *doc,
+                                                   const char *object, const char *key,
+                                                   double min, double max, double *out,
                                                    struct mist_err *err);
 
 /* How a program ended: "failed with exit code 3". Returns text. */

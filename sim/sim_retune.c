@@ -38,24 +38,6 @@ static enum mist_status make_command(const struct mist_sim_run *run,
     return mist_command_end(command, err);
 }
 
-static enum mist_status read_result(const struct mist_capture *capture,
-                                    double *iteration_s, struct mist_err *err)
-{
-    struct mist_json_doc doc;
-    enum mist_status status = mist_capture_read(capture, &doc, err);
-
-    if (status == MIST_OK) {
-        const struct mist_json root = mist_json_root(&doc);
-        struct mist_json best;
-        status = mist_json_get_object(&root, "best", MIST_JSON_REQUIRED, &best, err);
-        if (status == MIST_OK)
-            status = mist_json_get_double(&best, "iteration_s", MIST_JSON_REQUIRED, 0,
-                                          1e15, iteration_s, err);
-    }
-    mist_json_fini(&doc);
-    return status;
-}
-
 static enum mist_status run_mist_tune(char *const *words, double *iteration_s,
                                       struct mist_err *err)
 {
@@ -69,7 +51,8 @@ static enum mist_status run_mist_tune(char *const *words, double *iteration_s,
             mist_capture_run(&capture, words, 0, NULL);
         bool has_exited = result.end == MIST_PROCESS_EXITED;
         if (has_exited && result.number == 0)
-            status = read_result(&capture, iteration_s, err);
+            status = mist_capture_read(&capture, "best", "iteration_s", 0, 1e15,
+                                       iteration_s, err);
         else if (!has_exited || result.number != EXIT_NO_PLAN)
             status =
                 mist_err_set(err, MIST_ERR_RUN, "--retune: mist-tune %s: %s",

@@ -104,22 +104,6 @@ static void explain(const struct mist_process_result *result, const char *progra
     fail(plan, program, how, errors);
 }
 
-/* iteration_s of what mist-exec printed. */
-static enum mist_status read_time(const struct mist_capture *capture, double *time_s,
-                                  struct mist_err *err)
-{
-    struct mist_json_doc doc;
-    enum mist_status status = mist_capture_read(capture, &doc, err);
-
-    if (status == MIST_OK) {
-        const struct mist_json root = mist_json_root(&doc);
-        status = mist_json_get_double(&root, "iteration_s", MIST_JSON_REQUIRED, 1e-9, 1e9,
-                                      time_s, err);
-    }
-    mist_json_fini(&doc);
-    return status;
-}
-
 /* ---------------------------------------------------------------------------- the run */
 
 /* Starts the command and reads its result. */
@@ -142,7 +126,8 @@ static enum mist_status run(const struct mist_capture *capture, char *const *wor
         explain(&result, words[0], limit_s, capture->errors, plan);
         return MIST_OK;
     }
-    enum mist_status status = read_time(capture, time_s, &wrong);
+    enum mist_status status =
+        mist_capture_read(capture, NULL, "iteration_s", 1e-9, 1e9, time_s, &wrong);
     if (status == MIST_OK) {
         *outcome = MIST_VERIFY_RAN;
     } else if (status == MIST_ERR_INPUT || status == MIST_ERR_RANGE) {
