@@ -85,8 +85,10 @@ static enum mist_status open_log(struct mist_session *at, struct mist_err *err)
         .force = at->options.common.force,
         .peak = mist_train_find_peak(&at->plan, at->plan_path, &at->messages),
     };
-    enum mist_status status = mist_model_flop_per_token(
-        &at->plan.model, at->plan.job.seq_len, &at->logger.flop_per_token, err);
+    struct mist_model_count count = {0};
+    enum mist_status status =
+        mist_model_count(&at->plan.model, at->plan.job.seq_len, &count, err);
+    at->logger.flop_per_token = count.flop_per_token;
     return status == MIST_OK ? mist_train_log_init(&at->logger, err) : status;
 }
 

@@ -74,10 +74,10 @@ enum mist_status mist_session_check_folder(const char *path, const char *what,
 /* Of all parameters, each of so many bytes. */
 static int64_t bytes_of_model(const struct mist_session *at, int64_t each_bytes)
 {
-    int64_t n = 0; /* the plan was checked: it fits */
+    struct mist_model_count n; /* the plan was checked: it fits */
 
-    return mist_model_count_parameters(&at->plan.model, &n, NULL) == MIST_OK
-               ? n * each_bytes
+    return mist_model_count(&at->plan.model, at->plan.job.seq_len, &n, NULL) == MIST_OK
+               ? n.n_parameters * each_bytes
                : 0;
 }
 

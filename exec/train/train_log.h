@@ -22,7 +22,7 @@
  *
  *     MFU = FLOP per token * tokens/s / (ranks * peak of a device)
  *
- * FLOP per token are those of mist_model_flop_per_token().
+ * FLOP per token are those of mist_model_count().
  */
 struct mist_train_peak {
     double flop_per_s, bytes_per_s; /* of its memory; 0: not known */

@@ -22,7 +22,7 @@
  * parts are the arena, to the byte. With what is beside the arena they are what a device of
  * the stage needs.
  *
- * FLOP are counted as mist_model_flop_per_token() does; those of the hardware have what
+ * FLOP are counted as mist_model_count() does; those of the hardware have what
  * recomputation multiplies on top.
  */
 #ifndef MIST_SIM_EXPLAIN_H

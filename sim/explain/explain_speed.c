@@ -59,21 +59,22 @@ enum mist_status mist_recomputed_flop(const struct mist_plan *plan, double *out,
     return MIST_OK;
 }
 
-/* FLOP of the model in an iteration. What a token of a long sequence takes beyond one that is
- * alone is attention, which goes with squares of lengths. */
-static enum mist_status find_model_flop(const struct mist_plan *plan,
-                                        const struct mist_loads *loads, double *out,
-                                        struct mist_err *err)
+/* Parameters of the model, and its FLOP in an iteration. What a token of a long sequence
+ * takes beyond one that is alone is attention, which goes with squares of lengths. */
+static enum mist_status count_model(const struct mist_plan *plan,
+                                    const struct mist_loads *loads, int64_t *n_parameters,
+                                    double *out, struct mist_err *err)
 {
     const struct mist_job *job = &plan->job;
-    double flop = 0, alone = 0;
-    enum mist_status status =
-        mist_model_flop_per_token(&plan->model, job->seq_len, &flop, err);
+    struct mist_model_count of, of_one = {0};
+    enum mist_status status = mist_model_count(&plan->model, job->seq_len, &of, err);
 
     if (status == MIST_OK && loads)
-        status = mist_model_flop_per_token(&plan->model, 1, &alone, err);
+        status = mist_model_count(&plan->model, 1, &of_one, err);
     if (status != MIST_OK)
         return status;
+    double flop = of.flop_per_token, alone = of_one.flop_per_token;
+    *n_parameters = of.n_parameters;
     *out = loads ? (alone * loads->packed.tokens +
                     (flop - alone) * loads->packed.squares / job->seq_len) /
                        loads->n_iterations
@@ -92,12 +93,10 @@ enum mist_status mist_speed_find(const struct mist_plan *plan,
     double n = mist_plan_n_ranks(plan), flop, again;
     int64_t n_parameters;
     double peak = cluster->peak_flop_per_s[mist_cost_trace_dtype(job->dtype)];
-    enum mist_status status = find_model_flop(plan, loads, &flop, err);
+    enum mist_status status = count_model(plan, loads, &n_parameters, &flop, err);
 
     if (status == MIST_OK)
         status = mist_recomputed_flop(plan, &again, err);
-    if (status == MIST_OK)
-        status = mist_model_count_parameters(&plan->model, &n_parameters, err);
     if (status != MIST_OK)
         return status;
     if (loads)

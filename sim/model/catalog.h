@@ -396,21 +396,23 @@ double mist_layer_layout_flop(const struct mist_layer_layout *layout);
 /* FLOP of a step's products, all pairs of tokens for attention; of other steps 0. */
 double mist_step_product_flop(const struct mist_step *step);
 
-/* Parameters of a whole model; a tied table counts once. MIST_OK or MIST_ERR_RANGE. */
-MIST_MUST_CHECK enum mist_status
-mist_model_count_parameters(const struct mist_model *model, int64_t *out,
-                            struct mist_err *err);
+/* What a whole model consists of, and what a token takes. */
+struct mist_model_count {
+    int64_t n_parameters; /* a tied table counts once */
+    double flop_per_token;
+};
 
 /*
- * FLOP that a model needs per token of sequences of this length, as PaLM, Megatron-LM and
- * torchtitan count them: 6 for every weight that a token is multiplied with (tables that
- * are looked up apart), 12 for every pair of tokens and element of a layer's heads (causal
- * masks are not taken off); nothing for recomputation and the optimizer. MIST_OK or
- * MIST_ERR_RANGE.
+ * FLOP are those that a model needs per token of sequences of this length, as PaLM,
+ * Megatron-LM and torchtitan count them: 6 for every weight that a token is multiplied with
+ * (tables that are looked up apart), 12 for every pair of tokens and element of a layer's
+ * heads (causal masks are not taken off); nothing for recomputation and the optimizer.
+ * MIST_OK or MIST_ERR_RANGE.
  */
-MIST_MUST_CHECK enum mist_status mist_model_flop_per_token(const struct mist_model *model,
-                                                           int32_t seq, double *out,
-                                                           struct mist_err *err);
+MIST_MUST_CHECK enum mist_status mist_model_count(const struct mist_model *model,
+                                                  int32_t seq,
+                                                  struct mist_model_count *out,
+                                                  struct mist_err *err);
 
 /* Canonical shape text of a step, "rows=512;n_in=256;n_out=768". Returns out. */
 char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out,

@@ -10,14 +10,15 @@
 #ifndef MIST_SIM_CATALOG_INTERNAL_H
 #define MIST_SIM_CATALOG_INTERNAL_H
 
+#include "core/memory.h" /* mist_size_mul, mist_size_add */
 #include "sim/model/catalog.h"
 
 /* ------------------------------------------------------------------------- arithmetic */
 
-/* Products and sums of terms >= 0. Where one does not fit 63 bits they give 0 and set
- * *is_out_of_range, which nothing clears. */
-int64_t mist_checked_product(bool *is_out_of_range, const int64_t *terms, size_t n);
-int64_t mist_checked_sum(bool *is_out_of_range, const int64_t *terms, size_t n);
+/* The product or sum of terms >= 0, begun with 1 or 0. Where that does not fit 63 bits it is
+ * 0 and sets *is_out_of_range, which nothing clears. */
+int64_t mist_checked(bool *is_out_of_range, bool (*add)(int64_t, int64_t, int64_t *),
+                     int64_t all, const int64_t *terms, size_t n);
 
 #define MIST_TERMS(...)                                                                  \
     (const int64_t[]){__VA_ARGS__},                                                      \
@@ -25,8 +26,9 @@ int64_t mist_checked_sum(bool *is_out_of_range, const int64_t *terms, size_t n);
 
 /* The same in whatever notes that a number was out of range. */
 #define product(at, ...)                                                                 \
-    mist_checked_product(&(at)->is_out_of_range, MIST_TERMS(__VA_ARGS__))
-#define sum(at, ...) mist_checked_sum(&(at)->is_out_of_range, MIST_TERMS(__VA_ARGS__))
+    mist_checked(&(at)->is_out_of_range, mist_size_mul, 1, MIST_TERMS(__VA_ARGS__))
+#define sum(at, ...)                                                                     \
+    mist_checked(&(at)->is_out_of_range, mist_size_add, 0, MIST_TERMS(__VA_ARGS__))
 
 static inline int64_t mist_divide_up(int64_t a, int64_t b)
 {

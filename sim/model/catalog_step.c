@@ -2,7 +2,6 @@
  * The steps that modules are declared with: tensors, parameters, norms, linear layers,
  * and communication between tensor-parallel ranks. See catalog_internal.h.
  */
-#include "core/memory.h" /* mist_size_mul, mist_size_add */
 #include "sim/model/catalog_internal.h"
 
 #include <assert.h>
@@ -10,24 +9,11 @@
 
 /* ------------------------------------------------------------------------- arithmetic */
 
-int64_t mist_checked_product(bool *is_out_of_range, const int64_t *terms, size_t n)
+int64_t mist_checked(bool *is_out_of_range, bool (*add)(int64_t, int64_t, int64_t *),
+                     int64_t all, const int64_t *terms, size_t n)
 {
-    int64_t all = 1;
-
     for (size_t i = 0; i < n; i++)
-        if (!mist_size_mul(all, terms[i], &all)) {
-            *is_out_of_range = true;
-            return 0;
-        }
-    return all;
-}
-
-int64_t mist_checked_sum(bool *is_out_of_range, const int64_t *terms, size_t n)
-{
-    int64_t all = 0;
-
-    for (size_t i = 0; i < n; i++)
-        if (!mist_size_add(all, terms[i], &all)) {
+        if (!add(all, terms[i], &all)) {
             *is_out_of_range = true;
             return 0;
         }

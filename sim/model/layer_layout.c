@@ -267,43 +267,27 @@ double mist_step_product_flop(const struct mist_step *step)
     }
 }
 
-enum mist_status mist_model_count_parameters(const struct mist_model *model, int64_t *out,
-                                             struct mist_err *err)
+enum mist_status mist_model_count(const struct mist_model *model, int32_t seq,
+                                  struct mist_model_count *out, struct mist_err *err)
 {
-    const struct mist_layer_shape shape = {.micro_batch = 1, .seq = 1, .tp = 1};
+    const struct mist_layer_shape shape = {.micro_batch = 1, .seq = seq, .tp = 1};
     struct mist_layer_layout layout;
-    int64_t all = 0;
+    struct mist_model_count all = {0};
 
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
+        int32_t n_modules = kind == MIST_LAYER_BLOCK ? model->n_layers : 1;
         enum mist_status status = mist_layer_layout_make(
             model, (enum mist_layer_kind)kind, shape, &layout, err);
         if (status != MIST_OK)
             return status;
         for (int32_t i = 0; i < layout.n_params; i++)
             if (!layout.params[i].is_tied)
-                all += (kind == MIST_LAYER_BLOCK ? model->n_layers : 1) *
-                       layout.params[i].n_elements;
-    }
-    *out = all;
-    return MIST_OK;
-}
-
-enum mist_status mist_model_flop_per_token(const struct mist_model *model, int32_t seq,
-                                           double *out, struct mist_err *err)
-{
-    const struct mist_layer_shape shape = {.micro_batch = 1, .seq = seq, .tp = 1};
-    struct mist_layer_layout layout;
-    double all = 0;
-
-    for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
-        enum mist_status status = mist_layer_layout_make(
-            model, (enum mist_layer_kind)kind, shape, &layout, err);
-        if (status != MIST_OK)
-            return status;
-        double n_modules = kind == MIST_LAYER_BLOCK ? model->n_layers : 1;
+                all.n_parameters += n_modules * layout.params[i].n_elements;
         for (int32_t i = 0; i < layout.n_forward; i++) /* backward: twice as much */
-            all += 3 * n_modules * mist_step_product_flop(&layout.forward[i]);
+            all.flop_per_token +=
+                3.0 * n_modules * mist_step_product_flop(&layout.forward[i]);
     }
-    *out = all / seq;
+    all.flop_per_token /= seq;
+    *out = all;
     return MIST_OK;
 }

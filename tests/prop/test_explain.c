@@ -600,14 +600,14 @@ TEST(test_model_flop)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mist_model model;
-        double flop;
+        struct mist_model_count count;
         must(mist_model_load(cases[i].name, &model, &err), &err);
         double vocab = cases[i].vocab > 0 ? cases[i].vocab : model.vocab;
-        must(mist_model_flop_per_token(&model, 2048, &flop, &err), &err);
-        assert_near(flop,
+        must(mist_model_count(&model, 2048, &count, &err), &err);
+        assert_near(count.flop_per_token,
                     6 * (cases[i].layers * cases[i].weights + vocab * cases[i].width) +
                         12 * cases[i].layers * 2048 * cases[i].width,
-                    flop);
+                    count.flop_per_token);
     }
 }
 

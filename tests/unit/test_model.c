@@ -82,9 +82,9 @@ TEST(test_published_totals)
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
         struct mist_model model = load(totals[i].spec);
         struct mist_err err = {0};
-        int64_t n = 0;
-        must(mist_model_count_parameters(&model, &n, &err), &err);
-        assert_int_equal(n, totals[i].n);
+        struct mist_model_count count = {0};
+        must(mist_model_count(&model, 1, &count, &err), &err);
+        assert_int_equal(count.n_parameters, totals[i].n);
         assert_int_equal(count_parameters(&model), totals[i].n);
     }
 }
@@ -176,10 +176,10 @@ TEST(test_totals_of_families)
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
         struct mist_model model;
         struct mist_err err = {0};
-        int64_t n = 0;
+        struct mist_model_count count = {0};
         must(load_text(totals[i].text, &model, &err), &err);
-        must(mist_model_count_parameters(&model, &n, &err), &err);
-        assert_int_equal(n, totals[i].n);
+        must(mist_model_count(&model, 1, &count, &err), &err);
+        assert_int_equal(count.n_parameters, totals[i].n);
         assert_int_equal(count_parameters(&model), totals[i].n);
         assert_int_equal(count_naively(&model), totals[i].n);
     }
