@@ -60,10 +60,8 @@ struct offloading {
 static enum mist_status add_box(struct boxes *to, const struct box *box,
                                 struct mist_err *err)
 {
-    if (!MIST_RESERVE(to->of, to->capacity, to->n + 1))
-        return mist_err_memory(err, NULL);
-    to->of[to->n++] = *box;
-    return MIST_OK;
+    return MIST_APPEND(to->of, to->capacity, to->n, *box) ? MIST_OK
+                                                          : mist_err_memory(err, NULL);
 }
 
 static bool is_one(const struct box *box)

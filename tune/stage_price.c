@@ -322,10 +322,8 @@ static enum mist_status remember(struct mist_stage_price *price, uint64_t key,
                                  double iteration_s, struct mist_err *err)
 {
     pthread_mutex_lock(&price->lock);
-    bool has_room =
-        MIST_RESERVE(price->replayed, price->replayed_capacity, price->n_replayed + 1);
-    if (has_room)
-        price->replayed[price->n_replayed++] = (struct replayed){key, iteration_s};
+    bool has_room = MIST_APPEND(price->replayed, price->replayed_capacity,
+                                price->n_replayed, (struct replayed){key, iteration_s});
     pthread_mutex_unlock(&price->lock);
     return has_room ? MIST_OK : mist_err_memory(err, NULL);
 }

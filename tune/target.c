@@ -179,10 +179,9 @@ static enum mist_status add_candidate(struct target *at, const struct candidate 
             at->closest_bytes = bytes;
         return MIST_OK;
     }
-    if (!MIST_RESERVE(at->candidates, at->capacity, at->n + 1))
-        return mist_err_memory(err, NULL);
-    at->candidates[at->n++] = *of;
-    return MIST_OK;
+    return MIST_APPEND(at->candidates, at->capacity, at->n, *of)
+               ? MIST_OK
+               : mist_err_memory(err, NULL);
 }
 
 /* All ways to recompute; but for Megatron-LM all blocks are recomputed, or none. */

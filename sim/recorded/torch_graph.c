@@ -107,13 +107,14 @@ static struct thread *find_thread(struct rank *at, int64_t id)
     for (size_t i = 0; i < at->n_threads; i++)
         if (at->threads[i].id == id)
             return &at->threads[i];
-    if (!MIST_RESERVE(at->threads, at->threads_capacity, at->n_threads + 1)) {
-        at->is_out_of_memory = true;
-        return NULL;
-    }
-    at->threads[at->n_threads] = (struct thread){
-        .id = id, .last_op = -1, .last_end_us = -INFINITY, .wrapper_end_us = -INFINITY};
-    return &at->threads[at->n_threads++];
+    if (MIST_APPEND(at->threads, at->threads_capacity, at->n_threads,
+                    (struct thread){.id = id,
+                                    .last_op = -1,
+                                    .last_end_us = -INFINITY,
+                                    .wrapper_end_us = -INFINITY}))
+        return &at->threads[at->n_threads - 1];
+    at->is_out_of_memory = true;
+    return NULL;
 }
 
 static void wait_for(struct rank *at, int64_t op, int64_t waits_for)
@@ -197,11 +198,9 @@ static struct wait what_it_waits_for(const struct rank *at,
 
 static void add_wait(struct rank *at, const struct mist_torch_call *call)
 {
-    if (!MIST_RESERVE(at->waits, at->waits_capacity, at->n_waits + 1)) {
+    if (!MIST_APPEND(at->waits, at->waits_capacity, at->n_waits,
+                     what_it_waits_for(at, call)))
         at->is_out_of_memory = true;
-        return;
-    }
-    at->waits[at->n_waits++] = what_it_waits_for(at, call);
 }
 
 /* Behind the one before it on its thread. */

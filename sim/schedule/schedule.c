@@ -190,10 +190,8 @@ bool mist_waits_add(struct mist_waits *waits, const struct mist_schedule *schedu
             waits->deps[i].on = on;
             return true;
         }
-    if (!MIST_RESERVE(waits->deps, waits->capacity, waits->n + 1))
-        return false;
-    waits->deps[waits->n++] = (struct mist_dep){task, on};
-    return true;
+    return MIST_APPEND(waits->deps, waits->capacity, waits->n,
+                       (struct mist_dep){task, on});
 }
 
 /* Counts, then places: task i's dependencies keep the order in which they were added. */

@@ -155,11 +155,8 @@ struct mist_group_shape mist_schedule_group_shape(const struct mist_plan *plan,
 static void add_listed(struct mist_schedule_builder *at,
                        const struct mist_schedule_transfer *transfer)
 {
-    if (!MIST_RESERVE(at->transfers, at->transfers_capacity, at->n_transfers + 1)) {
+    if (!MIST_APPEND(at->transfers, at->transfers_capacity, at->n_transfers, *transfer))
         at->is_out_of_memory = true;
-        return;
-    }
-    at->transfers[at->n_transfers++] = *transfer;
 }
 
 int64_t mist_schedule_row_bytes(const struct mist_plan *plan)

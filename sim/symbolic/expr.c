@@ -118,13 +118,8 @@ static bool reserve_node(struct mist_expr_pool *pool)
 {
     size_t need = pool->n_nodes + 1;
 
-    if (need > INT32_MAX)
-        return false;
-    if (2 * need > pool->n_slots && !grow_slots(pool))
-        return false;
-    if (!MIST_RESERVE(pool->nodes, pool->capacity, need))
-        return false;
-    return true;
+    return need <= INT32_MAX && (2 * need <= pool->n_slots || grow_slots(pool)) &&
+           MIST_RESERVE(pool->nodes, pool->capacity, need);
 }
 
 /* The handle of a node that is complete but for its depth. */
