@@ -278,6 +278,21 @@ static int64_t attention_workspace(struct mist_op_use *use)
 #define BACKWARD(w, f, p, g) [MIST_PHASE_BACKWARD_INPUT] = {w, f, p, g}
 #define WEIGHT(w, f, p, g)   [MIST_PHASE_BACKWARD_WEIGHT] = {w, f, p, g}
 #define UPDATE(w, f, p, g)   [MIST_PHASE_OPTIMIZER] = {w, f, p, g}
+#define NORM(name)                                                                       \
+    {name, {"rows", "hidden"}, {FORWARD(2, 8, 2, false), BACKWARD(1, 14, 3, true)},      \
+     .work = work_of_matrix, .workspace_bytes = norm_workspace}
+#define RESIDUAL_NORM(name)                                                              \
+    {name, {"rows", "hidden"}, {FORWARD(3, 9, 4, false)},                                \
+     .work = work_of_matrix, .workspace_bytes = norm_workspace}
+#define PRODUCT(name)                                                                    \
+    {name, LINEAR,                                                                       \
+     {FORWARD(1, 0, 0, false), BACKWARD(1, 0, 0, false), WEIGHT(0, 0, 0, true)},         \
+     .work = work_of_linear}
+#define OF_GRADIENTS(name, f, p)                                                         \
+    {name, {"elements"}, {UPDATE(1, f, p, false)}, .work = work_of_gradients}
+#define MESSAGE(name)                                                                    \
+    {name, {"bytes"}, {FORWARD(1, 0, 0, false)}, .work = work_of_message,                \
+     .is_communication = true}
 #define LINEAR    {"rows", "n_in", "n_out"}
 #define ATTENTION {"batch", "seq", "heads", "kv_heads", "head_dim"}
 
@@ -286,28 +301,12 @@ static const struct op_row op_table[MIST_N_OPS] = {
         "embedding", {"rows", "hidden", "vocab"},
         {FORWARD(1, 1, 2, false), WEIGHT(0, 2, 3, true)},
         .work = work_of_matrix, .workspace_bytes = embedding_workspace},
-    [MIST_OP_LAYER_NORM] = {
-        "layer_norm", {"rows", "hidden"},
-        {FORWARD(2, 8, 2, false), BACKWARD(1, 14, 3, true)},
-        .work = work_of_matrix, .workspace_bytes = norm_workspace},
-    [MIST_OP_RMS_NORM] = {
-        "rms_norm", {"rows", "hidden"},
-        {FORWARD(2, 8, 2, false), BACKWARD(1, 14, 3, true)},
-        .work = work_of_matrix, .workspace_bytes = norm_workspace},
-    [MIST_OP_RESIDUAL_LAYER_NORM] = {
-        "residual_layer_norm", {"rows", "hidden"}, {FORWARD(3, 9, 4, false)},
-        .work = work_of_matrix, .workspace_bytes = norm_workspace},
-    [MIST_OP_RESIDUAL_RMS_NORM] = {
-        "residual_rms_norm", {"rows", "hidden"}, {FORWARD(3, 9, 4, false)},
-        .work = work_of_matrix, .workspace_bytes = norm_workspace},
-    [MIST_OP_LINEAR] = {
-        "linear", LINEAR,
-        {FORWARD(1, 0, 0, false), BACKWARD(1, 0, 0, false), WEIGHT(0, 0, 0, true)},
-        .work = work_of_linear},
-    [MIST_OP_LINEAR_BIAS] = {
-        "linear_bias", LINEAR,
-        {FORWARD(1, 0, 0, false), BACKWARD(1, 0, 0, false), WEIGHT(0, 0, 0, true)},
-        .work = work_of_linear},
+    [MIST_OP_LAYER_NORM] = NORM("layer_norm"),
+    [MIST_OP_RMS_NORM] = NORM("rms_norm"),
+    [MIST_OP_RESIDUAL_LAYER_NORM] = RESIDUAL_NORM("residual_layer_norm"),
+    [MIST_OP_RESIDUAL_RMS_NORM] = RESIDUAL_NORM("residual_rms_norm"),
+    [MIST_OP_LINEAR] = PRODUCT("linear"),
+    [MIST_OP_LINEAR_BIAS] = PRODUCT("linear_bias"),
     [MIST_OP_LINEAR_GELU] = { /* what the product gives is written and not read again */
         "linear_gelu", LINEAR,
         {FORWARD(2, FLOP_GELU, 1, false), BACKWARD(1, FLOP_GELU_BACKWARD, 1, false)},
@@ -345,31 +344,16 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_CROSS_ENTROPY_PARALLEL] = {
         "cross_entropy_parallel", {"rows", "vocab", "tp"}, {FORWARD(2, 10, 2, false)},
         .work = work_of_matrix, .has_losses = true},
-    [MIST_OP_ADAMW] = {
-        "adamw", {"elements"}, {UPDATE(1, 12, 28, false)},
-        .work = work_of_gradients},
-    [MIST_OP_ADAMW_HOST] = {
-        "adamw_host", {"elements"}, {UPDATE(1, 12, 28, false)},
-        .work = work_of_gradients},
-    [MIST_OP_ZERO] = {
-        "zero", {"elements"}, {UPDATE(1, 0, 4, false)},
-        .work = work_of_gradients},
-    [MIST_OP_GRADIENT_NORM] = {
-        "gradient_norm", {"elements"}, {UPDATE(1, 2, 4, false)},
-        .work = work_of_gradients},
+    [MIST_OP_ADAMW] = OF_GRADIENTS("adamw", 12, 28),
+    [MIST_OP_ADAMW_HOST] = OF_GRADIENTS("adamw_host", 12, 28),
+    [MIST_OP_ZERO] = OF_GRADIENTS("zero", 0, 4),
+    [MIST_OP_GRADIENT_NORM] = OF_GRADIENTS("gradient_norm", 2, 4),
     [MIST_OP_HEAD_NORM] = {
         "head_norm", ATTENTION, {FORWARD(2, 8, 3, false), BACKWARD(1, 14, 3, true)},
         .work = work_of_heads, .workspace_bytes = head_norm_workspace},
-    [MIST_OP_TP_ALL_REDUCE] = {
-        "tp_all_reduce", {"bytes"}, {FORWARD(1, 0, 0, false)}, .work = work_of_message,
-        .is_communication = true},
-    [MIST_OP_TP_REDUCE_SCATTER] = {
-        "tp_reduce_scatter", {"bytes"}, {FORWARD(1, 0, 0, false)},
-        .work = work_of_message,
-        .is_communication = true},
-    [MIST_OP_TP_ALL_GATHER] = {
-        "tp_all_gather", {"bytes"}, {FORWARD(1, 0, 0, false)}, .work = work_of_message,
-        .is_communication = true},
+    [MIST_OP_TP_ALL_REDUCE] = MESSAGE("tp_all_reduce"),
+    [MIST_OP_TP_REDUCE_SCATTER] = MESSAGE("tp_reduce_scatter"),
+    [MIST_OP_TP_ALL_GATHER] = MESSAGE("tp_all_gather"),
 };
 /* clang-format on */
 

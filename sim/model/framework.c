@@ -90,42 +90,38 @@ static const struct mist_framework_op transformers_ops[MIST_N_OPS][MIST_N_PHASES
     EAGER_LLAMA_OPS,
 };
 
+/* Of torchtitan, compiled or not. */
+#define TORCHTITAN_OPS                                                                   \
+    [MIST_OP_EMBEDDING]              = {FORWARD(2, 4), WEIGHT(3, 2)},                    \
+    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},    \
+    [MIST_OP_LINEAR_BIAS]            = {FORWARD(1, 0), BACKWARD(2, 2), WEIGHT(2, 0)},    \
+    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(2, 6)},                  \
+    [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},                  \
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},                \
+    [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},                                  \
+    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(5, 18)},                                 \
+    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(5, 18)}
+
 static const struct mist_framework_op torchtitan_ops[MIST_N_OPS][MIST_N_PHASES] = {
-    [MIST_OP_EMBEDDING]              = {FORWARD(2, 4), WEIGHT(3, 2)},
+    TORCHTITAN_OPS,
     [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(4, 19)},
     [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 10)},
-    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
-    [MIST_OP_LINEAR_BIAS]            = {FORWARD(1, 0), BACKWARD(2, 2), WEIGHT(2, 0)},
-    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(2, 6)},
     [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 6), BACKWARD(2, 6)},
-    [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},
-    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
     [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},
     EAGER_LLAMA_OPS,
-    [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(10, 0)}, /* logit_bytes */
-    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(5, 18)},
-    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(5, 18)},
 };
 
 static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = {
-    [MIST_OP_EMBEDDING]              = {FORWARD(2, 4), WEIGHT(3, 2)},
+    TORCHTITAN_OPS,
     [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(2, 12)},
     [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(2, 12)},
     [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(1, 8)},
     [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(1, 8)},
-    [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},
-    [MIST_OP_LINEAR_BIAS]            = {FORWARD(1, 0), BACKWARD(2, 2), WEIGHT(2, 0)},
-    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(2, 6)},
     [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 6), BACKWARD(1, 0)},
-    [MIST_OP_ATTENTION]              = {FORWARD(1, 0), BACKWARD(3, 0)},
-    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
     [MIST_OP_HEAD_NORM]              = {FORWARD(2, 4), BACKWARD(4, 10)},
     [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
-    [MIST_OP_RESIDUAL]               = {FORWARD(1, 6)},
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(6, 0)}, /* logit_bytes */
-    [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(5, 18)},
-    [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(5, 18)},
 };
 
 /* Of PyTorch's allocator. GMLake (ASPLOS 2024) measured 15 % of holes in the mean where

@@ -45,13 +45,7 @@ static const struct mist_model_key llama_keys[] = {
     MAYBE_SIZE("head_dim", head_dim, MIST_MODEL_MAX_HIDDEN),
     END,
 };
-static const struct mist_model_key mistral_keys[] = {
-    GATED, WINDOW,
-    SIZE("num_key_value_heads", n_kv_heads, 0),
-    MAYBE_SIZE("head_dim", head_dim, MIST_MODEL_MAX_HIDDEN),
-    END,
-};
-static const struct mist_model_key qwen2_keys[] = {
+static const struct mist_model_key mistral_keys[] = { /* and Qwen2's */
     GATED, WINDOW,
     SIZE("num_key_value_heads", n_kv_heads, 0),
     MAYBE_SIZE("head_dim", head_dim, MIST_MODEL_MAX_HIDDEN),
@@ -148,7 +142,7 @@ const struct mist_model_type mist_model_types[MIST_N_FAMILIES] = {
         "mistral", "MistralForCausalLM", mistral_keys, no_rules, "hidden_act", silus,
         "silu", RMS(1e4, false, 4096)},
     [MIST_FAMILY_QWEN2] = {
-        "qwen2", "Qwen2ForCausalLM", qwen2_keys, no_rules, "hidden_act", silus, "silu",
+        "qwen2", "Qwen2ForCausalLM", mistral_keys, no_rules, "hidden_act", silus, "silu",
         RMS(1e4, false, 4096)},
     [MIST_FAMILY_QWEN3] = {
         "qwen3", "Qwen3ForCausalLM", qwen3_keys, bias_rules, "hidden_act", silus, "silu",
