@@ -115,14 +115,20 @@ struct mist_tool {
     .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,               \
     .offset = offsetof(T, i_member)
 
-/* One row of kind MIST_OPTION_CHOICE; i_member is an int. */
-#define MIST_OPTION_ROW_CHOICE(T, i_name, i_group, i_value, i_help, i_default,           \
-                               i_choices, i_member)                                      \
+/* The same of kind MIST_OPTION_CHOICE; i_member is an int. */
+#define MIST_OPTION_ROW_CHOICE(T, ...)                                                   \
     {                                                                                    \
-        .name = i_name, .kind = MIST_OPTION_CHOICE, .group = i_group,                    \
-        .value_name = i_value, .help = i_help, .default_text = i_default,                \
-        .choices = i_choices, .offset = offsetof(T, i_member)                            \
+        MIST_OPTION_CHOICE_FIELDS_(T, __VA_ARGS__)                                       \
     }
+#define MIST_OPTION_ROW_CHOICE_WITH(T, i_others, ...)                                    \
+    {                                                                                    \
+        MIST_OPTION_CHOICE_FIELDS_(T, __VA_ARGS__), .needs = i_others                    \
+    }
+#define MIST_OPTION_CHOICE_FIELDS_(T, i_name, i_group, i_value, i_help, i_default,       \
+                                   i_choices, i_member)                                  \
+    .name = i_name, .kind = MIST_OPTION_CHOICE, .group = i_group, .value_name = i_value, \
+    .help = i_help, .default_text = i_default, .choices = i_choices,                     \
+    .offset = offsetof(T, i_member)
 
 /* Options that mean the same in every tool: embed as member `common`, pick rows. */
 struct mist_common_options {

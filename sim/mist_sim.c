@@ -306,8 +306,6 @@ static enum mist_status check_options(const struct mist_sim_options *options,
 {
     int n_tables = options->explains + options->finds_causes + (options->compare != NULL);
 
-    if (options->retunes && !options->finds_sensitivity)
-        return mist_err_set(err, MIST_ERR_USAGE, "--retune stands beside --sensitivity");
     if (options->common.as_csv && n_tables > 1)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--csv is one table; ask for one of --explain, --causes and "
@@ -399,14 +397,12 @@ static const char *find_no_use(const struct mist_sim_run *at, enum use use)
         {options->attention > 0, "--attention", 0},
         {options->recompute > 0, "--recompute", 0},
         {options->lengths, "--lengths", 0},
-        {options->packing > 0, "--packing", 0},
         {options->jitter_frac > 0, "--jitter", 0},
         {options->n_iterations > 0, "--iterations", 0},
         {options->n_threads > 0, "--threads", 0},
         {options->is_unfolded, "--unfolded", 0},
         {options->sweep.n > 0, "--sweep", 0},
         {options->finds_sensitivity, "--sensitivity", 0},
-        {options->retunes, "--retune", 0},
         {options->explains, "--explain", 0},
         {options->finds_causes, "--causes", 0},
         {options->compare, "--compare", 0},

@@ -19,7 +19,8 @@ static const char *const recompute_choices[] = {"plan", "none", "selective", "fu
 
 static const char *const dtype_choices[] = {"job", "fp32", "bf16", "fp16", NULL};
 
-#define ROW(...) MIST_OPTION_ROW(struct mist_sim_options, __VA_ARGS__)
+#define ROW(...)  MIST_OPTION_ROW(struct mist_sim_options, __VA_ARGS__)
+#define WITH(...) MIST_OPTION_ROW_WITH(struct mist_sim_options, __VA_ARGS__)
 #define JOB_ROW(name_, help_, max_, member_)                                             \
     ROW(name_, MIST_OPTION_INT64, "Job without a plan", "N", help_, "0", 0, max_,        \
         job.member_)
@@ -61,10 +62,10 @@ static const struct mist_option option_table[] = {
         "rank what would help most: each kind of kernel and link, memory and launches "
         "10 % faster, and slower",
         NULL, 0, 0, finds_sensitivity),
-    ROW("retune", MIST_OPTION_FLAG, "Input", NULL,
-        "beside --sensitivity: and how much more if the plan may change, by mist-tune, "
-        "which searches once for each",
-        NULL, 0, 0, retunes),
+    WITH("sensitivity", "retune", MIST_OPTION_FLAG, "Input", NULL,
+         "beside --sensitivity: and how much more if the plan may change, by mist-tune, "
+         "which searches once for each",
+         NULL, 0, 0, retunes),
     ROW("model", MIST_OPTION_STRING, "Job without a plan", "NAME",
         "preset, or a Hugging Face config.json", NULL, 0, 0, job.model),
     ROW("from-args", MIST_OPTION_STRING, "Job without a plan", "FILE",
@@ -103,11 +104,12 @@ static const struct mist_option option_table[] = {
         "sequences are not all as long as samples: lognormal:median=N,sigma=X, or a file "
         "of lengths in tokens, one a line or length,count, to draw from",
         NULL, 0, 0, lengths),
-    MIST_OPTION_ROW_CHOICE(struct mist_sim_options, "packing", "Replay", "RULE",
-                           "how they fill samples; none: each is one; pad: each is as "
-                           "long as the longest of its micro-batch; first-fit, sorted: "
-                           "several make a sample, in order or the longest first",
-                           "none", mist_packing_names, packing),
+    MIST_OPTION_ROW_CHOICE_WITH(
+        struct mist_sim_options, "lengths", "packing", "Replay", "RULE",
+        "how they fill samples; none: each is one; pad: each is as "
+        "long as the longest of its micro-batch; first-fit, sorted: "
+        "several make a sample, in order or the longest first",
+        "none", mist_packing_names, packing),
     ROW("iterations", MIST_OPTION_INT64, "Replay", "N",
         "iterations in a row, of which the last counts, or with --lengths and --jitter "
         "all but the first; usually 2, with --lengths 101",

@@ -18,9 +18,7 @@ enum mist_status mist_sim_run_draw(struct mist_sim_run *run, struct mist_err *er
     if (options->n_iterations == 0)
         options->n_iterations = options->lengths ? DRAWN_ITERATIONS : USUAL_ITERATIONS;
     if (!options->lengths)
-        return options->packing == MIST_PACKING_NONE
-                   ? MIST_OK
-                   : mist_err_set(err, MIST_ERR_USAGE, "--packing needs --lengths");
+        return MIST_OK;
     enum mist_status status = mist_lengths_read(options->lengths, &lengths, err);
     if (status != MIST_OK)
         return status;

@@ -23,7 +23,10 @@ static const char *const target_choices[] = {
     "ours", "megatron", "deepspeed", "torchtitan", "torchtitan-compiled", NULL};
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
+#define WITH(...)   MIST_OPTION_ROW_WITH(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)
+#define CHOICE_WITH(...)                                                                 \
+    MIST_OPTION_ROW_CHOICE_WITH(struct mist_tune_options, __VA_ARGS__)
 #define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_unless,       \
                  i_member)                                                               \
     {                                                                                    \
@@ -104,8 +107,8 @@ static const struct mist_option option_table[] = {
         "lognormal:median=N,sigma=X, or a file of lengths in tokens, one a line or "
         "length,count",
         NULL, 0, 0, lengths),
-    CHOICE(
-        "packing", "Job", "RULE",
+    CHOICE_WITH(
+        "lengths", "packing", "Job", "RULE",
         "how they fill samples; none: each is one; pad: each is as long as the longest "
         "of its micro-batch; first-fit, sorted: several make a sample, in order or the "
         "longest first",
@@ -115,8 +118,8 @@ static const struct mist_option option_table[] = {
            target_choices, target),
     CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
            "exact", solvers, solver),
-    ROW("glpk-time", MIST_OPTION_TIME_S, "Search", "TIME", "limit for GLPK, per case",
-        "2s", 1e-3, 1e6, glpk_time_s),
+    WITH("solver constraint", "glpk-time", MIST_OPTION_TIME_S, "Search", "TIME",
+         "limit for GLPK, per case", "2s", 1e-3, 1e6, glpk_time_s),
     ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
         1, 4096, n_top),
     ROW("frontier", MIST_OPTION_INT64, "Search", "N",
@@ -125,16 +128,16 @@ static const struct mist_option option_table[] = {
     ROW("verify", MIST_OPTION_INT64, "Verification", "K",
         "run the K best plans by mist-exec, and choose by what is measured", NULL, 1,
         MIST_VERIFY_MAX_PLANS, n_verified),
-    ROW("verify-iterations", MIST_OPTION_INT64, "Verification", "N",
-        "iterations of a run; every plan is run three times", "6", 2, 10000,
-        n_iterations),
-    ROW("verify-limit", MIST_OPTION_TIME_S, "Verification", "TIME",
-        "end a run after that long; 0s: 60 s and 20 times what is predicted", "0s", 0,
-        1e7, verify_limit_s),
-    ROW("launch", MIST_OPTION_STRING, "Verification", "CMD",
-        "how ranks are started, such as 'srun -n {ranks}'; default: by mpirun, on this "
-        "machine",
-        NULL, 0, 0, launch),
+    WITH("verify", "verify-iterations", MIST_OPTION_INT64, "Verification", "N",
+         "iterations of a run; every plan is run three times", "6", 2, 10000,
+         n_iterations),
+    WITH("verify", "verify-limit", MIST_OPTION_TIME_S, "Verification", "TIME",
+         "end a run after that long; 0s: 60 s and 20 times what is predicted", "0s", 0,
+         1e7, verify_limit_s),
+    WITH("verify", "launch", MIST_OPTION_STRING, "Verification", "CMD",
+         "how ranks are started, such as 'srun -n {ranks}'; default: by mpirun, on this "
+         "machine",
+         NULL, 0, 0, launch),
     ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
         "where the best plan's time goes, and what is in memory at its peak", NULL, 0, 0,
         explains),
@@ -150,15 +153,16 @@ static const struct mist_option option_table[] = {
     ROW("price-per-device-hour", MIST_OPTION_LIST, "How many to rent", "PRICE",
         "print what the training costs; h100-sxm=2.5: price of that device", NULL, 0, 0,
         prices),
-    ROW("train-tokens", MIST_OPTION_DOUBLE, "How many to rent", "N",
-        "tokens of the whole training", "1e9", 1, 1e18, n_tokens),
+    WITH("sweep price-per-device-hour", "train-tokens", MIST_OPTION_DOUBLE,
+         "How many to rent", "N", "tokens of the whole training", "1e9", 1, 1e18,
+         n_tokens),
     CHOICE(
         "objective", "How many to rent", "WHICH",
         "the best point of --sweep is that where the training takes the least time, or "
         "costs the least",
         "time", objectives, objective),
-    ROW("budget", MIST_OPTION_DOUBLE, "How many to rent", "COST",
-        "what the training may cost at the most; 0: any", "0", 0, 1e18, budget),
+    WITH("price-per-device-hour", "budget", MIST_OPTION_DOUBLE, "How many to rent",
+         "COST", "what the training may cost at the most; 0: any", "0", 0, 1e18, budget),
     ROW("log", MIST_OPTION_STRING, "Results", "FILE",
         "write every configuration of the first search and what became of it as CSV",
         NULL, 0, 0, log),
@@ -167,9 +171,9 @@ static const struct mist_option option_table[] = {
     ROW("plans", MIST_OPTION_STRING, "Results", "DIR",
         "write the best plans, or those of --sample-plans, into a folder", NULL, 0, 0,
         plans),
-    ROW("sample-plans", MIST_OPTION_INT64, "Results", "M",
-        "into --plans: not the best plans but M from all over the space (see --seed)",
-        "0", 0, 4096, n_samples),
+    WITH("plans", "sample-plans", MIST_OPTION_INT64, "Results", "M",
+         "into --plans: not the best plans but M from all over the space (see --seed)",
+         "0", 0, 4096, n_samples),
     ROW("export", MIST_OPTION_STRING, "Results", "FILE",
         "write the best plan as arguments of --target", NULL, 0, 0, export),
     MIST_OPTION_ROW_OUTPUT(struct mist_tune_options, "where the best plan goes", NULL),
@@ -303,7 +307,6 @@ static enum mist_status check_pairs(const struct mist_tune_options *of,
         bool is_wrong;
         const char *message;
     } rules[] = {
-        {of->prices.n == 0 && of->budget > 0, "--budget needs --price-per-device-hour"},
         {of->prices.n == 0 && of->objective == MIST_OBJECTIVE_COST,
          "--objective cost needs --price-per-device-hour"},
         {of->budget > 0 && (of->ablates || samples),
@@ -322,15 +325,12 @@ static enum mist_status check_pairs(const struct mist_tune_options *of,
         {of->is_uniform && has_logs, "--uniform prices all stages together, so there is "
                                      "nothing of each for --log and "
                                      "--pareto"},
-        {samples && !of->plans, "--sample-plans needs a folder to write to: --plans DIR"},
         {of->ablates && (has_output || of->plans || samples || verifies || of->explains),
          "--ablate looks for a plan of every space, so there is nothing for --output, "
          "--log, --pareto, --plans, --sample-plans, --verify and --explain"},
         {samples && has_output,
          "--sample-plans searches for no best plan, so there is nothing for --output, "
          "--log and --pareto"},
-        {!verifies && of->launch,
-         "--launch says how --verify K runs plans, which is not asked for"},
         {verifies && of->dtype == MIST_DTYPE_FP16,
          "--verify runs plans, which mist-exec does in fp32 and bf16, not in --dtype "
          "fp16"},
@@ -339,7 +339,6 @@ static enum mist_status check_pairs(const struct mist_tune_options *of,
         {verifies && of->what_if.n > 0,
          "--verify runs plans on the cluster that there is; leave --what-if out"},
         /* sequences are drawn for one best plan, and replayed */
-        {!of->lengths && of->packing != MIST_PACKING_NONE, "--packing needs --lengths"},
         {of->lengths && (of->ablates || samples || verifies),
          "--lengths is for a best plan by replay, and runs have full samples; leave "
          "--ablate, --sample-plans and --verify out"},

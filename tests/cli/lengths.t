@@ -14,7 +14,7 @@ refuse 'lengths: a distribution alone' 2 '^mist-sim: lengths lognormal: expected
 refuse 'lengths: half a distribution' 2 '^mist-sim: lengths lognormal:median=5: expected a file or lognormal' \
     mist-sim plan.json --lengths lognormal:median=5
 refuse 'lengths: an unknown rule' 2 '^mist-sim: --packing: ' mist-sim plan.json --lengths some.txt --packing tight
-refuse 'lengths: a rule for nothing' 2 '^mist-sim: --packing needs --lengths$' mist-sim plan.json --packing pad
+refuse 'lengths: a rule for nothing' 2 '^mist-sim: --packing needs --lengths LENGTHS$' mist-sim plan.json --packing pad
 refuse 'lengths: of a recording' 2 '^mist-sim: --replay: ' mist-sim --replay some.txt --lengths some.txt
 
 # value KEY: of the last JSON
@@ -125,7 +125,7 @@ done
 
 refuse 'mist-tune: lengths of a run' 2 \
     '^mist-tune: --lengths is for a best plan by replay' mist-tune $job $drawn --verify 2
-refuse 'mist-tune: a rule for nothing' 2 '^mist-tune: --packing needs --lengths$' mist-tune $job --packing pad
+refuse 'mist-tune: a rule for nothing' 2 '^mist-tune: --packing needs --lengths LENGTHS$' mist-tune $job --packing pad
 refuse 'mist-tune: a word in a file' 3 \
     "^mist-tune: wrong\\.txt:2: 'many' is no length" mist-tune $job --lengths wrong.txt
 

@@ -99,8 +99,8 @@ fi
 rm long.csv
 
 refuse 'a plan beside it' 2 '^mist-sim: --replay: a recording has no use for PLAN' mist-sim plan.json --replay ops.csv
-for option in --cluster=traces --framework=megatron --attention=flash --recompute=full --lengths=none --packing=pad \
-    --jitter=0.1 --iterations=3 --threads=2 --unfolded --sweep=launch=2x --sensitivity --retune --explain --causes \
+for option in --cluster=traces --framework=megatron --attention=flash --recompute=full --lengths=none \
+    --jitter=0.1 --iterations=3 --threads=2 --unfolded --sweep=launch=2x --sensitivity --explain --causes \
     --compare=none --output=new --chrome=new --save-plan=new --export=new; do
     refuse "$option beside it" 2 "^mist-sim: --replay: a recording has no use for ${option%%=*}; leave it out\$" \
         mist-sim --replay ops.csv "$option"

@@ -136,7 +136,9 @@ run $preset --cluster a100-80:1x4 --json
 rm table.csv
 # ------------------------------------------------------------------------- the best point, and what may be spent
 sweep 'a cost without a price' 2 '--sweep ranks=1: --objective cost needs --price-per-device-hour' --sweep ranks=1:2 --objective cost
-sweep 'a budget without a price' 2 '--budget needs --price-per-device-hour' --budget 10
+sweep 'a budget without a price' 2 '--budget needs --price-per-device-hour PRICE$' --budget 10
+refuse 'tokens that no cost is for' 2 '^mist-tune: --train-tokens needs --sweep .* or --price-per-device-hour PRICE$' \
+    mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --train-tokens 1e9
 sweep 'a budget below 0' 2 '--budget: -1 is not within' --budget=-1 --price-per-device-hour 1
 sweep 'an unknown objective' 2 "--objective: 'energy' is none of time, cost" --objective energy
 sweep 'a budget for an ablation' 2 '--budget is for a best plan' --budget 1 --price-per-device-hour 1 --ablate

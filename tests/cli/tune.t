@@ -38,9 +38,10 @@ tune 'gradients in bf16 without the rest' 2 '--gradient-dtype is bf16 with --dty
     --gradient-dtype bf16
 tune 'an unknown solver' 2 "--solver: 'cplex' is none of exact, glpk, both" --solver cplex
 tune 'a time limit without a unit' 2 "--glpk-time: '3': expected a time" --solver glpk --glpk-time 3
+tune 'a time limit for nobody' 2 '--glpk-time needs --solver WHICH or --constraint SUM<=SUM$' --glpk-time 3s
 tune 'no best plan' 2 '--top: 0 is not within' --top 0
 tune 'an argument that nobody expects' 2 'unexpected argument .plan\.json.' plan.json
-refuse 'samples without a folder' 2 '^mist-tune: --sample-plans needs a folder' \
+refuse 'samples without a folder' 2 '^mist-tune: --sample-plans needs --plans DIR$' \
     mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --sample-plans 3
 tune 'samples have no best plan' 2 '--sample-plans searches for no best plan' --sample-plans 3 --plans plans
 

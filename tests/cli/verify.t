@@ -27,7 +27,9 @@ refused 'one iteration, of which none would count' 2 '--verify-iterations: 1 is 
 refused 'a limit without a unit' 2 "--verify-limit: '3': expected a time" --verify 2 --verify-limit 3
 refuse 'samples' 2 '^mist-tune: --sample-plans .* nothing to --verify' mist-tune --model gpt3-demo --cluster traces \
     --global-batch 4 --seq-len 128 --sample-plans 3 --plans plans --verify 2
-refused 'a launcher for nothing' 2 '--launch says how --verify K' --launch 'srun -n {ranks}'
+refused 'a launcher for nothing' 2 '--launch needs --verify K$' --launch 'srun -n {ranks}'
+refused 'iterations of no run' 2 '--verify-iterations needs --verify K$' --verify-iterations 9
+refused 'a limit of no run' 2 '--verify-limit needs --verify K$' --verify-limit 9s
 refused 'an empty launcher' 2 '--launch is empty' --verify 2 --launch ' '
 refused 'a launcher that is not there' 2 "--launch: there is no program 'no-such-run'" --verify 2 --launch 'no-such-run -n 2'
 refused 'a launcher that may not be run' 2 "--launch: there is no program './plan\.json'" --verify 2 --launch ./plan.json

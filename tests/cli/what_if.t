@@ -329,7 +329,7 @@ run mist-plot sensitivity sensitivity.csv
 expect_exit 0
 expect_stdout 'best plan'
 rm sensitivity.csv retuned.csv kept levers
-refuse 'no sensitivity' 2 '^mist-sim: --retune stands beside --sensitivity' mist-sim plan2.json --retune
+refuse 'no sensitivity' 2 '^mist-sim: --retune needs --sensitivity$' mist-sim plan2.json --retune
 refuse 'a job without a plan' 2 '^mist-sim: --retune plans again for the job of a PLAN; --save-plan' \
     mist-sim --model gpt3-1.3b --seq-len 512 --micro-batch 1 --cluster l4:1x2 --sensitivity --retune
 mkdir alone
