@@ -2,8 +2,10 @@
 #include "tune/questions.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Bits of what a question may use: groups of knobs, as the space has them, and behind these
  * the four ratios, and ratios in eighths. */
@@ -47,6 +49,7 @@ enum mist_status mist_questions_init(struct mist_questions *questions,
     const struct mist_question whole = {
         .uses = config->space->groups | ((1u << (N_USES - RATIOS)) - 1) << RATIOS,
         .limit_bytes = round_limit(config->limit_bytes, LIMIT_DIGITS, false),
+        .i_from = SIZE_MAX,
     };
 
     *questions = (struct mist_questions){0};
@@ -95,6 +98,59 @@ enum mist_status mist_question_part(const struct mist_space *space,
             out->ratio_step = space->ratio_step;
     }
     return status;
+}
+
+static int compare_pairs(const void *a_void, const void *b_void)
+{
+    const struct mist_question_pair *a = a_void, *b = b_void;
+
+    return MIST_COMPARE_BY(a, b, n_micro_batches, n_stages);
+}
+
+/* What the nearest question has found that looked for plans of at most cutoff_s; NULL: none
+ * did. */
+static const struct mist_question_found *
+find_found(const struct mist_questions *questions, size_t i, double cutoff_s)
+{
+    while (i < SIZE_MAX && questions->all[i].found.within_s < cutoff_s)
+        i = questions->all[i].i_from;
+    return i < SIZE_MAX ? &questions->all[i].found : NULL;
+}
+
+void mist_questions_narrow(const struct mist_questions *questions, size_t i,
+                           double cutoff_s, struct mist_space *part)
+{
+    const struct mist_question_found *found = find_found(questions, i, cutoff_s);
+    int32_t n_left = 0;
+
+    for (int32_t k = 0; k < part->n_cases && found; k++) {
+        struct mist_question_pair key = {part->cases[k].n_micro_batches,
+                                         part->cases[k].n_stages};
+        if (found->n > 0 && bsearch(&key, found->of, found->n, sizeof key, compare_pairs))
+            part->cases[n_left++] = part->cases[k];
+    }
+    part->n_cases = found ? n_left : part->n_cases;
+}
+
+enum mist_status mist_question_note_found(struct mist_question *of,
+                                          const struct mist_search_result *result,
+                                          double within_s, struct mist_arena *arena,
+                                          struct mist_err *err)
+{
+    size_t n = result->n_candidates, n_left = 0;
+    struct mist_question_pair *pairs = mist_arena_alloc(arena, (n + 1) * sizeof *pairs);
+
+    if (!pairs)
+        return mist_err_memory(err, NULL);
+    for (size_t i = 0; i < n; i++)
+        pairs[i] = (struct mist_question_pair){result->candidates[i].n_micro_batches,
+                                               result->candidates[i].n_stages};
+    qsort(pairs, n, sizeof *pairs, compare_pairs);
+    for (size_t i = 0; i < n; i++)
+        if (n_left == 0 || compare_pairs(&pairs[n_left - 1], &pairs[i]) != 0)
+            pairs[n_left++] = pairs[i];
+    of->found = (struct mist_question_found){within_s, n_left, pairs};
+    return MIST_OK;
 }
 
 /* What a candidate can't do without. */
@@ -164,14 +220,17 @@ static int64_t lower_limit(const struct mist_question *of, int64_t real_bytes,
 }
 
 /* Those with less freedom. */
-static enum mist_status follow_less(struct mist_questions *to,
-                                    const struct mist_question of, int64_t real_bytes,
+static enum mist_status follow_less(struct mist_questions *to, size_t i,
+                                    int64_t real_bytes,
                                     const struct mist_validate_result *so_far,
                                     struct mist_err *err)
 {
+    const struct mist_question of = to->all[i];
     enum mist_status status = MIST_OK;
     struct mist_question less = of;
 
+    less.i_from = i;
+    less.found = (struct mist_question_found){0};
     less.is_asked = false;
     less.hope_s = of.answer_s;
     less.limit_bytes = real_bytes;
@@ -200,6 +259,8 @@ static enum mist_status follow_more(struct mist_questions *to,
 
     if (of.limit_bytes != to->all[0].limit_bytes)
         return MIST_OK;
+    more.i_from = SIZE_MAX; /* others have other times or limits */
+    more.found = (struct mist_question_found){0};
     more.is_asked = false;
     more.hope_s = of.answer_s;
     more.least_s = 0;
@@ -230,6 +291,6 @@ enum mist_status mist_questions_follow(struct mist_questions *questions, size_t 
     if (of.sort == MIST_QUESTION_1F1B)
         status = follow_more(questions, of, config, err);
     if (status == MIST_OK && of.sort != MIST_QUESTION_MAY_FIT)
-        status = follow_less(questions, of, config->limit_bytes, so_far, err);
+        status = follow_less(questions, i, config->limit_bytes, so_far, err);
     return status;
 }

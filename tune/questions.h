@@ -16,6 +16,16 @@ enum mist_question_sort {
     MIST_N_QUESTION_SORTS
 };
 
+/* The numbers of micro-batches and of stages that plans have which a question found: all that
+ * take no longer than that, by the closed form. */
+struct mist_question_found {
+    double within_s;
+    size_t n;
+    struct mist_question_pair {
+        int32_t n_micro_batches, n_stages;
+    } * of; /* [n], sorted; borrowed */
+};
+
 /* A search with no more freedom than the first. */
 struct mist_question {
     enum mist_question_sort sort;
@@ -23,8 +33,11 @@ struct mist_question {
     int64_t limit_bytes;
     double least_s; /* no answer is faster by the closed form */
     double hope_s; /* the best answer to the question that this follows from, by passes */
+    size_t
+        i_from; /* the question of the same sort that this follows from; SIZE_MAX: none */
     bool is_asked;
     /* what was learnt by asking */
+    struct mist_question_found found;
     double answer_s;    /* the best answer, by passes */
     unsigned needs;     /* what candidates that were looked at can't do without */
     int64_t peak_bytes; /* of the best of them; 0: there were none */
@@ -49,6 +62,18 @@ MIST_MUST_CHECK enum mist_status mist_question_part(const struct mist_space *spa
                                                     const struct mist_question *of,
                                                     struct mist_space *out,
                                                     struct mist_err *err);
+
+/* Leaves those cases of the part alone that may have plans of at most cutoff_s by what the
+ * questions have found that question i follows from. */
+void mist_questions_narrow(const struct mist_questions *questions, size_t i,
+                           double cutoff_s, struct mist_space *part);
+
+/* Notes what was found; to be allocated in arena. All within within_s, with no less freedom
+ * than any that follows. MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_question_note_found(struct mist_question *of,
+                         const struct mist_search_result *result, double within_s,
+                         struct mist_arena *arena, struct mist_err *err);
 
 /* Notes what the n candidates that are looked at need; of memory the best of them. */
 void mist_question_note(struct mist_question *of,

@@ -19,12 +19,12 @@ enum { CANDIDATES = 4 };
 /* What a search leaves out that has no plan yet: slower than its best by the closed form. */
 #define FIRST_SLACK_FRAC 0.1
 
-/* Searches with less freedom may price so many times what the first question does, in so many
- * searches; or so many configurations with its own, as long as what is replayed has no more
- * passes of a layer. */
+/* Searches with less freedom may price so many times what the first question does, twice that
+ * where they are not narrowed, in so many searches; or so many configurations with its own, as
+ * long as what is replayed has no more passes of a layer. */
 enum {
-    TIMES_FIRST = 4,
-    TIMES_FIRST_NOT_IN_1F1B = 2,
+    TIMES_FIRST = 2,
+    TIMES_FIRST_NOT_IN_1F1B = 1,
     MOST_SEARCHES = 64,
     FREE_CONFIGURATIONS = 1 << 20,
     SEARCH_CONFIGURATIONS = 1 << 10, /* what a search costs beside what it prices */
@@ -70,6 +70,11 @@ struct validation {
     double error_frac;
     double covered_s; /* what the first question was answered for: by the closed form */
 };
+
+static bool is_over(const struct validation *at)
+{
+    return at->search->is_over && *at->search->is_over;
+}
 
 /* What the closed form may take too long, as far as it has erred. */
 static double find_error_frac(const struct validation *at)
@@ -207,10 +212,19 @@ static enum mist_status take(struct validation *at, struct mist_question *questi
 static double find_covered(const struct mist_search_config *how,
                            const struct mist_search_result *result)
 {
-    if (how->slack_frac == 0 || result->n_candidates == 0)
-        return INFINITY;
-    return how->cutoff_s > 0 ? how->cutoff_s
-                             : (1 + how->slack_frac) * result->candidates[0].time_s;
+    if (how->cutoff_s > 0)
+        return how->cutoff_s;
+    return how->slack_frac == 0 || result->n_candidates == 0
+               ? INFINITY
+               : (1 + how->slack_frac) * result->candidates[0].time_s;
+}
+
+/* Whether what a search of less freedom finds is among what it has found. */
+static bool is_exact(const struct validation *at, const struct mist_search_config *how,
+                     const struct mist_search_result *result)
+{
+    return !at->config->is_thorough && how->max_points == 0 &&
+           result->glpk.n_optimal == result->glpk.n_cases;
 }
 
 /* Searches, takes what is best into the pool, and notes in the question what it learnt. */
@@ -246,13 +260,12 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     how.n_chunks = question.sort == MIST_QUESTION_CHUNKS ? N_CHUNKS : 1;
     if (question.sort == MIST_QUESTION_HOST)
         how.node_host_bytes = at->config->host_limit_bytes;
-    enum mist_status status = MIST_OK;
-    bool is_whole = question.sort != MIST_QUESTION_HOST &&
-                    mist_question_is_whole(&at->questions, &question);
-    if (!is_whole)
-        status = mist_question_part(space, &question, &part, err);
+    enum mist_status status =
+        is_first ? MIST_OK : mist_question_part(space, &question, &part, err);
+    mist_questions_narrow(&at->questions, i_question,
+                          how.cutoff_s > 0 ? how.cutoff_s : (double)INFINITY, &part);
     if (status == MIST_OK)
-        status = mist_search_run(is_whole ? space : &part, &how, &result, err);
+        status = mist_search_run(is_first ? space : &part, &how, &result, err);
     mist_space_fini(&part);
     if (status != MIST_OK)
         return status;
@@ -267,9 +280,13 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     } else {
         at->n_spent[question.sort] += n_spent;
     }
+    if (is_exact(at, &how, &result) && !is_over(at))
+        status = mist_question_note_found(&question, &result, find_covered(&how, &result),
+                                          &at->arena, err);
     bool takes_all = i_question == 0 || question.sort == MIST_QUESTION_MAY_FIT;
-    status =
-        take(at, &question, takes_all ? at->config->n_best : how.n_best, &result, err);
+    if (status == MIST_OK)
+        status = take(at, &question, takes_all ? at->config->n_best : how.n_best, &result,
+                      err);
     at->questions.all[i_question] = question;
     if (is_first)
         at->result.search = result;
@@ -330,11 +347,6 @@ static enum mist_status note_arenas(struct validation *at,
                             plan->predicted.peak_bytes[i], err);
     }
     return status;
-}
-
-static bool is_over(const struct validation *at)
-{
-    return at->search->is_over && *at->search->is_over;
 }
 
 /* The plans with every pipeline schedule that might make one the best. */
@@ -444,23 +456,30 @@ static enum mist_status look(struct validation *at, struct mist_err *err)
     return status;
 }
 
-/* Whether a question is still worth asking. As long as no plan holds, less memory alone
- * helps. */
+/* Whether another question of a sort may be asked. */
+static bool may_cost(const struct validation *at, enum mist_question_sort sort)
+{
+    int64_t n_spent = at->n_spent[sort];
+    int64_t n_free =
+        sort == MIST_QUESTION_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
+    int64_t times = (sort == MIST_QUESTION_1F1B ? TIMES_FIRST : TIMES_FIRST_NOT_IN_1F1B) *
+                    (at->config->is_thorough ? 2 : 1);
+
+    return costs_little(at, n_spent, n_free) ||
+           (at->n_asked[sort] < MOST_SEARCHES && n_spent < times * at->n_first);
+}
+
+/* Whether a question is still worth asking. As long as no plan holds, less memory of a device
+ * alone helps, which it rarely does where the host's is lacking. */
 static bool is_worth_asking(const struct validation *at, const struct mist_question *of)
 {
     if (of->is_asked)
         return false;
-    if (at->result.n_plans == 0)
-        return mist_question_is_whole(&at->questions, of) &&
-               of->sort != MIST_QUESTION_CHUNKS;
-    int64_t n_spent = at->n_spent[of->sort];
-    int64_t n_free =
-        of->sort == MIST_QUESTION_CHUNKS ? FREE_CONFIGURATIONS / 8 : FREE_CONFIGURATIONS;
-    int64_t times =
-        of->sort == MIST_QUESTION_1F1B ? TIMES_FIRST : TIMES_FIRST_NOT_IN_1F1B;
-    return of->least_s <= find_cutoff_of(at, of->sort) &&
-           (costs_little(at, n_spent, n_free) ||
-            (at->n_asked[of->sort] < MOST_SEARCHES && n_spent < times * at->n_first));
+    if (at->result.n_plans > 0)
+        return may_cost(at, of->sort) && of->least_s <= find_cutoff_of(at, of->sort);
+    return mist_question_is_whole(&at->questions, of) &&
+           of->sort != MIST_QUESTION_CHUNKS &&
+           (of->sort != MIST_QUESTION_HOST || may_cost(at, of->sort));
 }
 
 /* The question that promises the fastest answer; NULL: there is none. */

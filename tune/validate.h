@@ -24,9 +24,12 @@
  *     the closed form, which may take that far too short; those behind it do not, and the first
  *     question is asked again where a tenth was too little.
  * It costs little, as part of a space has bounds from the whole (struct
- * mist_search_floors) and slower plans are cut off. The most promising question comes
- * first; when what all priced is more than some (FREE_CONFIGURATIONS; a search counts as some, too), or what is replayed
- * has more than some passes of layers (FREE_PASSES), plans are only looked for as far as the
+ * mist_search_floors), slower plans are cut off, and of the numbers of micro-batches and
+ * stages only those are looked at for which a question that this one follows from had plans,
+ * if that was asked for plans as slow (struct mist_question_found). The most promising
+ * question comes first; when what all priced is more than some (FREE_CONFIGURATIONS; a search
+ * counts as some, too), or what is replayed has more than some passes of layers
+ * (FREE_PASSES), plans are only looked for as far as the
  * closed form was seen to err, and no more is asked after MOST_SEARCHES, or when what they
  * priced is TIMES_FIRST that of the first question: in large spaces, or with long replays, a
  * better plan of a smaller question may be missed by what the closed form errs.
@@ -51,7 +54,8 @@
  * Host memory. A search takes every rank to have an equal share of its node's. Where that is
  * limited, plans whose stages share nodes are also asked for as if a stage could take all of
  * a node's (MIST_QUESTION_HOST), with less freedom and memory from there on; those that take
- * too much together are dropped. What fits is never offloaded, so that stages take
+ * too much together are dropped. As long as no plan holds at all, these cost no more than the
+ * first question, either. What fits is never offloaded, so that stages take
  * no more than they have to.
  *
  * As the searches go down in memory, they also reach plans that hold where the closed
@@ -67,7 +71,7 @@
  * are looked at, too, and the first question is also asked in chunks (search.h), less
  * freedom and memory from there on as above, but that limits of memory fall by a 32nd at least,
  * to numbers of four binary digits, for plans that are faster so than the best with any schedule
- * so far; an eighth of FREE_CONFIGURATIONS are for that, or twice as many as the first
+ * so far; an eighth of FREE_CONFIGURATIONS are for that, or as many as the first
  * question priced, if these are more. Then the plans are sorted; of equal ones the simpler comes
  * first (alike.h). Half of those that are wanted are the best, the others the best of their
  * kind: other numbers of micro-batches, other meshes.

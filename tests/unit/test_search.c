@@ -9,6 +9,7 @@
 #include "tests/unit/test.h"
 
 #include "core/random.h"
+#include "tune/questions.h"
 #include "tune/search_internal.h"
 #include "tune/search_rows.h"
 
@@ -889,6 +890,60 @@ TEST(test_bound_words)
         if (!strstr(err.message, cases[i].message))
             fail_msg("'%s' lacks '%s'", err.message, cases[i].message);
     }
+}
+
+/* What a question has found leaves out no plan of those that follow from it: without a group
+ * of knobs, with ratios in halves, and with less memory. */
+TEST(test_narrowed)
+{
+    int n_left_out = 0, n_found = 0;
+
+    for (uint64_t i = 0; i < 60; i++) {
+        struct mist_question of[2] = {{.i_from = SIZE_MAX}, {.i_from = 0}};
+        const struct mist_questions questions = {.all = of, .n = 2};
+        struct mist_space space, part;
+        struct mist_search_result some, all;
+        struct mist_arena arena;
+        struct mist_err err;
+        uint64_t seed = test_seed(SEED) + 12000 + i;
+        int64_t limit_bytes = i % 2 ? 600 : 400;
+        size_t n = 0, n_narrowed = 0;
+        unsigned group = MIST_SPACE_ZERO + (unsigned)i % (MIST_N_SPACE_GROUPS - 1);
+        mist_arena_init(&arena);
+        init_space(&space, 2 + (int32_t)(i % 3), 4, MIST_SPACE_ALL & ~OFFLOAD);
+        search_within(&space, seed, limit_bytes, INT64_MAX, 0.3, 1000, 1, &some);
+        double within_s =
+            some.n_candidates > 0 ? 1.3 * some.candidates[0].time_s : (double)INFINITY;
+        must(mist_question_note_found(&of[0], &some, within_s, &arena, &err), &err);
+        must(mist_space_part(&part, &space, space.groups & ~(1u << group), &space.bounds,
+                             &err),
+             &err);
+        int32_t n_cases = part.n_cases;
+        limit_bytes -= (int64_t)(i % 3) * 50;
+        mist_questions_narrow(&questions, 1, 1.01 * within_s, &part);
+        assert_true(isinf(within_s) || part.n_cases == n_cases);
+        search(&part, seed, limit_bytes, 1000, 1, &all);
+        mist_questions_narrow(&questions, 1, within_s, &part);
+        n_left_out += part.n_cases < n_cases;
+        mist_search_result_fini(&some);
+        search(&part, seed, limit_bytes, 1000, 1, &some);
+        while (n < all.n_candidates && all.candidates[n].time_s <= within_s)
+            n++;
+        while (n_narrowed < some.n_candidates &&
+               some.candidates[n_narrowed].time_s <= within_s)
+            n_narrowed++;
+        assert_int_equal(n, n_narrowed);
+        for (size_t k = 0; k < n; k++)
+            assert_true(all.candidates[k].time_s == some.candidates[k].time_s);
+        n_found += n > 0;
+        mist_search_result_fini(&some);
+        mist_search_result_fini(&all);
+        mist_space_fini(&part);
+        mist_space_fini(&space);
+        mist_arena_fini(&arena);
+    }
+    print_message("%d narrowed, %d with plans\n", n_left_out, n_found);
+    assert_true(n_left_out > 30 && n_found > 15);
 }
 
 /* Finer ratios are never worse, and the bounds lose nothing within the slack. */
