@@ -210,10 +210,11 @@ static enum mist_status take_memory(struct reader *at, struct mist_constraints *
     }
     if (of.n_terms != 1 || term->scope == MIST_SCOPE_SUM || term->coefficient != 1 ||
         !isinf(of.lower) || !at->has_bytes || of.upper < 1)
-        return mist_err_set(at->err, MIST_ERR_USAGE,
-                            "--constraint '%.120s': memory goes alone and has a unit, as "
-                            "in 'memory <= 60GiB' or 'memory[0] <= 16GiB'",
-                            of.text);
+        return mist_err_set(
+            at->err, MIST_ERR_USAGE,
+            "--constraint '%.120s': memory goes alone, has a unit "
+            "and is limited from above, as in 'memory <= 60GiB' or 'memory[0] <= 16GiB'",
+            of.text);
     if (term->scope == MIST_SCOPE_ONE)
         return append(to, &of, at->err);
     if (to->memory_bytes == 0 || of.upper < (double)to->memory_bytes)
