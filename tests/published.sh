@@ -76,13 +76,15 @@ has() {
 
 # ------------------------------------------------------------------------------------------------------------ runs
 # vTrain (Bang et al., MICRO 2024): Megatron-DeepSpeed on a node of A100, fp16, one width for calibration. Times are
-# those of runs without recomputation, whatever the column says.
+# those of runs without recomputation, whatever the column says, and of its program's vocabulary (src/config.py,
+# src/model/gpt_modeling.py): 50,257 by tp, rounded down and not padded, so that products of one rank have rows of an odd
+# number of logits, which are slow.
 if has vtrain/single_node_a100.csv; then
     awk -F, '$1 == "A100" {
         set = "vTrain, other widths"
         if ($4 == 2048) set = "vTrain, hidden 2048 (calibration)"
         printf "%s|%s x %s, tp %s dp %s pp %s, %s of %s|%.9f|a100-80:1x8|", set, $3, $4, $8, $9, $10, $11, $12, $15 / 1000
-        printf "gpt %d %d %d %d %d %d %d 1 1|deepspeed fused none|", $3, $4, $5, $5, 4 * $4, $7, $6
+        printf "gpt %d %d %d %d %d %d %d 1 1|deepspeed fused none|", $3, $4, $5, $5, 4 * $4, int(50257 / $8) * $8, $6
         printf "%d %d %d %d %d 1 0 0 fp16 fp16\n", $11, $12, $8, $10, $9 }' "$data/vtrain/single_node_a100.csv" | plans
 fi
 # Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", table 5, and section 6.3
