@@ -106,7 +106,7 @@ static void emit_memory(struct mist_emit *emit, const struct mist_plan *plan,
         int64_t bytes;
     } rows[] = {
         {"arena", "buffers of the fullest stage", arena_bytes},
-        {"kept beside it", mist_framework_get(plan->job.framework)->copy_source,
+        {"kept beside it", mist_framework_get(plan->job.framework)->kept_source,
          beside.kept_bytes},
         {"held beyond it", mist_framework_get(plan->job.framework)->held_source,
          beside.held_bytes},

@@ -27,8 +27,8 @@ mkdir "$folder/plans"
 #   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype ends
 #   flag|of"
 # become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. ends:
-# blocks that the first and the last stage have less than the others (0). flag: keys of the job that are true, joined by
-# "+". of: what was measured; nothing: an iteration, else see predicted().
+# blocks that the first and the last stage have less than the others (0). flag: keys of the job that are true, or
+# key=number, joined by "+". of: what was measured; nothing: an iteration, else see predicted().
 plans() {
     awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
         function stage(layers) {
@@ -50,10 +50,12 @@ plans() {
                 "\"max_seq\": %d, \"has_bias\": %s, \"ties_embeddings\": %s, \"norm_epsilon\": 1e-5, \"rope_theta\": %s},\n",
                 m[1], m[2], m[3], m[4], m[5], m[3] / m[4], m[6], m[7], (m[1] == "gpt" ? m[8] : 0),
                 (m[9] ? "true" : "false"), (m[10] ? "true" : "false"), (m[1] == "gpt" ? "0.0" : "5e5") > file
-            gsub(/[+]/, "\": true, \"", p[12])
+            n_flags = split(p[12], flags, "+"); job = ""
+            for (i = 1; i <= n_flags; i++)
+                job = job (split(flags[i], key, "=") > 1 ? ", \"" key[1] "\": " key[2] : ", \"" flags[i] "\": true")
             printf "\"job\": {\"global_batch\": %d, \"seq_len\": %d, \"dtype\": \"%s\", \"gradient_dtype\": \"%s\", " \
                 "\"gpu\": true, \"framework\": \"%s\", \"attention\": \"%s\"%s},\n", p[1], m[8], p[10], p[9], f[1], f[2],
-                (p[12] == "" ? "" : ", \"" p[12] "\": true") > file
+                job > file
             printf "\"cluster\": {\"trace_set\": \"%s\", \"fingerprint\": \"%016d\", \"device_memory_bytes\": 0},\n",
                 $4, 0 > file
             printf "\"pipeline\": \"%s\", \"chunks\": %d, \"n_micro_batches\": %d, \"stages\": [",
@@ -357,8 +359,8 @@ FlagPerf, nvidia-smi|Llama 3 8B, 16 H100, TP 2|62|h100-sxm:2x8|$llama3_8b|megatr
 FlagPerf, nvidia-smi|Llama 3 70B, 64 H100, TP 8, PP 4|55|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32 bf16 0 no_dropout|device
 FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 8, PP 4|62|h800:4x8,nic=8x200Gb/s|$llama2_70b|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|device
 FlagPerf, nvidia-smi|Llama 2 70B, 32 H800, TP 4, PP 8|74|h800:4x8,nic=8x200Gb/s|$llama2_70b|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|device
-FlagPerf, nvidia-smi|Llama 2 7B, 8 A800, ZeRO-3|57|a800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
-FlagPerf, nvidia-smi|Llama 2 7B, 8 H800, ZeRO-3|59|h800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|device
+FlagPerf, nvidia-smi|Llama 2 7B, 8 A800, ZeRO-3|57|a800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap+reduce_bucket=10000000|device
+FlagPerf, nvidia-smi|Llama 2 7B, 8 H800, ZeRO-3|59|h800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap+reduce_bucket=10000000|device
 END
 
 # Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 to 5, 1F1B: what a stage between the first and the last
@@ -423,8 +425,8 @@ Llama 3 8B, 16 H100, Megatron-LM, TP 2|h100-sxm:2x8|llama 32 4096 32 8 14336 128
 Llama 3 70B, 64 H100, Megatron-LM, TP 8, PP 4|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 1|megatron flash selective|512 1 8 4 2 1 1 1 fp32|851|FlagPerf, llama3_70B-megatron
 Llama 2 70B, 32 H800, Megatron-LM, TP 8, PP 4|h800:4x8,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 8 4 1 1 1 1 fp32 bf16 0 no_dropout|641.93|FlagPerf, llama2_70B-megatron
 Llama 2 70B, 32 H800, Megatron-LM, TP 4, PP 8|h800:4x8,nic=8x200Gb/s|llama 80 8192 64 8 28672 32000 4096 0 0|megatron flash none|44 1 4 8 1 1 1 1 fp32 bf16 0 no_dropout|791.37|FlagPerf, llama2_70B-megatron
-Llama 2 7B, 8 A800, DeepSpeed ZeRO-3|a800:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|3583|FlagPerf, llama2_7b-deepspeed
-Llama 2 7B, 8 H800, DeepSpeed ZeRO-3|h800:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap|7151|FlagPerf, llama2_7b-deepspeed
+Llama 2 7B, 8 A800, DeepSpeed ZeRO-3|a800:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap+reduce_bucket=10000000|3583|FlagPerf, llama2_7b-deepspeed
+Llama 2 7B, 8 H800, DeepSpeed ZeRO-3|h800:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap+reduce_bucket=10000000|7151|FlagPerf, llama2_7b-deepspeed
 Llama 3 70B, 64 H100, NeMo AutoModel, TP 2, FSDP|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled cudnn full|128 1 2 1 32 1 3 1 bf16|866.77|NVIDIA NeMo AutoModel, docs/performance-summary.md
 MPT-7B, 8 A100, FSDP|a100-80:1x8|gpt 32 4096 32 32 16384 50368 2048 0 1|llm-foundry flash1 none|96 6 1 1 8 1 3 0 fp32|4641.25|llm-foundry, benchmarking/README.md
 MPT-13B, 8 A100, FSDP|a100-80:1x8|gpt 40 5120 40 40 20480 50368 2048 0 1|llm-foundry flash1 none|48 2 1 1 8 1 3 0 fp32|2262.1|llm-foundry, benchmarking/README.md

@@ -128,9 +128,11 @@ void mist_explained_memory_fini(struct mist_explained_memory *memory);
 
 /* What a device of a stage needs beside its arena. */
 struct mist_beside_arena {
-    int64_t kept_bytes;    /* what its framework keeps of the iteration before */
+    int64_t kept_bytes;    /* what its framework keeps of the iteration or the micro-batch
+                              before, and has for gradients on their way */
     int64_t held_bytes;    /* what an allocator holds beyond that and the arena: usually a
-                              part of both, but no more than there is room for */
+                              part of both, and what is asked for in one piece, but no more
+                              than there is room for */
     int64_t lost_bytes;    /* of a usual allocator: less makes it run out of memory */
     int64_t runtime_bytes; /* what every process takes */
 };

@@ -16,6 +16,48 @@ const char *mist_content_label(enum mist_content content)
     return labels[content];
 }
 
+static const struct mist_stage_plan *stage_of(const struct mist_plan *plan, int32_t rank)
+{
+    int32_t i = 0;
+
+    while (i + 1 < plan->n_stages && mist_plan_first_rank(plan, i + 1) <= rank)
+        i++;
+    return &plan->stages[i];
+}
+
+/* Of gradients on their way to other ranks; pipelines have none. Where sums are fp32, ZeRO-1
+ * is another program (runtime/bf16_optimizer.py), which sends them from where they are. */
+static int64_t bucket_bytes(const struct mist_plan *plan,
+                            const struct mist_framework *framework,
+                            const struct mist_stage_plan *stage)
+{
+    int32_t zero = mist_stage_zero_level(stage);
+    int64_t n = plan->job.reduce_bucket > 0 ? plan->job.reduce_bucket
+                                            : framework->bucket_elements;
+    bool is_there = plan->n_stages == 1 &&
+                    zero >= (plan->job.gradient_dtype == MIST_DTYPE_FP32 ? 2 : 1);
+    int64_t n_buckets = !is_there ? 0 : zero < 3 && plan->job.overlaps ? 2 : 1;
+
+    return n_buckets * n * mist_dtype_weight_bytes(plan->job.dtype);
+}
+
+/* What an optimizer step asks for in one piece, when activations have left theirs. */
+static int64_t flat_bytes(const struct mist_plan *plan,
+                          const struct mist_framework *framework,
+                          const struct mist_stage_plan *stage, int64_t n_parameters)
+{
+    int64_t n_at_once =
+        plan->job.sub_group > 0 ? plan->job.sub_group : framework->sub_group_elements;
+    int64_t n =
+        (int64_t)((1 - stage->offload_optimizer) * (double)n_parameters) / stage->dp;
+
+    if (!stage->shards_optimizer || plan->job.gradient_dtype == MIST_DTYPE_FP32)
+        return 0;
+    if (stage->shards_weights && n_at_once > 0 && n > n_at_once)
+        n = n_at_once;
+    return framework->flat_bytes * n;
+}
+
 /* PyTorch's allocator frees what it caches where there is no memory for a new block
  * (c10/cuda/CUDACachingAllocator.cpp): runs fit that would hold more elsewhere. */
 struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
@@ -23,11 +65,16 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
                                                 const struct mist_replay_stage *stage)
 {
     enum mist_framework_name name = plan->job.framework;
-    int64_t kept =
-        mist_framework_kept_bytes(name, plan->job.gradient_dtype) * stage->n_parameters;
-    int64_t all = stage->arena_bytes[MIST_ARENA_DEVICE] + kept;
     const struct mist_framework *framework = mist_framework_get(name);
-    int64_t usual = (int64_t)(framework->held_frac * (double)all);
+    const struct mist_stage_plan *of = stage_of(plan, stage->rank);
+    int64_t kept =
+        stage->n_parameters * mist_framework_kept_bytes(name, plan->job.dtype,
+                                                        plan->job.gradient_dtype,
+                                                        of->shards_gradients) +
+        bucket_bytes(plan, framework, of);
+    int64_t all = stage->arena_bytes[MIST_ARENA_DEVICE] + kept;
+    int64_t usual = (int64_t)(framework->held_frac * (double)all) +
+                    flat_bytes(plan, framework, of, stage->n_parameters);
     int64_t runtime =
         cluster->backend == MIST_TRACE_CPU ? 0 : cluster->runtime_memory_bytes;
     int64_t room = cluster->device_memory_bytes - all - runtime;

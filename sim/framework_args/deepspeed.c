@@ -74,9 +74,9 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("zero_optimization.mics_shard_size", "-1", "weights are cut over all of dp"),
     MIST_ROW_REFUSED("zero_optimization.mics_hierarchical_params_gather", "false", "weights are cut over all of dp"),
     MIST_ROW_REFUSED("zero_optimization.allgather_partitions", "true", CUT), MIST_ROW_LEFT_AS("zero_optimization.allgather_bucket_size", BUCKETS),
-    MIST_ROW_REFUSED("zero_optimization.reduce_scatter", "true", CUT), MIST_ROW_LEFT_AS("zero_optimization.reduce_bucket_size", BUCKETS),
+    MIST_ROW_REFUSED("zero_optimization.reduce_scatter", "true", CUT), MIST_ROW_REAL("zero_optimization.reduce_bucket_size", MIST_ARG_REDUCE_BUCKET, NAN),
     MIST_ROW_LEFT_AS("zero_optimization.contiguous_gradients", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.round_robin_gradients", BUCKETS),
-    MIST_ROW_LEFT_AS("zero_optimization.sub_group_size", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.prefetch_bucket_size", BUCKETS),
+    MIST_ROW_REAL("zero_optimization.sub_group_size", MIST_ARG_SUB_GROUP, NAN), MIST_ROW_LEFT_AS("zero_optimization.prefetch_bucket_size", BUCKETS),
     MIST_ROW_LEFT_AS("zero_optimization.stage3_*", BUCKETS), MIST_ROW_LEFT_AS("zero_optimization.max_*", BUCKETS),
     MIST_ROW_LEFT("zero_optimization.elastic_checkpoint"), MIST_ROW_LEFT("zero_optimization.load_from_fp32_weights"),
     MIST_ROW_LEFT("zero_optimization.gather_16bit_weights_on_model_save"), MIST_ROW_LEFT("zero_optimization.ignore_unused_parameters"),
@@ -173,6 +173,19 @@ static enum mist_status find_batches(struct mist_args *args, struct mist_err *er
     return MIST_OK;
 }
 
+/* "auto" is transformers' to choose (integrations/deepspeed.py); groups of 0 are of a tensor
+ * each. */
+static void find_pieces(struct mist_args *args)
+{
+    double hidden = args->v[MIST_ARG_HIDDEN];
+
+    if (args->line[MIST_ARG_REDUCE_BUCKET] &&
+        mist_args_is_open(args, MIST_ARG_REDUCE_BUCKET))
+        args->v[MIST_ARG_REDUCE_BUCKET] = hidden * hidden;
+    if (args->v[MIST_ARG_SUB_GROUP] == 0)
+        args->v[MIST_ARG_SUB_GROUP] = 1;
+}
+
 static enum mist_status find_offloads(struct mist_args *args, struct mist_err *err)
 {
     double zero = args->v[MIST_ARG_ZERO];
@@ -236,6 +249,7 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
         status = find_batches(args, err);
     if (status == MIST_OK)
         status = find_formats(args, err);
+    find_pieces(args);
     return status == MIST_OK ? find_offloads(args, err) : status;
 }
 

@@ -165,6 +165,10 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .optimizer_source = "Adam 28, copy to two bytes 6",                                  \
     .scaling_source = "a look for overflow 2, unscale_and_clip 8",                       \
     .copy_source = "FP16_Optimizer flattens gradients in fp32",                          \
+    .keeps_two_bytes = true, .flat_bytes = 6, .sub_group_elements = 1000000000,          \
+    .bucket_elements = 500000000,                                                        \
+    .kept_source = "bf16_optimizer.py, update_hp_grads; zero/config.py, reduce_bucket_size",   \
+    .flat_source = "zero/stage3.py, stage_1_and_2.py: flatten(gradients).to(fp32), 2 + 4",     \
     .logit_source = "a copy, fp32, softmax in single kernels, and back",                 \
     .residual_frac = 0.14,          \
     .residual_source = "vTrain's runs of hidden size 2048"
@@ -189,7 +193,8 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {
         MEGATRON, .takes_turns = true, .keeps_gradients = true, .logit_held_bytes = 6,
-        .copy_source = "Float16OptimizerWithFloat16Params, kept for an iteration"},
+        .copy_source = "Float16OptimizerWithFloat16Params, kept for an iteration",
+        .kept_source = "Float16OptimizerWithFloat16Params, kept for an iteration"},
     [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED},
     [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .sends_whole_gradients = true},
     [MIST_FRAMEWORK_TORCHTITAN] = {
@@ -258,11 +263,16 @@ int32_t mist_framework_copy_bytes(enum mist_framework_name name,
     return gradient_dtype == MIST_DTYPE_FP32 || of->keeps_gradients ? 0 : of->copy_bytes;
 }
 
-int32_t mist_framework_kept_bytes(enum mist_framework_name name,
-                                  enum mist_dtype gradient_dtype)
+int32_t mist_framework_kept_bytes(enum mist_framework_name name, enum mist_dtype dtype,
+                                  enum mist_dtype gradient_dtype, bool shards_gradients)
 {
     const struct mist_framework *of = &frameworks[name];
 
+    if (of->keeps_two_bytes)
+        return gradient_dtype == MIST_DTYPE_FP32 && dtype != MIST_DTYPE_FP32 &&
+                       !shards_gradients
+                   ? mist_dtype_gradient_bytes(dtype)
+                   : 0;
     return gradient_dtype == MIST_DTYPE_FP32 || !of->keeps_gradients
                ? 0
                : mist_dtype_gradient_bytes(gradient_dtype) + of->copy_bytes;
@@ -293,6 +303,10 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
          framework->scaling_source},
         {"copy of two-byte gradients, a parameter", framework->copy_bytes, MIST_IN_BYTES,
          framework->copy_source},
+        {"gradients in one piece, a parameter of a step", framework->flat_bytes,
+         MIST_IN_BYTES, framework->flat_source},
+        {"bucket of gradients with ZeRO, unless said",
+         2.0 * (double)framework->bucket_elements, MIST_IN_BYTES, framework->kept_source},
         {"memory of the loss, a logit", framework->logit_held_bytes, MIST_IN_BYTES,
          framework->logit_source},
         {"gradient of a micro-batch, a parameter", framework->accumulate_bytes,

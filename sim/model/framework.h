@@ -33,9 +33,12 @@ struct mist_framework {
     bool has_dropout;     /* keeps masks of a byte per element: one of what is embedded,
                                  two of a block's input */
     bool keeps_gradients; /* and copy_bytes, of an iteration until the next one's */
-    bool repeats_all;     /* a checkpointed block runs again as a whole, sums over ranks
+    bool
+        keeps_two_bytes; /* gradients of two bytes, of a micro-batch until the next one's,
+                             beside those in fp32, unless these are sharded */
+    bool repeats_all;    /* a checkpointed block runs again as a whole, sums over ranks
                                  included, not up to what its backward reads */
-    bool is_eager;        /* RMS norms and SwiGLU are single operators, which keep what
+    bool is_eager;       /* RMS norms and SwiGLU are single operators, which keep what
                               they give each other; where there are alone_ops, by these */
     double selective_frac; /* of a block's forward but for attention that selective
                                  recomputation repeats; 0: it repeats attention instead */
@@ -61,6 +64,14 @@ struct mist_framework {
     int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
     int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients
                                   of two bytes for its optimizer step */
+    int32_t flat_bytes; /* per parameter that a rank of ZeRO updates with gradients of two
+                           bytes, asked of the allocator in one piece; what activations
+                           leave is in smaller ones */
+    int64_t
+        sub_group_elements; /* updated at once with ZeRO-3, unless the job says; 0: all */
+    int64_t bucket_elements;   /* of gradients on their way, of two bytes, with ZeRO,
+                                   unless the job says; two where they overlap with ZeRO-1
+                                   and 2. 0: none */
     double fragmentation_frac; /* what its allocator of device memory can't use, of what
                                   is allocated */
     double held_frac;          /* what the allocator of device memory holds beyond what
@@ -71,8 +82,8 @@ struct mist_framework {
                                 parallelism and pipeline, which another program does;
                                 sum_bytes are of this one alone; NULL: ops */
     const char *source, *dispatch_source, *optimizer_source, *scaling_source,
-        *copy_source, *logit_source, *fragmentation_source, *held_source,
-        *residual_source;
+        *copy_source, *logit_source, *kept_source, *flat_source, *fragmentation_source,
+        *held_source, *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
@@ -105,9 +116,10 @@ mist_framework_attention(enum mist_attention attention, enum mist_phase phase);
 int32_t mist_framework_copy_bytes(enum mist_framework_name name,
                                   enum mist_dtype gradient_dtype);
 
-/* What lies there per parameter for the whole of an iteration, of the one before. */
-int32_t mist_framework_kept_bytes(enum mist_framework_name name,
-                                  enum mist_dtype gradient_dtype);
+/* What lies there per parameter for the whole of an iteration, of the one before, or of the
+ * micro-batch before. shards_gradients: ZeRO-2 or 3. */
+int32_t mist_framework_kept_bytes(enum mist_framework_name name, enum mist_dtype dtype,
+                                  enum mist_dtype gradient_dtype, bool shards_gradients);
 
 /* Read and written per parameter in an optimizer step of a job, which begins with what is
  * copied of gradients of two bytes. */

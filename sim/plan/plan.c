@@ -186,6 +186,14 @@ static enum mist_status check_framework(const struct check *c)
     if ((unsigned)job->attention >= MIST_N_ATTENTIONS)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "attention",
                       "attention %d is unknown", (int)job->attention);
+    if (job->reduce_bucket < 0 || job->sub_group < 0 ||
+        (mist_framework_get(job->framework)->bucket_elements == 0 &&
+         (job->reduce_bucket > 0 || job->sub_group > 0)))
+        return refuse(c, MIST_ERR_INPUT, "job", -1,
+                      job->reduce_bucket != 0 ? "reduce_bucket" : "sub_group",
+                      "reduce_bucket %lld and sub_group %lld, expected 0, or numbers of "
+                      "elements of a framework that has them (deepspeed)",
+                      (long long)job->reduce_bucket, (long long)job->sub_group);
     if (job->framework != MIST_FRAMEWORK_OURS)
         return MIST_OK;
     if (job->attention != MIST_ATTENTION_FLASH)

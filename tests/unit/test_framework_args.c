@@ -12,6 +12,7 @@
 #include "tests/unit/pick.h"
 #include "tests/unit/published_args.h"
 #include "tests/unit/scratch_group.h"
+#include "tests/unit/tiny_models.h"
 #include "traces/preset.h"
 
 static struct mist_err err;
@@ -393,6 +394,39 @@ TEST_WITH(test_auto, set_up, tear_down)
     }
 }
 
+/* Pieces of gradients: as said; transformers' own where that is to choose. */
+TEST_WITH(test_pieces, set_up, tear_down)
+{
+    static const struct {
+        const char *text;
+        int64_t bucket, group;
+    } cases[] = {
+        {"{\"reduce_bucket_size\": 5e8, \"sub_group_size\": 1e12}", 500000000,
+         INT64_C(1000000000000)},
+        {"{\"reduce_bucket_size\": \"auto\", \"sub_group_size\": 0}", 32 * 32, 1},
+        {"{\"stage\": 0}", 0, 0},
+    };
+    const char *path = scratch_path(&scratch, "args");
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mist_args args;
+        struct mist_plan plan;
+        struct mist_model model = mist_small_model(MIST_FAMILY_GPT, 2, 64);
+        char text[200];
+        snprintf(text, sizeof text,
+                 "{\"train_batch_size\": 8, \"zero_optimization\": %s}", cases[i].text);
+        scratch_write(path, text);
+        mist_args_init(&args, DEEPSPEED);
+        mist_args_set_model(&args, &model);
+        mist_args_set(&args, MIST_ARG_SEQ_LEN, model.max_seq);
+        args.n_devices = args.node_devices = 8;
+        must(mist_args_load(&args, path, &err), &err);
+        must(mist_args_make_plan(&args, &plan, &err), &err);
+        assert_int_equal(plan.job.reduce_bucket, cases[i].bucket);
+        assert_int_equal(plan.job.sub_group, cases[i].group);
+    }
+}
+
 /* What a few arguments mean together, and what is meant where they are left out: as in the
  * frameworks' own sources (DeepSpeed's _set_batch_related_parameters() and get_data_types(),
  * Megatron-LM's validate_args(), torchtitan's job_config.py). */
@@ -590,6 +624,10 @@ static void draw_job(struct mist_random *random, enum mist_framework_name framew
                                              : (enum mist_attention)pick(random, 0, 2);
     job->has_no_dropout = framework != TORCHTITAN && pick(random, 0, 1);
     job->overlaps = framework != TORCHTITAN && pick(random, 0, 1);
+    if (framework == DEEPSPEED && job->overlaps) {
+        job->reduce_bucket = 12345678;
+        job->sub_group = INT64_C(1000000000000);
+    }
 }
 
 /* A plan that the framework can express; false: it is none. */
