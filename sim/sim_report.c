@@ -359,10 +359,8 @@ static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
     const struct figure figures[] = {
         {"devices of a node", of->devices_per_node, MIST_HUMAN_NUMBER, of->node},
         {wiring->name, of->link_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->source},
-        {"of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC,
-         of->wiring == MIST_WIRING_MESH ? "Aceso's transfers between V100" : fit},
-        {"of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC,
-         wiring->ring_frac < wiring->link_frac ? "Aceso's all-reduces on L4" : fit},
+        {"of it, by sends", wiring->link_frac, MIST_HUMAN_FRAC, wiring->link_source},
+        {"of it, by rings", wiring->ring_frac, MIST_HUMAN_FRAC, wiring->ring_source},
         {"of it, by sums in the switch", wiring->switch_frac, MIST_HUMAN_FRAC, fit},
         {"computing takes, beside messages", wiring->compute_slowdown, MIST_HUMAN_NUMBER,
          wiring->slowdown_source},
@@ -371,6 +369,8 @@ static void emit_node(struct mist_emit *emit, const struct mist_preset *of)
         {"PCIe to the host", of->pcie_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S, of->source},
         {"of all devices, to the host", of->host_gb_per_s * 1e9, MIST_HUMAN_BYTES_PER_S,
          of->node},
+        {"doubt about messages", wiring->residual_frac, MIST_HUMAN_FRAC,
+         wiring->residual_source},
         {"network adapters", of->adapters, MIST_HUMAN_NUMBER, of->node},
         {"rate of each", adapter_rate, MIST_HUMAN_BYTES_PER_S, of->node},
         {"host memory", (double)(of->host_memory_gib << 30), MIST_HUMAN_BYTES, of->node},
@@ -395,8 +395,6 @@ static void emit_shares(struct mist_emit *emit)
         {"memory: NCCL's buffers", (double)of->nccl_memory_bytes, MIST_HUMAN_BYTES,
          "24 channels of 9.2 MiB, 4 or 5 communicators"},
         {"doubt about operators", of->curve_residual_frac, MIST_HUMAN_FRAC,
-         "residual of the fits"},
-        {"doubt about messages", of->links_residual_frac, MIST_HUMAN_FRAC,
          "residual of the fits"},
     };
 

@@ -368,7 +368,7 @@ static void fill_links(const struct mist_preset *preset,
         .adapters = preset->adapters,
         .compute_slowdown = wiring->compute_slowdown,
         .message_slowdown = wiring->message_slowdown,
-        .residual_frac = mist_preset_shares.links_residual_frac,
+        .residual_frac = wiring->residual_frac,
     };
     fill_rings(wiring, declared);
 }

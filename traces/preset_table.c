@@ -19,6 +19,13 @@
  *   links      vTrain's and NVIDIA's nccl-tests of A100 and H100 nodes, Stas Bekman's of
  *              H200 and B200, Aceso's transfers and all-reduces between L4, its transfers
  *              between V100 (21.3 GB/s: one of a device's six links)
+ *   PCIe       depends on the host more than on the device. Of the link's rate rings reach
+ *              0.16 between two sockets (8 L4; 4 A100 PCIe 0.165), 0.47 through the host's
+ *              memory, as GeForce drivers go (8 RTX 4090; 8 RTX 5090 0.44), and by P2P
+ *              through a switch or one socket 0.80, 0.78, 0.82 (4, 6 and 4 RTX 4090 with
+ *              another driver), 0.72 (8 RTX 5090), 0.66 on two sockets of EPYC (8 RTX
+ *              4090); in one container 0.08. L40S and H100 PCIe take 0.47, between these;
+ *              two nodes of 2 L40S show that they reach 0.31 or more
  *   slowdown   of computing and NCCL beside each other: the factors that Mist's artifact
  *              fitted to measurements on A100 and L4, for other devices of their wiring, too
  * Devices without a table of their own (L40S, RTX 4090, H100 PCIe) have the share of
@@ -36,6 +43,11 @@
 #define SUSTAINED_H100 0.78
 #define RUNS_H100      "MPT-1B's runs on 8 to 64 H100, calibration"
 #define RUNS_A100      "runs on A100, which ask for no less"
+
+#define FIT_LINKS "fit of public link measurements"
+#define RTX_4090  "nccl-tests and p2pBandwidthLatencyTest of 8 RTX 4090"
+#define RESIDUAL  "residual of the fits"
+#define REPORTS   "nccl-tests of nine nodes, 0.16 to 0.82 of PCIe"
 
 #define BESIDE_A100 "fit of Mist's artifact, A100"
 #define BESIDE_L4   "fit of Mist's artifact, L4"
@@ -78,12 +90,12 @@ static const struct mist_preset presets[] = {
      "NVIDIA L4 datasheet (2023)", FIT_ACESO ", at 72 W", RUNS_A100},
     {"l40s", NULL, "NVIDIA L40S 48GB",
      PEAKS(91.6, 183, 362.05, 362.05, 733), 46068, 864, 142, 0.70, 1, 350,
-     MIST_WIRING_PCIE, 31.5, 31.5,
+     MIST_WIRING_PCIE_MEMORY, 31.5, 31.5,
      "AWS g6e.48xlarge", 8, 4, 100, 1536, 0,
      "NVIDIA L40S datasheet (2023)", FIT_A40 ", less at 350 W", RUNS_A100},
     {"h100-pcie", NULL, "NVIDIA H100 PCIe 80GB",
      PEAKS(51, 378, 756, 756, 1513), 81559, 2000, 114, 0.70, SUSTAINED_H100, 350,
-     MIST_WIRING_PCIE, 63, 63,
+     MIST_WIRING_PCIE_MEMORY, 63, 63,
      "8 H100 PCIe", 8, 0, 0, 1024, 0,
      "NVIDIA H100 datasheet (2023)", FIT_H100 ", less at 350 W", RUNS_H100},
     {"h100-sxm", "h100", "NVIDIA H100 SXM5 80GB",
@@ -108,17 +120,23 @@ static const struct mist_preset presets[] = {
      "NVIDIA DGX B200 datasheet (2024)", "largest matmul rate, Stas Bekman", RUNS_H100},
     {"rtx4090", "rtx-4090", "NVIDIA GeForce RTX 4090 24GB",
      PEAKS(82.6, 82.6, 165.2, 165.2, 330.3), 24564, 1008, 128, 0.78, 1, 450,
-     MIST_WIRING_PCIE, 31.5, 31.5,
+     MIST_WIRING_PCIE_MEMORY, 31.5, 31.5,
      "8 RTX 4090", 8, 0, 0, 512, 0,
      "NVIDIA Ada GPU architecture, v2.1", FIT_A40, RUNS_A100},
 };
 
 const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS] = {
-    /*                             name                  sends rings  sums  latency_us  slowdowns */
-    [MIST_WIRING_PCIE]          = {"PCIe",                0.30, 0.16,    0,  10,  1.17, 1, BESIDE_L4},
-    [MIST_WIRING_MESH]          = {"NVLink, no switch",   0.14, 0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
-    [MIST_WIRING_NVLINK]        = {"NVLink",              0.78, 0.78,    0,   5,  1.29, 1.04, BESIDE_A100},
-    [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it", 0.78, 0.78, 0.56,  4,  1.29, 1.04, BESIDE_A100},
+    /*                             name                         sends rings  sums  latency_us, residual, slowdowns */
+    [MIST_WIRING_PCIE]          = {"PCIe, between sockets",      0.30, 0.16,    0,  10, 0.4, 1.17, 1,
+                                   FIT_LINKS, "Aceso's all-reduces on L4", REPORTS, BESIDE_L4},
+    [MIST_WIRING_PCIE_MEMORY]   = {"PCIe, through host memory",  0.62, 0.47,    0,   3, 0.4, 1.17, 1,
+                                   RTX_4090, RTX_4090, REPORTS, BESIDE_L4},
+    [MIST_WIRING_MESH]          = {"NVLink, no switch",          0.14, 0.78,    0,   5, 0.2, 1.29, 1.04,
+                                   "Aceso's transfers between V100", FIT_LINKS, RESIDUAL, BESIDE_A100},
+    [MIST_WIRING_NVLINK]        = {"NVLink",                     0.78, 0.78,    0,   5, 0.2, 1.29, 1.04,
+                                   FIT_LINKS, FIT_LINKS, RESIDUAL, BESIDE_A100},
+    [MIST_WIRING_NVSWITCH_SUMS] = {"NVSwitch, sums in it",       0.78, 0.78, 0.56,   4, 0.2, 1.29, 1.04,
+                                   FIT_LINKS, FIT_LINKS, RESIDUAL, BESIDE_A100},
 };
 /* clang-format on */
 
@@ -128,7 +146,6 @@ const struct mist_preset_shares mist_preset_shares = {
     .host_frac = 0.82,
     .adapter_frac = 0.8,
     .curve_residual_frac = 0.11,
-    .links_residual_frac = 0.2,
     .adapter_latency_us = 15,
     .host_latency_us = 10,
     .launch_us = 2.5, /* gpu-benches, small kernels: 1.6 (L40) to 2.7 us (A100) */

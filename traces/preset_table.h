@@ -9,7 +9,8 @@
 
 /* How the devices of a node are connected. */
 enum mist_preset_wiring {
-    MIST_WIRING_PCIE,          /* through the host's bridges */
+    MIST_WIRING_PCIE,          /* from device to device through both sockets' bridges */
+    MIST_WIRING_PCIE_MEMORY,   /* written to the host's memory and read from there */
     MIST_WIRING_MESH,          /* NVLink, straight to each other: a pair has few links */
     MIST_WIRING_NVLINK,        /* NVLink through a switch */
     MIST_WIRING_NVSWITCH_SUMS, /* a switch that sums, too (NVLink SHARP) */
@@ -48,8 +49,8 @@ struct mist_preset_shares {
     double power_exponent; /* of the rate of products, as the limit of power goes down */
     double host_frac;      /* of PCIe's rate, by copies from and to the host */
     double adapter_frac;   /* of a network adapter's rate */
-    double curve_residual_frac, links_residual_frac; /* of prices, standard deviation */
-    double adapter_latency_us, host_latency_us;      /* of one step, of one copy */
+    double curve_residual_frac;                 /* of prices, standard deviation */
+    double adapter_latency_us, host_latency_us; /* of one step, of one copy */
     double launch_us;
     int64_t context_memory_bytes, nccl_memory_bytes; /* of a process */
 };
@@ -62,8 +63,9 @@ struct mist_preset_wiring_shares {
     double ring_frac;   /* by rings, in which a device sends and receives at once */
     double switch_frac; /* of a device's rate, by sums in the switch; 0: there are none */
     double latency_us;  /* of one step */
+    double residual_frac;                      /* of prices, standard deviation */
     double compute_slowdown, message_slowdown; /* while both go on */
-    const char *slowdown_source;
+    const char *link_source, *ring_source, *residual_source, *slowdown_source;
 };
 extern const struct mist_preset_wiring_shares mist_preset_wirings[MIST_N_WIRINGS];
 
