@@ -32,7 +32,7 @@ bool mist_sim_job_is_given(const struct mist_sim_job_options *options)
 {
     bool is_given = options->model || options->from_args || options->dtype > 0 ||
                     options->gradient_dtype > 0 || options->is_sequence_parallel ||
-                    options->has_no_dropout;
+                    options->has_no_dropout || options->has_fp8_products;
 
     for (int i = 0; i < N_COUNTS; i++)
         is_given = is_given || count_of(options, i) != 0;
@@ -61,6 +61,8 @@ static enum mist_status set_options(const struct mist_sim_job_options *options,
         mist_args_set(args, MIST_ARG_SEQUENCE_PARALLEL, 1);
     if (options->has_no_dropout)
         mist_args_set(args, MIST_ARG_NO_DROPOUT, 1);
+    if (options->has_fp8_products)
+        mist_args_set(args, MIST_ARG_FP8, 1);
     if (!options->model)
         return MIST_OK;
     enum mist_status status = mist_model_load(options->model, &model, err);

@@ -86,6 +86,9 @@ static const struct mist_option option_table[] = {
         job.is_sequence_parallel),
     ROW("no-dropout", MIST_OPTION_FLAG, "Job without a plan", NULL,
         "of another framework that has it", NULL, 0, 0, job.has_no_dropout),
+    ROW("fp8", MIST_OPTION_FLAG, "Job without a plan", NULL,
+        "another framework's products of blocks, in floats of 8 bits", NULL, 0, 0,
+        job.has_fp8_products),
     MIST_OPTION_ROW_CHOICE(
         struct mist_sim_options, "dtype", "Job without a plan", "TYPE",
         "of weights and activations; job: what arguments say, else bf16", "job",
@@ -204,7 +207,8 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
     }
     if (job->framework ==
         MIST_FRAMEWORK_OURS) /* ours has no dropout and overlaps, anyway */
-        job->has_no_dropout = job->overlaps = job->blocks_launches = false;
+        job->has_no_dropout = job->overlaps = job->blocks_launches =
+            job->has_fp8_products = false;
     if (options->attention > 0)
         job->attention = (enum mist_attention)(options->attention - 1);
     if (options->recompute > 0) {

@@ -58,6 +58,11 @@ static void add(struct pricing *at, const struct mist_cost *cost, enum mist_stat
         mist_cost_add(&at->cost, cost);
 }
 
+static bool has_fp8_products(const struct pricing *at)
+{
+    return at->job->has_fp8_products && at->layout->kind == MIST_LAYER_BLOCK;
+}
+
 /* A matrix product, by rows or curve. dims: rows, n_in, n_out. */
 static void add_product(struct pricing *at, enum mist_phase phase, const int64_t *dims)
 {
@@ -65,7 +70,12 @@ static void add_product(struct pricing *at, enum mist_phase phase, const int64_t
     struct mist_work work = mist_op_work(MIST_OP_LINEAR, phase, all, at->job->dtype);
     struct mist_cost cost = {0};
 
-    if (at->status == MIST_OK)
+    if (at->status == MIST_OK && has_fp8_products(at)) /* operands of a byte */
+        add(at, &cost,
+            mist_cost_datasheet(&at->model->cluster, MIST_OP_LINEAR, phase,
+                                MIST_TRACE_FP8, all, (double)work.flop,
+                                (double)work.bytes / 2, &cost, at->err));
+    else if (at->status == MIST_OK)
         add(at, &cost,
             mist_cost_op_part(at->model, MIST_OP_LINEAR, phase, at->job->dtype, all,
                               (double)work.flop, (double)work.bytes, &cost, at->err));
@@ -201,6 +211,19 @@ static bool has_gate(const struct mist_layer_layout *layout)
     return is_there;
 }
 
+/* What casts to floats of 8 bits for a product move. */
+static void add_casts(struct pricing *at, enum mist_phase phase, const int64_t *dims)
+{
+    const struct mist_framework_casts *of = &at->framework->casts[phase];
+    double rows = (double)dims[0], n_in = (double)dims[1], n_out = (double)dims[2];
+    const double bytes[] = {of->input * rows * n_in, of->weight * n_in * n_out,
+                            of->gradient * rows * n_out};
+
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes && has_fp8_products(at); i++)
+        if (bytes[i] > 0)
+            add_passes(at, 1, bytes[i]);
+}
+
 /* The products of a step: one for each section of its weight where the framework has them
  * apart; their inputs' gradients are summed up. */
 static void add_products(struct pricing *at, const struct mist_step *step)
@@ -210,6 +233,7 @@ static void add_products(struct pricing *at, const struct mist_step *step)
 
     bool are_whole = at->framework->alone_ops && !at->layout->shape.is_alone;
 
+    add_casts(at, step->phase, step->dims);
     if (at->framework->sum_bytes == 0 || are_whole || !shape || shape->n_sections < 2 ||
         !has_gate(at->layout)) {
         add_product(at, step->phase, step->dims);

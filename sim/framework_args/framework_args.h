@@ -51,6 +51,7 @@ enum mist_arg {
     MIST_ARG_ATTENTION,  /* enum mist_attention */
     MIST_ARG_NO_DROPOUT, /* as in struct mist_job */
     MIST_ARG_OVERLAPS,
+    MIST_ARG_FP8,
     MIST_ARG_REDUCE_BUCKET,
     MIST_ARG_SUB_GROUP,
     MIST_ARG_OFFLOAD_WEIGHTS, /* fractions */

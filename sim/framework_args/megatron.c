@@ -34,6 +34,7 @@ enum { FROM_VOCAB_SIZE = -1, ONE_MORE = -2 };
 static const struct mist_arg_word
     positions[] = {{"learned_absolute", 0}, {"rope", 1}, {NULL, 0}},
     norms[] = {{"LayerNorm", 0}, {"RMSNorm", 1}, {NULL, 0}},
+    eight_bits[] = {{"hybrid", 1}, {"e4m3", 1}, {NULL, 0}},
     tokenizers[] = {
         {"GPT2BPETokenizer", 50257}, {"Llama2Tokenizer", 32000},
         {"SentencePieceTokenizer", FROM_VOCAB_SIZE}, {"GPTSentencePieceTokenizer", FROM_VOCAB_SIZE},
@@ -50,7 +51,7 @@ static const struct mist_arg_word
 
 #define EXPERTS "mixtures of experts are not priced"
 #define CONTEXT "sequences that are cut over ranks are not priced"
-#define EIGHT_BITS "eight bits are not priced"
+#define EIGHT_BITS "products of all blocks have floats of 8 bits, and nothing else has"
 #define FUSED "the profile counts Megatron-LM's fused kernels"
 #define OTHER_BLOCK "it makes other blocks than those of GPT and Llama"
 #define STAGES "stages are cut evenly, or with embedding and loss as a block each"
@@ -182,6 +183,10 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--main-grads-dtype", "fp32", "--grad-reduce-in-bf16 says it"),
     MIST_ROW_REFUSED("--optimizer", "adam", "the optimizer is Adam"),
     MIST_ROW_REFUSED("--cpu-optimizer", NULL, "it belongs to DeepSpeed"),
+    MIST_ROW_WORD("--fp8-format", MIST_ARG_FP8, eight_bits, NAN),
+    MIST_ROW_REFUSED("--fp8-recipe", "delayed|tensorwise", "scales are those of whole tensors"),
+    MIST_ROW_LEFT("--fp8-margin"), MIST_ROW_LEFT("--fp8-interval"), MIST_ROW_LEFT("--fp8-amax-history-len"),
+    MIST_ROW_LEFT("--fp8-amax-compute-algo"),
     MIST_ROW_REFUSED("--fp8-*", NULL, EIGHT_BITS), MIST_ROW_REFUSED("--fp4-*", NULL, EIGHT_BITS),
     MIST_ROW_REFUSED("--first-last-layers-bf16", NULL, EIGHT_BITS),
     MIST_ROW_REFUSED("--deepspeed*", NULL, "its JSON is read by --framework deepspeed"),

@@ -39,6 +39,7 @@ enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 static const struct mist_arg_word
     models[] = {{"llama3", 3}, {"llama2", 2}, {NULL, 0}},
+    converters[] = {{"", 0}, {"float8", 1}, {NULL, 0}},
     flavors[] = {{"7B", 7}, {"8B", 8}, {"13B", 13}, {"70B", 70}, {"405B", 405}, {NULL, 0}},
     reshards[] = {{"default", RESHARD_DEFAULT}, {"always", RESHARD_ALWAYS}, {"never", RESHARD_NEVER}, {NULL, 0}},
     schedules[] = {
@@ -52,14 +53,13 @@ static const struct mist_arg_word
 
 #define AUTOGRAD "the graph of the backward is made as eager PyTorch does"
 #define STAGES "stages are cut evenly, but for layers that the ends have less"
-#define EIGHT_BITS "eight bits are not priced"
 #define CUT "sequences that are cut over ranks are not priced"
 #define EXPERTS "mixtures of experts are not priced"
 
 static const struct mist_arg_row rows[] = {
     MIST_ROW_MODEL("model.name", MODEL, models), MIST_ROW_MODEL("model.flavor", FLAVOR, flavors),
     MIST_ROW_REFUSED("model.norm_type", "rmsnorm", "the profile has a kernel for each operator of a norm"),
-    MIST_ROW_REFUSED("model.converters", "", EIGHT_BITS),
+    MIST_ROW_WORD("model.converters", MIST_ARG_FP8, converters, NAN),
     MIST_ROW_REFUSED("model.use_flex_attn", "false", "attention is flash attention"),
     MIST_ROW_LEFT("model.tokenizer_path"), MIST_ROW_LEFT("model.hf_assets_path"), MIST_ROW_LEFT("model.print_after_conversion"),
     MIST_ROW_LEFT("model.tokenizer_name"),
@@ -74,7 +74,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("training.dtype", "float32", "weights are kept in float32"),
     MIST_ROW_WORD("training.enable_cpu_offload", ALL_ON_HOST, mist_arg_bools, 0),
     MIST_ROW_WORD("training.compile", COMPILES, mist_arg_bools, NAN),
-    MIST_ROW_REFUSED("training.enable_float8_linear", "false", EIGHT_BITS),
+    MIST_ROW_ALIAS("training.enable_float8_linear", MIST_ARG_WORD, MIST_ARG_FP8, 0, mist_arg_bools),
     /* ranks, and their names of before */
     MIST_ROW_COUNT("parallelism.data_parallel_replicate_degree", REPLICATES, 1, 1),
     MIST_ROW_COUNT("parallelism.data_parallel_shard_degree", SHARDS, -1, -1),
@@ -113,7 +113,9 @@ static const struct mist_arg_row rows[] = {
     /* kernels, the optimizer */
     MIST_ROW_ALIAS("compile.enable", MIST_ARG_WORD, COMPILES, 0, mist_arg_bools), MIST_ROW_LEFT_AS("compile.components", "blocks and the loss"),
     MIST_ROW_REFUSED("compile.backend", "inductor", "the profile has the kernels of Inductor"),
-    MIST_ROW_REFUSED("float8.enable_float8_linear", "false", EIGHT_BITS), MIST_ROW_LEFT_AS("float8.*", "no converter asks for it"),
+    MIST_ROW_ALIAS("float8.enable_float8_linear", MIST_ARG_WORD, MIST_ARG_FP8, 0, mist_arg_bools),
+    MIST_ROW_REFUSED("float8.recipe_name", "tensorwise", "scales are those of whole tensors"),
+    MIST_ROW_LEFT_AS("float8.*", "all products of blocks are cast as they are; weights are gathered in bf16"),
     MIST_ROW_LEFT_AS("quantize.*", "no converter asks for it"),
     MIST_ROW_REFUSED("optimizer.name", "AdamW|Adam", "the optimizer is AdamW"),
     MIST_ROW_REFUSED("optimizer.implementation", "fused", "the profile has the fused AdamW"),

@@ -139,6 +139,20 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
 #define CACHES                                                                           \
     PYTORCH, .held_frac = 0.2, .held_source = "reserved in BigScience's logs: 17 to 22 %"
 
+/* Of each operand the largest value is looked for, 2, then it is cast, 2 + 1, and where a
+ * product wants it the other way around, copied, 1 + 1. */
+#define CASTS_TORCHAO                                                                    \
+    .casts = {[MIST_PHASE_FORWARD]         = {.input = 5, .weight = 5},                  \
+              [MIST_PHASE_BACKWARD_INPUT]  = {.weight = 2, .gradient = 5},               \
+              [MIST_PHASE_BACKWARD_WEIGHT] = {.input = 2, .gradient = 2}},               \
+    .cast_source = "torchao, float8: scales of whole tensors as they are"
+/* Cast both ways by one kernel, 2 + 1 + 1; with scales of the tensor as it is after a look
+ * for the largest, 2. Megatron-LM casts weights once for all micro-batches. */
+#define CASTS_ENGINE(look_, weight_)                                                     \
+    .casts = {[MIST_PHASE_FORWARD]        = {.input = look_ + 4, .weight = weight_},     \
+              [MIST_PHASE_BACKWARD_INPUT] = {.gradient = look_ + 4}},                    \
+    .cast_source = "Transformer Engine, cast_transpose"
+
 #define MEGATRON                                                                         \
     CACHES,                                                                              \
     .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
@@ -188,7 +202,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.sums_in_rings = true, .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
-        MEGATRON, .overlaps_interleaved = true, .fuses_gradients = true,
+        MEGATRON, CASTS_ENGINE(2, 0), .overlaps_interleaved = true, .fuses_gradients = true,
         .logit_held_bytes = 10,
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {
@@ -203,12 +217,12 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
         .logit_source = "fp32, log-softmax, and back"},
     [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = {
-        FSDP, .sum_bytes = 4, .logit_bytes = 8, .logit_held_bytes = 12,
+        FSDP, CASTS_TORCHAO, .sum_bytes = 4, .logit_bytes = 8, .logit_held_bytes = 12,
         .ops = compiled_ops,
         .source = "kernels of torchtitan v0.1 as Inductor fuses them, PyTorch 2.6",
         .logit_source = "two passes of reductions; the gradient"},
     [MIST_FRAMEWORK_LLM_FOUNDRY] = {
-        FSDP, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36, .logit_held_bytes = 4,
+        FSDP, CASTS_ENGINE(0, 4), .is_eager = true, .sum_bytes = 6, .logit_bytes = 36, .logit_held_bytes = 4,
         .ops = torchtitan_ops, .source = "kernels counted in llm-foundry and Composer of 2023",
         .logit_source = "a fused loss in two bytes, 8; two metrics, 14 each"},
 };
@@ -291,6 +305,19 @@ double mist_framework_optimizer_bytes(const struct mist_framework *framework,
                    : 0);
 }
 
+/* Per element of an operand (0: input, 1: weight, 2: gradient), forward and backward. */
+static double cast_bytes(const struct mist_framework *framework, int operand)
+{
+    double sum = 0;
+
+    for (int phase = 0; phase < MIST_N_PHASES; phase++) {
+        const struct mist_framework_casts *of = &framework->casts[phase];
+        const double bytes[] = {of->input, of->weight, of->gradient};
+        sum += bytes[operand];
+    }
+    return sum;
+}
+
 bool mist_framework_constant(const struct mist_framework *framework, int i,
                              struct mist_framework_constant *out)
 {
@@ -309,6 +336,12 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
          2.0 * (double)framework->bucket_elements, MIST_IN_BYTES, framework->kept_source},
         {"memory of the loss, a logit", framework->logit_held_bytes, MIST_IN_BYTES,
          framework->logit_source},
+        {"casts to 8 bits, an input of a product", cast_bytes(framework, 0),
+         MIST_IN_BYTES, framework->cast_source},
+        {"casts to 8 bits, a weight", cast_bytes(framework, 1), MIST_IN_BYTES,
+         framework->cast_source},
+        {"casts to 8 bits, a result's gradient", cast_bytes(framework, 2), MIST_IN_BYTES,
+         framework->cast_source},
         {"gradient of a micro-batch, a parameter", framework->accumulate_bytes,
          MIST_IN_BYTES, framework->source},
         {"the same where sums are fp32, a parameter",

@@ -23,6 +23,11 @@ struct mist_framework_op {
                         activations of two bytes */
 };
 
+/* What casts move per element of a product's operands, for products of floats of 8 bits. */
+struct mist_framework_casts {
+    double input, weight, gradient;
+};
+
 struct mist_framework {
     enum mist_attention attention; /* unless the job says another */
     bool takes_turns;              /* communication and computation never overlap */
@@ -59,7 +64,8 @@ struct mist_framework {
     double
         accumulate_bytes;   /* per element of a weight, to add a micro-batch's gradient */
     double fp32_sum_factor; /* of them, where sums of gradients are fp32; 0: 1 */
-    double logit_bytes;     /* moved per logit by losses of a whole vocabulary, products
+    struct mist_framework_casts casts[MIST_N_PHASES]; /* none: it has no such products */
+    double logit_bytes;       /* moved per logit by losses of a whole vocabulary, products
                                  apart */
     int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
     int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients
@@ -82,8 +88,8 @@ struct mist_framework {
                                 parallelism and pipeline, which another program does;
                                 sum_bytes are of this one alone; NULL: ops */
     const char *source, *dispatch_source, *optimizer_source, *scaling_source,
-        *copy_source, *logit_source, *kept_source, *flat_source, *fragmentation_source,
-        *held_source, *residual_source;
+        *copy_source, *logit_source, *cast_source, *kept_source, *flat_source,
+        *fragmentation_source, *held_source, *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);

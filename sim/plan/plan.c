@@ -194,6 +194,10 @@ static enum mist_status check_framework(const struct check *c)
                       "reduce_bucket %lld and sub_group %lld, expected 0, or numbers of "
                       "elements of a framework that has them (deepspeed)",
                       (long long)job->reduce_bucket, (long long)job->sub_group);
+    if (job->has_fp8_products && !mist_framework_get(job->framework)->cast_source)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "fp8",
+                      "fp8 is true, expected false, or a framework whose casts are known "
+                      "(megatron, torchtitan-compiled, llm-foundry)");
     if (job->framework != MIST_FRAMEWORK_OURS)
         return MIST_OK;
     if (job->attention != MIST_ATTENTION_FLASH)

@@ -15,7 +15,7 @@ struct published {
     const char *refused; /* the argument that can't be expressed; NULL: it is read as */
     int n_devices;       /* of the cluster */
     int tp, pp, dp, micro_batch, n_micro_batches, zero;
-    int recompute; /* 0 none, 1 selective, 2 full */
+    int recompute; /* 0 none, 1 selective, 2 full, 3 every second block */
     int chunks;
 };
 
@@ -171,10 +171,11 @@ static const struct published published[] = {
      "[compile]\nenable=false\ncomponents = [\"model\", \"loss\"]\n"
      "[float8]\nfilter_fqns = [\"output\"]\n[validation]\nenabled = false\n",
      NULL, 64, 8, 1, 8, 8, 1, 3, 2, 1},
-    {"models/llama3/train_configs/llama3_405b.toml (2025)", TORCHTITAN,
+    {"models/llama3/train_configs/llama3_405b.toml (2025)",
+     MIST_FRAMEWORK_TORCHTITAN_COMPILED,
      TITAN_HEAD "[model]\nname = \"llama3\"\nflavor = \"405B\"\nconverters = \"float8\"\n"
                 "[training]\nbatch_size = 2\nseq_len = 8192\ncompile = true\n",
-     "model.converters", 128, 0, 0, 0, 0, 0, 0, 0, 0},
+     NULL, 128, 1, 1, 128, 2, 1, 3, 3, 1},
     {"train_configs/llama3_8b.toml (2024)", TORCHTITAN,
      TITAN_HEAD
      "[model]\nname = \"llama3\"\nflavor = \"8B\"\nnorm_type = \"rmsnorm\"\n"

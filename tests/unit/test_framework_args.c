@@ -53,7 +53,9 @@ static void check_published(const struct published *of, const struct mist_plan *
         assert_int_equal(stage->dp, of->dp);
         assert_int_equal(stage->micro_batch, of->micro_batch);
         assert_int_equal(stage->n_layers, plan->model.n_layers / of->pp);
-        assert_int_equal(stage->n_checkpointed, of->recompute == 2 ? stage->n_layers : 0);
+        assert_int_equal(stage->n_checkpointed, of->recompute == 2   ? stage->n_layers
+                                                : of->recompute == 3 ? stage->n_layers / 2
+                                                                     : 0);
         assert_int_equal(mist_stage_zero_level(stage), of->zero);
     }
     assert_int_equal(first->is_sequence_parallel,
@@ -256,6 +258,8 @@ TEST_WITH(test_current_arguments, set_up, tear_down)
         {MEGATRON, TINY "--fine-grained-activation-offloading",
          "--fine-grained-activation-offloading", false},
         {MEGATRON, TINY "--softmax-type learnable", "--softmax-type learnable", false},
+        {MEGATRON, TINY "--fp8-recipe blockwise", "--fp8-recipe", false},
+        {MEGATRON, TINY "--fp8-param-gather", "--fp8-param-gather", false},
         {MEGATRON, TINY "--overlap-param-gather", "--overlap-param-gather", true},
         {MEGATRON, TINY "--ddp-pad-buckets-for-high-nccl-busbw",
          "--ddp-pad-buckets-for-high-nccl-busbw", true},
@@ -288,6 +292,36 @@ TEST_WITH(test_current_arguments, set_up, tear_down)
         if (status != (cases[i].is_left ? MIST_OK : MIST_ERR_INPUT) ||
             !strstr(said, cases[i].name))
             fail_msg("%s: '%s'", cases[i].text, said);
+    }
+}
+
+/* Floats of 8 bits in products, as frameworks ask for them. */
+TEST_WITH(test_eight_bits, set_up, tear_down)
+{
+#define FP8_8B(model, more)                                                              \
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\n" model                                \
+    "[training]\nseq_len = 64\nlocal_batch_size = 4\ncompile = true\n" more
+    static const struct {
+        enum mist_framework_name framework;
+        const char *text;
+        bool is_there;
+    } cases[] = {
+        {MEGATRON, TINY "--fp8-format hybrid --fp8-recipe delayed --fp8-margin 0", true},
+        {MEGATRON, TINY "--fp8-format e4m3", true},
+        {MEGATRON, TINY, false},
+        {TORCHTITAN, FP8_8B("converters = [\"float8\"]\n", ""), true},
+        {TORCHTITAN, FP8_8B("", "[float8]\nenable_float8_linear = true"), true},
+        {TORCHTITAN, FP8_8B("", "[float8]\nenable_fsdp_float8_all_gather = true"), false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = scratch_path(&scratch, "args");
+        struct mist_args args;
+        scratch_write(path, cases[i].text);
+        mist_args_init(&args, cases[i].framework);
+        args.n_devices = 8;
+        must(mist_args_load(&args, path, &err), &err);
+        assert_int_equal(args.v[MIST_ARG_FP8] == 1, cases[i].is_there);
     }
 }
 
