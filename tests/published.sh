@@ -102,7 +102,8 @@ fi
 # llm-foundry, scripts/train/benchmarking: MPT with PyTorch FSDP; ALiBi taken as learned positions. Those of
 # 1b on H100 calibrate its sustained_frac and the rate of its attention of 2022 (up to 64 GPUs). Its scripts say
 # which attention (submit_benchmarks.py: Triton's, of 2022; sweep.py, of 128 GPUs and more: FlashAttention-2 but for 13b
-# and 30b); a mode of "DEFAULT" reduces gradients in fp32, "PURE" in bf16.
+# and 30b); a mode of "DEFAULT" reduces gradients in fp32, "PURE" in bf16. A precision of fp8 is Transformer Engine's, in products of
+# blocks.
 if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
     sed 's/^"[^"]*"/large/' "$data/end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv" | awk -F, '
         BEGIN {
@@ -110,16 +111,16 @@ if has end_to_end/llmfoundry_mpt_fsdp_a100_h100.csv; then
             for (i in list) { split(list[i], m, " "); shape[m[1]] = m[2] " " m[3] " " m[4] " " m[4] " " 4 * m[3] }
             cluster["a100_80gb"] = "a100-80"; cluster["a100_40gb"] = "a100-40"; cluster["h100_80gb"] = "h100-sxm"
         }
-        $2 in shape && $5 in cluster && $16 ~ /bf16/ && $20 == "False" {
+        $2 in shape && $5 in cluster && $16 ~ /bf16|fp8/ && $20 == "False" {
             n = $4; mb = $9; gbs = $11
             if (gbs % (n * mb)) next
-            set = "MPT, " substr($5, 1, 4) ($2 == "1b" && $5 ~ /h100/ ? ", 1b (calibration)" : "")
+            set = "MPT, " substr($5, 1, 4) ($16 ~ /fp8/ ? ", FP8" : $2 == "1b" && $5 ~ /h100/ ? ", 1b (calibration)" : "")
             printf "%s|%s, %s GPUs, seq %s, %s of %s%s|%.9f|%s:%dx%d|", set, $2, n, $3, gbs, mb,
                 ($19 == "True" ? ", full" : ""), gbs * $3 / $13, cluster[$5], (n > 8 ? n / 8 : 1), (n > 8 ? 8 : n)
             printf "gpt %s 50368 %d 0 1|llm-foundry %s %s|", shape[$2], $3,
                 ($1 == "large" && $2 !~ /^(13b|30b)$/ ? "flash" : "flash1"), ($19 == "True" ? "full" : "none")
-            printf "%d %d 1 1 %d 1 %d 0 %s\n", gbs, mb, n, ($18 == "FULL_SHARD" ? 3 : 2),
-                ($17 == "PURE" ? "bf16" : "fp32") }' | plans
+            printf "%d %d 1 1 %d 1 %d 0 %s bf16 0 %s\n", gbs, mb, n, ($18 == "FULL_SHARD" ? 3 : 2),
+                ($17 == "PURE" ? "bf16" : "fp32"), ($16 ~ /fp8/ ? "fp8" : "") }' | plans
 fi
 # BigScience's runs before BLOOM: Megatron and Megatron-DeepSpeed, fp16, full recomputation, nodes of four V100 on Jean
 # Zay. Its network as measured there (experiments/bandwidth, all_reduce_bench: a node reaches 10.6 GB/s where there are
@@ -401,6 +402,13 @@ Llama 3 8B, 128 H100, FSDP, compiled|h100-sxm:16x8,memory-rate=2.4TB/s,power=500
 Llama 3 8B, 64 H100, TP 8, FSDP|h100-sxm:8x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|96 12 8 1 8 1 3 1 fp32|4378|torchtitan, asynchronous TP, June 2025
 Llama 3 70B, 256 H100, TP 8, FSDP|h100-sxm:32x8,memory-rate=2.4TB/s,power=500W|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled flash full|512 16 8 1 32 1 3 1 fp32|597.3|torchtitan, asynchronous TP, June 2025
 Llama 3 405B, 128 H100, TP 8, FSDP|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 126 16384 128 8 53248 128256 8192 0 0|torchtitan flash full|32 2 8 1 16 1 3 1 fp32|109|torchtitan, docs/performance.md of 2024
+Llama 3 8B, 8 H100, FSDP, compiled, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|16 2 1 1 8 1 3 0 fp32 bf16 0 fp8|8532|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 128 H100, FSDP, compiled, FP8|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|256 2 1 1 128 1 3 0 fp32 bf16 0 fp8|8380|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 70B, 256 H100, TP 8, FSDP, FP8|h100-sxm:32x8,memory-rate=2.4TB/s,power=500W|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled flash full|512 16 8 1 32 1 3 1 fp32 bf16 0 fp8|829|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 32 H200, FSDP, compiled, FP8|h200-sxm:4x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|64 2 1 1 32 1 3 0 fp32 bf16 0 fp8|10938|torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md
+Llama 3 8B, 64 H200, FSDP, compiled, FP8|h200-sxm:8x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|128 2 1 1 64 1 3 0 fp32 bf16 0 fp8|10753|torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md
+Llama 3 8B, 8 B200, Megatron-Bridge, FP8|b200-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 2 1 1 8 1 1 0 bf16 bf16 0 fp8+no_dropout|30624|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
+Llama 3 70B, 64 H100, Megatron-Bridge, TP 4, PP 8, FP8|sums beside the products they are of, --tp-comm-overlap (NVIDIA Megatron-Bridge, 25.11)
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
 Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
 Llama 3 8B and 70B, 8 and 64 H100, NeMo|context parallelism (NVIDIA NeMo, performance summary)
@@ -419,6 +427,7 @@ BLOOM 176B, 384 A100, TP 4, PP 12|a100-80:48x8,nic=4x51Gb/s|gpt 70 14336 112 112
 MT-NLG 530B, 2,240 A100, TP 8, PP 35|a100-80:280x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 8 1 0 0 fp32|60.1s|Smith et al. 2022, section 2.4
 MT-NLG 530B, 3,360 A100, TP 8, PP 35|a100-80:420x8|gpt 105 20480 128 128 81920 50304 2048 1 1|deepspeed-2021 fused full|1920 1 8 35 12 1 0 0 fp32|44.4s|Smith et al. 2022, section 2.4
 GPT-NeoX-20B, 96 A100 of 40 GB, TP 2, PP 4|a100-40:12x8,nic=4x200Gb/s|gpt_neox 44 6144 64 64 24576 50432 2048 1 0|deepspeed fused full|1536 4 2 4 12 1 1 0 fp16 fp16|43.85s|Black et al. 2022: 117 TFLOP/s as gpt-neox counts them
+TinyLlama 1.1B, 16 A100 of 40 GB, FSDP|a100-40:2x8|llama 22 2048 32 4 5632 32000 2048 0 0|torchtitan-compiled flash none|1024 8 1 1 16 1 3 0 bf16|24000|TinyLlama, README.md (fused norms, rotations, gates, losses)
 Llama 3 8B, 8 A100, Megatron-LM, PP 2|a800:1x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 1 2 4 1 1 0 fp32|3698.7|FlagPerf, llama3_8B-megatron (A800)
 Llama 3 8B, 8 H100, Megatron-LM, TP 2|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 2 1 4 1 1 1 fp32|8103|FlagPerf, llama3_8B-megatron
 Llama 3 8B, 16 H100, Megatron-LM, TP 2|h100-sxm:2x8|llama 32 4096 32 8 14336 128256 8192 0 1|megatron flash selective|512 1 2 1 8 1 1 1 fp32|7914|FlagPerf, llama3_8B-megatron
