@@ -19,25 +19,22 @@ static void add(struct text *to, const char *separator, const char *word)
     to->n += n > 0 && (size_t)n < room ? (size_t)n : 0;
 }
 
-/* What could help against a lack of memory: groups of knobs that save memory and are off,
- * more than host_bytes of a node's (0: would not), and bounds. */
-static void add_help(const struct mist_space *space, int64_t host_bytes, struct text *to)
+/* What could help against a lack of memory: groups of knobs that save memory and are off, and
+ * bounds. */
+static void add_help(const struct mist_space *space, struct text *to)
 {
     static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
                                                    MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
-    char text[MIST_BOUND_TEXT], number[MIST_FORMAT_BYTES];
-    bool has_bound = false;
+    char text[MIST_BOUND_TEXT];
+    bool has_bound = false, has_savers = false;
 
     for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
-        if (!mist_space_has(space, savers[i]))
+        if (!mist_space_has(space, savers[i])) {
             add(to, ", ", mist_space_group_name(savers[i]));
-    if (to->n > 0)
+            has_savers = true;
+        }
+    if (has_savers)
         add(to, " ", "in --space");
-    if (host_bytes > 0) {
-        add(to, ", ", "more host memory than");
-        add(to, " ", mist_format_bytes(number, sizeof number, host_bytes));
-        add(to, " ", "of a node");
-    }
     for (int i = 0; i < MIST_N_KNOBS; i++)
         if (mist_bounds_has(&space->bounds, (enum mist_knob)i)) {
             if (!has_bound)
@@ -102,45 +99,16 @@ enum mist_status mist_no_plan_check_space(const struct mist_space *space,
         return status;
     return mist_err_set(
         err, MIST_ERR_NO_PLAN,
-        "%lld samples and %d layers can't be spread over %d ranks, %d on a node, within "
+        "%lld sample%s and %d layer%s can't be spread over %d ranks, %d on a node, "
+        "within "
         "the search space%s%s%s%s%s",
-        (long long)space->job.global_batch, (int)space->model.n_layers,
+        (long long)space->job.global_batch, space->job.global_batch == 1 ? "" : "s",
+        (int)space->model.n_layers, space->model.n_layers == 1 ? "" : "s",
         (int)space->n_ranks, (int)space->devices_per_node, all.n > 0 ? " and " : "",
         all.at, strict.n > 0 ? "; they can without " : "", strict.at,
         strict.n > 0
             ? ""
             : "; what could help: ranks and a --global-batch with common factors");
-}
-
-/* Of plans that fit the devices: what the closest needs of a node's host memory; where that
- * fits, too, it is what was asked for. */
-static enum mist_status explain_host(const struct mist_validate_config *config,
-                                     const struct mist_validate_result *result,
-                                     struct mist_err *err)
-{
-    const struct mist_space *space = config->space;
-    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
-    int64_t closest = INT64_MAX;
-    struct text all = {.n = 0};
-
-    for (size_t i = 0; i < result->n_dropped; i++)
-        if (result->dropped[i].planned_bytes <= config->limit_bytes &&
-            result->dropped[i].host_bytes < closest)
-            closest = result->dropped[i].host_bytes;
-    if (result->n_dropped > 0 && closest > config->host_limit_bytes)
-        return mist_err_set(
-            err, MIST_ERR_NO_PLAN,
-            "no plan was found that fits the host memory of a node: of those that fit "
-            "the devices the closest that was looked at needs %s, limit %s (%s too much)",
-            mist_format_bytes(needs, sizeof needs, closest),
-            mist_format_bytes(limit, sizeof limit, config->host_limit_bytes),
-            mist_format_bytes(more, sizeof more, closest - config->host_limit_bytes));
-    enum mist_status status = list_bounds(space, &all, NULL, err);
-    if (status != MIST_OK)
-        return status;
-    return mist_err_set(err, MIST_ERR_NO_PLAN,
-                        "no plan that fits the memory is within %s",
-                        all.n > 0 ? all.at : "the search space");
 }
 
 /* Whether a search finds anything under the limit of device memory. */
@@ -161,64 +129,86 @@ static enum mist_status has_plans(const struct mist_validate_config *config,
     return status;
 }
 
-/* Whether with any amount of host memory there are plans. */
-static enum mist_status lacks_host(const struct mist_validate_config *config,
-                                   const struct mist_search_config *search, bool *lacks,
-                                   struct mist_err *err)
-{
-    struct mist_search_config how = *search;
+/* What is needed of a memory by the plan that needs the least of it and keeps to the limit of
+ * the other; INT64_MAX: there is none. By its planned arenas, else by the closed form. */
+struct closest {
+    int64_t device_bytes, host_bytes; /* of a node */
+};
 
-    *lacks = false;
-    if (config->host_limit_bytes == INT64_MAX ||
-        !mist_space_has(config->space, MIST_SPACE_OFFLOAD))
-        return MIST_OK;
-    how.host_limit_bytes = INT64_MAX;
-    return has_plans(config, how, lacks, err);
+static struct closest find_closest(const struct mist_validate_config *config,
+                                   const struct mist_validate_result *result)
+{
+    struct closest out = {INT64_MAX, INT64_MAX};
+    int64_t per_node = config->space->devices_per_node;
+
+    for (size_t i = 0; i < result->n_dropped; i++) {
+        const struct mist_validated *of = &result->dropped[i];
+        if (of->host_bytes <= config->host_limit_bytes &&
+            of->planned_bytes < out.device_bytes)
+            out.device_bytes = of->planned_bytes;
+        if (of->planned_bytes <= config->limit_bytes && of->host_bytes < out.host_bytes)
+            out.host_bytes = of->host_bytes;
+    }
+    if (out.device_bytes == INT64_MAX && result->closest.bytes > 0)
+        out.device_bytes = result->closest.bytes;
+    if (out.host_bytes == INT64_MAX && result->closest_host.bytes > 0 &&
+        result->closest_host.bytes < INT64_MAX / per_node)
+        out.host_bytes = result->closest_host.bytes * per_node;
+    return out;
+}
+
+/* "the closest needs 3 GiB, limit 2 GiB (1 GiB too much)" */
+static void add_lack(struct text *to, int64_t needed_bytes, int64_t limit_bytes)
+{
+    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
+    char text[4 * MIST_FORMAT_BYTES];
+
+    snprintf(text, sizeof text, "the closest needs %s, limit %s (%s too much)",
+             mist_format_bytes(needs, sizeof needs, needed_bytes),
+             mist_format_bytes(limit, sizeof limit, limit_bytes),
+             mist_format_bytes(more, sizeof more, needed_bytes - limit_bytes));
+    add(to, " ", text);
 }
 
 enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
-                                      const struct mist_search_config *search,
                                       const struct mist_validate_result *result,
                                       struct mist_err *err)
 {
     const struct mist_space *space = config->space;
-    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
-    int64_t closest = result->closest.bytes, closest_host = result->closest.host_bytes;
-    struct text help = {.n = 0};
-    bool is_host;
+    struct closest closest = find_closest(config, result);
+    struct text lack = {.n = 0}, help = {.n = 0}, all = {.n = 0};
+    char number[MIST_FORMAT_BYTES];
 
     if (space->n_cases == 0)
         return mist_no_plan_check_space(space, err);
     if (result->was_stopped)
         return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
-    for (size_t i = 0; i < result->n_dropped; i++)
-        if (i == 0 || result->dropped[i].planned_bytes < closest)
-            closest = result->dropped[i].planned_bytes;
-    if (closest <= config->limit_bytes)
-        return explain_host(config, result, err);
-    enum mist_status status = lacks_host(config, search, &is_host, err);
-    if (status != MIST_OK)
-        return status;
-    add_help(space, is_host ? config->host_limit_bytes : 0, &help);
-    if (closest == INT64_MAX && closest_host < INT64_MAX)
-        return mist_err_set(
-            err, MIST_ERR_NO_PLAN,
-            "no plan fits the host memory: the closest needs %s for a rank, which has %s "
-            "of it; what could help: %s",
-            mist_format_bytes(needs, sizeof needs, closest_host),
-            mist_format_bytes(limit, sizeof limit,
-                              config->host_limit_bytes / space->devices_per_node),
-            help.at);
-    if (closest == INT64_MAX)
-        return mist_err_set(err, MIST_ERR_NO_PLAN,
-                            "no plan can be priced; what could help: %s", help.at);
-    return mist_err_set(
-        err, MIST_ERR_NO_PLAN,
-        "no plan fits the device memory: the closest needs %s, limit %s (%s too much); "
-        "what could help: %s",
-        mist_format_bytes(needs, sizeof needs, closest),
-        mist_format_bytes(limit, sizeof limit, config->limit_bytes),
-        mist_format_bytes(more, sizeof more, closest - config->limit_bytes), help.at);
+    if (closest.device_bytes <= config->limit_bytes) {
+        enum mist_status status = list_bounds(space, &all, NULL, err);
+        return status != MIST_OK
+                   ? status
+                   : mist_err_set(err, MIST_ERR_NO_PLAN,
+                                  "no plan that fits the memory is within %s",
+                                  all.n > 0 ? all.at : "the search space");
+    }
+    if (closest.device_bytes < INT64_MAX) {
+        add(&lack, "", "no plan fits the device memory:");
+        add_lack(&lack, closest.device_bytes, config->limit_bytes);
+        if (closest.host_bytes < INT64_MAX) {
+            add(&help, "", mist_format_bytes(number, sizeof number, closest.host_bytes));
+            add(&help, " ", "of host memory of a node, which has");
+            add(&help, " ",
+                mist_format_bytes(number, sizeof number, config->host_limit_bytes));
+        }
+    } else if (closest.host_bytes < INT64_MAX) {
+        add(&lack, "", "no plan fits the host memory of a node:");
+        add_lack(&lack, closest.host_bytes, config->host_limit_bytes);
+    } else {
+        add(&lack, "", "no plan can be priced");
+    }
+    add_help(space, &help);
+    return mist_err_set(err, MIST_ERR_NO_PLAN, "%s; what could help: %s", lack.at,
+                        help.at);
 }
 
 enum mist_status

@@ -4,11 +4,9 @@
 
 #include "tune/validate.h"
 
-/* Sets and returns MIST_ERR_NO_PLAN: result has no plan. Searches once more where host memory
- * is limited, to know whether it is that which is lacking; other errors are of that. */
+/* Sets and returns MIST_ERR_NO_PLAN: result has no plan. Or MIST_ERR_MEMORY. */
 MIST_MUST_CHECK enum mist_status
 mist_no_plan_explain(const struct mist_validate_config *config,
-                     const struct mist_search_config *search,
                      const struct mist_validate_result *result, struct mist_err *err);
 
 /* Side constraints: if there are plans without them, sets the message to say which of them

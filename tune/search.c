@@ -28,7 +28,7 @@ struct batch {
     int32_t n_cases;
     struct mist_search_bounds bounds; /* set where there is a slack */
     double cutoff_s;                  /* INFINITY: none */
-    bool finds_closest;               /* not plans but how much memory they need */
+    enum mist_search_memory finds;    /* not plans but how much of that they need */
     int64_t enough_bytes;             /* then: what no plan keeps to */
     bool narrows;                     /* first, to what is within the limit of memory */
     enum mist_status (*ask)(const struct mist_space *, const struct mist_search_config *,
@@ -106,7 +106,7 @@ static struct mist_search_work make_work(const struct batch *at,
         .last = of->layers_max,
         .held = of->layers_min - 1,
         .most_t_s = INFINITY,
-        .finds_least = at->finds_closest,
+        .finds_least = at->finds,
         .enough_bytes = at->enough_bytes,
     };
 }
@@ -264,19 +264,6 @@ static enum mist_status narrow(struct batch *at, struct mist_err *err)
     return status == MIST_OK ? narrow_cases(at, err) : status;
 }
 
-static enum mist_status find_closest_of(const struct batch *at,
-                                        const struct mist_space_case *of,
-                                        struct mist_search_solved *out,
-                                        struct mist_err *err)
-{
-    enum mist_status status = mist_search_closest_of(at->space, of, out->works, false,
-                                                     &out->closest_bytes, err);
-
-    return status == MIST_OK ? mist_search_closest_of(at->space, of, out->works, true,
-                                                      &out->closest_host_bytes, err)
-                             : status;
-}
-
 static enum mist_status solve_one(void *context, int64_t i, struct mist_err *err)
 {
     struct batch *at = context;
@@ -289,9 +276,10 @@ static enum mist_status solve_one(void *context, int64_t i, struct mist_err *err
     out->is_done = true;
     if (!out->can_be)
         return MIST_OK;
-    return at->finds_closest ? find_closest_of(at, of, out, err)
-                             : mist_search_solve_case(at->space, at->config, of,
-                                                      at->cutoff_s, out, err);
+    return at->finds ? mist_search_closest_of(at->space, of, out->works,
+                                              &out->closest_bytes, err)
+                     : mist_search_solve_case(at->space, at->config, of, at->cutoff_s,
+                                              out, err);
 }
 
 /* ----------------------------------------------------------------------------- result */
@@ -305,13 +293,9 @@ struct gather {
 static void gather_closest(struct gather *to, const struct mist_space_case *of,
                            const struct mist_search_solved *from)
 {
-    if (from->closest_bytes < to->closest.bytes) {
-        to->closest.bytes = from->closest_bytes;
-        to->closest.n_stages = of->n_stages;
-        to->closest.n_micro_batches = of->n_micro_batches;
-    }
-    if (from->closest_host_bytes < to->closest.host_bytes)
-        to->closest.host_bytes = from->closest_host_bytes;
+    if (from->closest_bytes < to->closest.bytes)
+        to->closest = (struct mist_search_closest){from->closest_bytes, of->n_stages,
+                                                   of->n_micro_batches};
 }
 
 static enum mist_status gather_case(struct gather *to, const struct batch *at, int32_t i,
@@ -324,7 +308,7 @@ static enum mist_status gather_case(struct gather *to, const struct batch *at, i
 
     if (!from->is_done)
         return MIST_OK;
-    if (at->finds_closest && from->can_be)
+    if (at->finds && from->can_be)
         gather_closest(to, &at->cases[i], from);
     result->n_cases_done++;
     result->glpk.n_cases += from->glpk.n_cases;
@@ -622,14 +606,19 @@ enum mist_status mist_search_run(const struct mist_space *space,
  * then. A part of the space first, which bounds the rest. */
 static enum mist_status find_closer(const struct mist_space *space,
                                     const struct mist_search_config *config,
-                                    struct gather *to, struct mist_err *err)
+                                    enum mist_search_memory memory, struct gather *to,
+                                    struct mist_err *err)
 {
-    struct mist_search_config own = {.host_limit_bytes = config->host_limit_bytes,
+    struct mist_search_config own = {.limit_bytes = config->limit_bytes,
+                                     .host_limit_bytes = config->host_limit_bytes,
                                      .n_chunks = 1,
                                      .price = config->price,
                                      .price_context = config->price_context,
                                      .pool = config->pool,
                                      .is_over = config->is_over};
+    bool is_host = memory == MIST_SEARCH_HOST_MEMORY;
+    int64_t *limit_bytes = is_host ? &own.host_limit_bytes : &own.limit_bytes;
+    int64_t enough_bytes = *limit_bytes;
     unsigned group = find_freest(space);
     enum mist_status status = MIST_OK;
     struct mist_space part = {0};
@@ -639,19 +628,19 @@ static enum mist_status find_closer(const struct mist_space *space,
         status = mist_space_part(&part, space, space->groups & ~(1u << group),
                                  &space->bounds, err);
     if (status == MIST_OK && group < MIST_N_SPACE_GROUPS)
-        status = find_closer(&part, config, to, err);
+        status = find_closer(&part, config, memory, to, err);
     mist_space_fini(&part);
     struct batch *batches = make_batches(space, &own, &n);
     if (status == MIST_OK && !batches)
         status = mist_err_memory(err, NULL);
     /* the smallest micro-batches first, which need the least */
     for (int32_t i = n; i-- > 0 && status == MIST_OK && !is_over(config);) {
-        if (to->closest.bytes < INT64_MAX && to->closest.bytes <= config->limit_bytes)
+        if (to->closest.bytes < INT64_MAX && to->closest.bytes <= enough_bytes)
             break;
-        own.limit_bytes = to->closest.bytes - 1;
-        batches[i].finds_closest = true;
+        *limit_bytes = to->closest.bytes - 1;
+        batches[i].finds = memory;
         batches[i].narrows = to->closest.bytes < INT64_MAX;
-        batches[i].enough_bytes = config->limit_bytes;
+        batches[i].enough_bytes = enough_bytes;
         status = run_batch(&batches[i], to, err);
     }
     free(batches);
@@ -660,15 +649,14 @@ static enum mist_status find_closer(const struct mist_space *space,
 
 enum mist_status mist_search_find_closest(const struct mist_space *space,
                                           const struct mist_search_config *config,
+                                          enum mist_search_memory memory,
                                           struct mist_search_closest *out,
                                           struct mist_err *err)
 {
-    struct gather found = {.closest = {.bytes = INT64_MAX, .host_bytes = INT64_MAX}};
-    enum mist_status status = find_closer(space, config, &found, err);
+    struct gather found = {.closest = {.bytes = INT64_MAX}};
+    enum mist_status status = find_closer(space, config, memory, &found, err);
 
     *out = found.closest;
-    if (out->bytes < INT64_MAX)
-        out->host_bytes = INT64_MAX;
     return status;
 }
 

@@ -229,19 +229,25 @@ MIST_MUST_CHECK enum mist_status mist_search_run(const struct mist_space *space,
                                                  struct mist_err *err);
 void mist_search_result_fini(struct mist_search_result *result);
 
-/* What plans need at least; INT64_MAX: there are none. */
+enum mist_search_memory {
+    MIST_SEARCH_NO_MEMORY,
+    MIST_SEARCH_DEVICE_MEMORY, /* the device arena of a rank */
+    MIST_SEARCH_HOST_MEMORY,   /* and its host arena */
+};
+
+/* What plans need of one memory at the least. */
 struct mist_search_closest {
-    int64_t bytes;      /* of plans that the host holds: the largest stage's peak */
-    int64_t host_bytes; /* where it holds none: of all plans, the largest host arena */
+    int64_t bytes; /* the largest arena of a stage; INT64_MAX: there is no plan */
     int32_t n_stages, n_micro_batches; /* of a plan of so many bytes */
 };
 
-/* Where no plan keeps to the limits of config, side constraints aside. Errors as
- * mist_search_run(). */
+/* Where no plan keeps to the limits of config: of plans that keep to the other limit of a
+ * rank, side constraints aside. Errors as mist_search_run(). */
 MIST_MUST_CHECK enum mist_status
 mist_search_find_closest(const struct mist_space *space,
                          const struct mist_search_config *config,
-                         struct mist_search_closest *out, struct mist_err *err);
+                         enum mist_search_memory memory, struct mist_search_closest *out,
+                         struct mist_err *err);
 
 /* Fills in what the price function of config says of a choice. */
 MIST_MUST_CHECK enum mist_status

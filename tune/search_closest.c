@@ -5,15 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* By layers, of a device or of its share of the host. */
-static const int64_t *least_of(const struct mist_search_work *work, bool is_host)
-{
-    return is_host ? work->least_host_bytes : work->least_bytes;
-}
-
 /* Least bytes of a stage over the shapes that have so many ranks, by ranks, then layers. */
 static void fill_stage(const struct mist_space *space, const struct mist_space_case *of,
-                       struct mist_search_work *const *works, bool is_host, double *least)
+                       struct mist_search_work *const *works, double *least)
 {
     size_t row = (size_t)space->model.n_layers + 1;
     size_t n = row * ((size_t)space->n_ranks + 1);
@@ -23,18 +17,18 @@ static void fill_stage(const struct mist_space *space, const struct mist_space_c
     for (int32_t k = 0; k < of->n_shapes; k++) {
         double *to = least + (size_t)mist_space_n_devices(&of->shapes[k]) * row;
         for (int32_t l = of->layers_min; works[k] && l <= of->layers_max; l++)
-            if (least_of(works[k], is_host)[l] < INT64_MAX)
-                to[l] = fmin(to[l], (double)least_of(works[k], is_host)[l]);
+            if (works[k]->least_bytes[l] < INT64_MAX)
+                to[l] = fmin(to[l], (double)works[k]->least_bytes[l]);
     }
 }
 
 enum mist_status mist_search_closest_of(const struct mist_space *space,
                                         const struct mist_space_case *of,
                                         struct mist_search_work *const *works,
-                                        bool is_host, int64_t *out, struct mist_err *err)
+                                        int64_t *out, struct mist_err *err)
 {
     if (mist_search_n_alike(space, of) > 1) {
-        *out = works[0] ? least_of(works[0], is_host)[of->layers_min] : INT64_MAX;
+        *out = works[0] ? works[0]->least_bytes[of->layers_min] : INT64_MAX;
         return MIST_OK;
     }
     size_t n = ((size_t)space->model.n_layers + 1) * ((size_t)space->n_ranks + 1);
@@ -46,7 +40,7 @@ enum mist_status mist_search_closest_of(const struct mist_space *space,
     for (size_t i = 0; i < n; i++)
         least[i] = i == 0 ? 0 : INFINITY;
     for (int32_t i = 0; i < of->n_stages; i++) {
-        fill_stage(space, of, works + (size_t)i * (size_t)of->n_shapes, is_host, stage);
+        fill_stage(space, of, works + (size_t)i * (size_t)of->n_shapes, stage);
         mist_search_add_stage(space, stage, least, next, false);
         double *swapped = least;
         least = next;

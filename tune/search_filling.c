@@ -48,28 +48,54 @@ bool mist_search_is_priced(const struct mist_search_columns *from, size_t i)
            from->host_bytes[i] >= 0 && from->host_bytes[i] < 0x1p62;
 }
 
-/* Of the host arena of a rank. */
-static int64_t host_limit(const struct mist_search_filling *at)
+/* Of a limit: where the least is looked for, what is above that so far is not. */
+static int64_t sink(const struct mist_search_work *work, enum mist_search_memory memory,
+                    int32_t n_layers, int64_t limit_bytes)
+{
+    if (work->finds_least != memory)
+        return limit_bytes;
+    int64_t least_bytes = work->least_bytes[n_layers];
+    return least_bytes <= work->enough_bytes ? -1
+           : least_bytes <= limit_bytes      ? least_bytes - 1
+                                             : limit_bytes;
+}
+
+int64_t mist_search_device_limit(const struct mist_search_filling *at, int32_t n_layers)
+{
+    return sink(at->work, MIST_SEARCH_DEVICE_MEMORY, n_layers, at->work->limit_bytes);
+}
+
+int64_t mist_search_host_limit(const struct mist_search_filling *at, int32_t n_layers)
 {
     int64_t n = mist_space_n_devices(&at->work->kind.shape);
+    int64_t limit_bytes =
+        at->config->node_host_bytes == 0
+            ? at->config->host_limit_bytes
+            : at->config->node_host_bytes /
+                  (n < at->space->devices_per_node ? n : at->space->devices_per_node);
 
-    if (at->config->node_host_bytes == 0)
-        return at->config->host_limit_bytes;
-    return at->config->node_host_bytes /
-           (n < at->space->devices_per_node ? n : at->space->devices_per_node);
+    return sink(at->work, MIST_SEARCH_HOST_MEMORY, n_layers, limit_bytes);
 }
 
 bool mist_search_is_held(const struct mist_search_filling *at,
                          const struct mist_search_columns *from, size_t i)
 {
-    return ceil(from->host_bytes[i]) <= (double)host_limit(at);
+    return ceil(from->host_bytes[i]) <=
+           (double)mist_search_host_limit(at, (int32_t)from->n_layers[i]);
+}
+
+/* Whether the device holds what a priced row takes of it. */
+static bool is_within(const struct mist_search_filling *at,
+                      const struct mist_search_columns *from, size_t i)
+{
+    return ceil(from->peak_bytes[i]) <=
+           (double)mist_search_device_limit(at, (int32_t)from->n_layers[i]);
 }
 
 bool mist_search_fits(const struct mist_search_filling *at,
                       const struct mist_search_columns *from, size_t i)
 {
-    return ceil(from->peak_bytes[i]) <= (double)at->work->limit_bytes &&
-           mist_search_is_held(at, from, i);
+    return is_within(at, from, i) && mist_search_is_held(at, from, i);
 }
 
 bool mist_search_is_fast(const struct mist_search_work *work, double t_s, double d_s)
@@ -118,18 +144,16 @@ struct mist_pareto_point mist_search_make_point(const struct mist_search_columns
 static void merge_least(const struct mist_search_filling *at,
                         const struct mist_search_columns *from, size_t first, size_t end)
 {
-    int64_t *least = &at->work->least_bytes[(int32_t)from->n_layers[first]];
-    int64_t *least_host = &at->work->least_host_bytes[(int32_t)from->n_layers[first]];
+    struct mist_search_work *work = at->work;
+    const double *bytes = work->finds_least == MIST_SEARCH_HOST_MEMORY ? from->host_bytes
+                                                                       : from->peak_bytes;
 
     for (size_t i = first; i < end; i++) {
         if (!mist_search_is_priced(from, i))
             continue;
-        int64_t bytes = (int64_t)ceil(from->peak_bytes[i]);
-        int64_t host_bytes = (int64_t)ceil(from->host_bytes[i]);
-        if (host_bytes < *least_host)
-            *least_host = host_bytes;
-        if (bytes < *least && mist_search_is_held(at, from, i))
-            *least = bytes;
+        work->has_prices = true;
+        if (mist_search_fits(at, from, i))
+            work->least_bytes[(int32_t)from->n_layers[i]] = (int64_t)ceil(bytes[i]);
     }
 }
 

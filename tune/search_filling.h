@@ -42,6 +42,11 @@ MIST_MUST_CHECK enum mist_status
 mist_search_merge_columns(struct mist_search_filling *at,
                           const struct mist_search_columns *from, size_t first);
 
+/* The limits of the arenas of a rank; where the least of one is looked for, below what was
+ * found of so many layers. */
+int64_t mist_search_device_limit(const struct mist_search_filling *at, int32_t n_layers);
+int64_t mist_search_host_limit(const struct mist_search_filling *at, int32_t n_layers);
+
 /* Whether a priced row can be run, whether the host holds what it takes of it, and whether
  * it fits into both limits. */
 bool mist_search_is_priced(const struct mist_search_columns *from, size_t i);

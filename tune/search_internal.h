@@ -18,12 +18,13 @@ struct mist_search_work {
     struct mist_search_choice *choices;
     struct mist_stage_option *options; /* payload: not set */
     size_t n_options;
-    /* In place of these: owned, [layers_max + 1] each: the least peak of those that the
-     * host's memory holds, exactly if it is above enough_bytes and not above limit_bytes,
-     * and the least host arena of all; INT64_MAX: none can be priced. */
-    bool finds_least;
+    /* In place of these the least of one memory that the limit of the other leaves: owned,
+     * [layers_max + 1], exactly if it is above enough_bytes and within its own limit;
+     * INT64_MAX: none. */
+    enum mist_search_memory finds_least;
     int64_t enough_bytes;
-    int64_t *least_bytes, *least_host_bytes;
+    int64_t *least_bytes;
+    bool has_prices; /* then: any can be priced */
     int64_t n_priced, n_fitting;
     struct mist_search_row *rows; /* owned, [n_rows] where asked for, else NULL */
     size_t n_rows;
@@ -138,8 +139,8 @@ struct mist_search_solved {
     struct mist_search_candidate *candidates; /* owned; i_case is not set */
     struct mist_search_choice *stages;        /* owned; [n_candidates * n_stages] */
     size_t n_candidates;
-    int64_t closest_bytes, closest_host_bytes; /* of works that find these */
-    bool is_done;                              /* false: the search was stopped before */
+    int64_t closest_bytes; /* of works that find the least memory */
+    bool is_done;          /* false: the search was stopped before */
     struct mist_search_glpk glpk;
 };
 
@@ -151,14 +152,11 @@ mist_search_solve_case(const struct mist_space *space,
                        const struct mist_space_case *of, double cutoff_s,
                        struct mist_search_solved *out, struct mist_err *err);
 
-/*
- * Least over all plans of a case of the largest peak of a stage, whatever the limit, or
- * (is_host) of its host arena; INT64_MAX: no plan. works: [n_stages * n_shapes], stage by
- * stage. *out set on MIST_OK.
- */
+/* Least over all plans of a case of the largest of what its stages need at the least;
+ * INT64_MAX: no plan. works: [n_stages * n_shapes], stage by stage. *out set on MIST_OK. */
 MIST_MUST_CHECK enum mist_status
 mist_search_closest_of(const struct mist_space *space, const struct mist_space_case *of,
-                       struct mist_search_work *const *works, bool is_host, int64_t *out,
+                       struct mist_search_work *const *works, int64_t *out,
                        struct mist_err *err);
 
 #endif

@@ -26,12 +26,11 @@ static enum mist_status hold(const struct mist_space *space,
     one.n_priced = 0;
     how.rows = NULL;
     one.layers_min = one.first = one.layers_max = one.last = n_layers;
-    one.finds_least = true;
+    one.finds_least = MIST_SEARCH_DEVICE_MEMORY;
     one.enough_bytes = of->limit_bytes;
     enum mist_status status = mist_search_fill_work(space, &how, &one, err);
     if (status == MIST_OK)
-        *holds = one.least_bytes[n_layers] <= of->limit_bytes ||
-                 one.least_host_bytes[n_layers] == INT64_MAX;
+        *holds = one.least_bytes[n_layers] <= of->limit_bytes || !one.has_prices;
     of->n_priced += one.n_priced;
     mist_search_fini_work(&one);
     return status;

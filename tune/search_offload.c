@@ -14,7 +14,8 @@
  * over the limit with all its ratios is so with another layer, and needs no look.
  *
  * The least memory of all ratios is found the same way, with a limit that sinks to what was
- * found, and no frontier.
+ * found, and no frontier. Where it is the host's that sinks, one number of layers says nothing
+ * of the next.
  */
 #include "tune/search_filling.h"
 
@@ -38,6 +39,7 @@ struct box {
     bool has_least;     /* which has been priced */
     double t_s, d_s;    /* none of them takes less */
     double bytes;       /* likewise, of device memory */
+    double host_bytes;  /* and of the host's */
 };
 
 struct boxes {
@@ -69,17 +71,6 @@ static bool is_one(const struct box *box)
     return memcmp(box->least, box->most, sizeof box->least) == 0;
 }
 
-/* What is above is not looked for. */
-static int64_t find_limit(const struct mist_search_work *work, int32_t n_layers)
-{
-    if (!work->finds_least)
-        return work->limit_bytes;
-    int64_t least_bytes = work->least_bytes[n_layers];
-    return least_bytes <= work->enough_bytes  ? -1
-           : least_bytes <= work->limit_bytes ? least_bytes - 1
-                                              : work->limit_bytes;
-}
-
 /* Whether nothing is known yet that is as good as all of the box. */
 static bool is_hopeful(const struct mist_search_filling *filling, const struct box *box)
 {
@@ -88,7 +79,8 @@ static bool is_hopeful(const struct mist_search_filling *filling, const struct b
     int32_t n_layers = (int32_t)filling->base.n_layers[box->i_base];
 
     if (filling->work->finds_least)
-        return box->bytes <= (double)find_limit(filling->work, n_layers);
+        return box->bytes <= (double)mist_search_device_limit(filling, n_layers) &&
+               box->host_bytes <= (double)mist_search_host_limit(filling, n_layers);
     return mist_search_is_fast(filling->work, box->t_s, box->d_s) &&
            !mist_pareto_covers(&filling->frontiers[n_layers], &bound);
 }
@@ -124,8 +116,8 @@ static bool judge(struct offloading *at, struct box *box, size_t i)
     bool is_priced = mist_search_is_priced(block, i);
     bool is_held = is_priced && mist_search_is_held(filling, block, i);
     double bytes = is_priced ? ceil(block->peak_bytes[i]) : 0;
-    double limit_bytes =
-        (double)find_limit(filling->work, (int32_t)filling->base.n_layers[box->i_base]);
+    double limit_bytes = (double)mist_search_device_limit(
+        filling, (int32_t)filling->base.n_layers[box->i_base]);
     bool is_kept;
 
     if (box->asks_for_most) {
@@ -138,6 +130,7 @@ static bool judge(struct offloading *at, struct box *box, size_t i)
         if (is_priced) {
             box->t_s = block->t_s[i];
             box->d_s = block->d_s[i];
+            box->host_bytes = block->host_bytes[i];
         }
         is_kept = !is_priced || is_held;
     }
@@ -308,11 +301,14 @@ static enum mist_status add_rows(struct offloading *at, size_t first, size_t end
 
     for (size_t i = end; i-- > first && status == MIST_OK;) {
         int64_t limit_bytes =
-            find_limit(filling->work, (int32_t)filling->base.n_layers[i]);
+            mist_search_device_limit(filling, (int32_t)filling->base.n_layers[i]);
         at->floor_bytes[i] = inherit_floor(at, i);
         if (at->floor_bytes[i] > (double)limit_bytes)
             continue;
-        at->floor_bytes[i] = mist_search_is_open(filling, i) ? (double)INFINITY : 0;
+        bool is_least = filling->work->finds_least == MIST_SEARCH_HOST_MEMORY &&
+                        filling->base.peak_bytes[i] <= (double)limit_bytes;
+        at->floor_bytes[i] =
+            !is_least && mist_search_is_open(filling, i) ? (double)INFINITY : 0;
         if (at->floor_bytes[i] > 0)
             status = add_sets(at, i);
     }
@@ -343,6 +339,8 @@ static void clear_floors(struct offloading *at)
 static void note_floors(struct offloading *at, size_t first, size_t end,
                         bool was_explored)
 {
+    if (at->filling->work->finds_least == MIST_SEARCH_HOST_MEMORY)
+        return;
     for (size_t i = first; i < end; i++) {
         struct mist_search_knobs knobs = mist_search_get_row(&at->filling->base, i);
         double *to = &at->floors[find_class(&knobs, knobs.n_checkpointed)];

@@ -284,11 +284,10 @@ static bool alloc_filling(struct mist_search_filling *at)
 
     if (work->finds_least) {
         work->least_bytes = malloc(n * sizeof *work->least_bytes);
-        work->least_host_bytes = malloc(n * sizeof *work->least_host_bytes);
-        if (!work->least_bytes || !work->least_host_bytes)
+        if (!work->least_bytes)
             return false;
         for (size_t l = 0; l < n; l++)
-            work->least_bytes[l] = work->least_host_bytes[l] = INT64_MAX;
+            work->least_bytes[l] = INT64_MAX;
     }
     at->frontiers = calloc(n, sizeof *at->frontiers);
     at->points = malloc(MIST_SEARCH_BLOCK * sizeof *at->points);
@@ -379,7 +378,6 @@ void mist_search_fini_work(struct mist_search_work *work)
     free(work->choices);
     free(work->options);
     free(work->least_bytes);
-    free(work->least_host_bytes);
     free(work->rows);
     *work = (struct mist_search_work){0};
 }

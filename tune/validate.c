@@ -522,10 +522,12 @@ static enum mist_status answer_all(struct validation *at, struct mist_err *err)
 }
 
 /* Where the closed form holds no plan to be within the limits: looks at the one that needs
- * the least. Its arena says how much memory is lacking, or none is. */
-static enum mist_status look_at_closest(struct validation *at, struct mist_err *err)
+ * the least of a memory. Its arena says how much of that is lacking, or none is. */
+static enum mist_status look_at_closest(struct validation *at,
+                                        enum mist_search_memory memory,
+                                        struct mist_search_closest *closest,
+                                        struct mist_err *err)
 {
-    struct mist_search_closest *closest = &at->result.closest;
     const struct mist_space *space = at->config->space;
     struct mist_search_config how = *at->search;
     struct mist_bounds bounds = space->bounds;
@@ -535,14 +537,15 @@ static enum mist_status look_at_closest(struct validation *at, struct mist_err *
     how.limit_bytes = at->config->limit_bytes;
     how.rows = NULL;
     how.solver = MIST_SOLVER_EXACT;
-    enum mist_status status = mist_search_find_closest(space, &how, closest, err);
+    enum mist_status status = mist_search_find_closest(space, &how, memory, closest, err);
     if (status != MIST_OK || closest->bytes == INT64_MAX)
         return status;
     bounds.of[MIST_KNOB_PP] =
         (struct mist_knob_range){closest->n_stages, closest->n_stages};
     bounds.of[MIST_KNOB_MICRO_BATCHES] =
         (struct mist_knob_range){closest->n_micro_batches, closest->n_micro_batches};
-    how.limit_bytes = closest->bytes;
+    *(memory == MIST_SEARCH_HOST_MEMORY ? &how.host_limit_bytes : &how.limit_bytes) =
+        closest->bytes;
     how.n_best = 1;
     how.slack_frac = 0;
     status = mist_space_part(&part, space, space->groups, &bounds, err);
@@ -567,7 +570,13 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
         status = answer_all(at, err);
     if (status == MIST_OK && !is_over(at) && at->config->space->n_cases > 0 &&
         at->result.n_plans == 0 && at->result.search.n_candidates == 0) {
-        status = look_at_closest(at, err);
+        status = look_at_closest(at, MIST_SEARCH_DEVICE_MEMORY, &at->result.closest, err);
+        at->result.closest_host.bytes = INT64_MAX;
+        if (status == MIST_OK && !is_over(at) && at->result.n_plans == 0 &&
+            at->config->host_limit_bytes < INT64_MAX &&
+            mist_space_offloads(at->config->space))
+            status = look_at_closest(at, MIST_SEARCH_HOST_MEMORY,
+                                     &at->result.closest_host, err);
         if (status == MIST_OK)
             status = answer_all(at, err);
     }
@@ -626,7 +635,7 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
         status = explore(&at, err);
     at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)
-        status = mist_no_plan_explain(config, search, &at.result, err);
+        status = mist_no_plan_explain(config, &at.result, err);
     if (status == MIST_OK)
         mist_validate_keep(&at.result, config->n_best, config->slower_frac);
     free(at.pool);

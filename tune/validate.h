@@ -60,7 +60,8 @@
  *
  * As the searches go down in memory, they also reach plans that hold where the closed
  * form was optimistic. Where it holds nothing to be within the limits, the plan that needs
- * the least by it is planned, too: it holds, or its arena is what is lacking.
+ * the least of a device by it is planned, too, and the one that needs the least of the host:
+ * one holds, or its arena is what is lacking.
  *
  * Pipeline schedules. With the group schedule each plan of more than one stage is priced
  * as zb_h1, zb_h2, zb_1p, zb_2p and, where it can be, zb_v and interleaved with 2, 3 and
@@ -144,8 +145,9 @@ struct mist_validate_result {
     size_t plans_capacity, dropped_capacity;
     struct mist_search_result search; /* the first */
     int32_t n_searches;
-    /* where by the closed form no plan is within the limits; else all 0 */
-    struct mist_search_closest closest;
+    /* where by the closed form no plan is within the limits: what one needs of a device at
+     * the least, and of a rank's share of the host; else all 0 */
+    struct mist_search_closest closest, closest_host;
     bool was_stopped; /* by config->is_over */
 };
 

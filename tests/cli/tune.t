@@ -186,7 +186,21 @@ run mist-tune --thorough --model ./tiny.json --cluster l4:1x4,memory=1.52GiB,hos
 expect_exit 0
 n=$(sed -n 's/.*"n_searches": \([0-9]*\).*/\1/p' "$out")
 [ "$n" -gt 100 ] && [ "$n" -lt 2000 ] || fail "$n searches, expected no more than 2000"
-rm best.json tiny.json
+rm best.json
+# Between 6.00 and 7.00 MiB are needed.
+tight='mist-tune --model ./tiny.json --global-batch 8 --seq-len 128 -q --cluster l4:1x2,memory=1.505GiB'
+begin 'the host memory that is said to be lacking is enough, and little less is not'
+# shellcheck disable=SC2086
+run $tight,host-memory=6MiB
+expect_exit 4
+needed=$(sed -n 's/^mist-tune: no plan fits the device memory: .* help: \([0-9.]*\) MiB of host memory of a node, which has 6\.00 MiB, more .*/\1/p' "$err")
+# shellcheck disable=SC2086
+run $tight,host-memory="$(awk -v n="$needed" 'BEGIN { print 1.01 * n }')MiB"
+expect_exit 0
+# shellcheck disable=SC2086
+run $tight,host-memory="$(awk -v n="$needed" 'BEGIN { print 0.9 * n }')MiB"
+expect_exit 4
+rm tiny.json
 begin 'gradients in bf16 are in the plan, and only if asked for'
 cp -R traces wide
 edit traces/cluster.json 's/"peak_flop_per_s": {/& "bf16": 2e11,/' > wide/cluster.json
@@ -214,7 +228,7 @@ cp -R traces poor
 edit traces/cluster.json 's/"host_memory_bytes_per_node": [0-9]*/"host_memory_bytes_per_node": 1000000/' > poor/cluster.json
 run mist-tune --model gpt3-demo --cluster poor --global-batch 4 --seq-len 128 --fix offload-optimizer=1 -o best.json
 expect_exit 4
-expect_stderr '^mist-tune: no plan fits the host memory: the closest needs [0-9.]+ MiB for a rank, which has 4[0-9]+ KiB of it; what could help: more host memory than [0-9.]+ [KM]iB of a node, to go without --fix offload-optimizer=1, more '
+expect_stderr '^mist-tune: no plan fits the host memory of a node: the closest needs [0-9.]+ MiB, limit 977 KiB \([0-9.]+ MiB too much\); what could help: to go without --fix offload-optimizer=1, more '
 run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --fix dp=1 --fix zero=1 -o best.json
 expect_exit 4
 expect_stderr '^mist-tune: no plan can be priced; what could help: to go without --fix dp=1 and --fix zero=1, '

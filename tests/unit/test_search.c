@@ -171,7 +171,7 @@ struct brute {
     double n_plans;
     double best_s;              /* INFINITY: no plan */
     int64_t closest_bytes;      /* whatever the limit */
-    int64_t closest_host_bytes; /* whatever either limit */
+    int64_t closest_host_bytes; /* whatever the host's limit */
     double split_s[MAX_SPLITS]; /* best by split */
     struct split splits[MAX_SPLITS];
     size_t n_splits;
@@ -254,7 +254,8 @@ static void finish_plan(struct brute *at, double peak_bytes, double host_bytes)
     if (!is_alike_enough(at))
         return;
     at->n_plans++;
-    if (host_bytes < (double)at->closest_host_bytes)
+    if (host_bytes < (double)at->closest_host_bytes &&
+        peak_bytes <= (double)at->limit_bytes)
         at->closest_host_bytes = (int64_t)ceil(host_bytes);
     if (host_bytes > (double)at->host_limit_bytes)
         return;
@@ -497,11 +498,15 @@ static void compare_closest(const struct brute *brute, const struct mist_space *
     struct mist_err err;
 
     must(mist_thread_pool_new(1, &config.pool, &err), &err);
-    must(mist_search_find_closest(space, &config, &closest, &err), &err);
-    mist_thread_pool_free(config.pool);
+    must(mist_search_find_closest(space, &config, MIST_SEARCH_DEVICE_MEMORY, &closest,
+                                  &err),
+         &err);
     assert_true(closest.bytes == brute->closest_bytes);
-    assert_true(closest.host_bytes ==
-                (closest.bytes < INT64_MAX ? INT64_MAX : brute->closest_host_bytes));
+    must(
+        mist_search_find_closest(space, &config, MIST_SEARCH_HOST_MEMORY, &closest, &err),
+        &err);
+    assert_true(closest.bytes == brute->closest_host_bytes);
+    mist_thread_pool_free(config.pool);
 }
 
 /* Search and enumeration of one question; true: there is a plan. */
@@ -764,7 +769,9 @@ TEST(test_no_plan)
     space.ratio_step = MIST_RATIO_ONE / 2;
     must(mist_thread_pool_new(1, &config.pool, &err), &err);
     for (int i = 0; i < 3; i++, seed++) {
-        must(mist_search_find_closest(&space, &config, &closest, &err), &err);
+        must(mist_search_find_closest(&space, &config, MIST_SEARCH_DEVICE_MEMORY,
+                                      &closest, &err),
+             &err);
         assert_true(closest.bytes < INT64_MAX);
         n_nothing += count_prices(&space, seed, closest.bytes - 1, false);
         n_something += count_prices(&space, seed, 2 * closest.bytes, true);
