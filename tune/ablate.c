@@ -189,6 +189,7 @@ enum mist_status mist_ablate(const struct mist_validate_config *config,
                           .out = out};
     enum mist_status status = MIST_OK;
     unsigned groups = 0;
+    bool has_plan = false;
 
     *out = (struct mist_ablation){0};
     if (framework != MIST_FRAMEWORK_OURS)
@@ -201,7 +202,9 @@ enum mist_status mist_ablate(const struct mist_validate_config *config,
         status = search_groups(&at, groups, MIST_FRAMEWORK_OURS,
                                mist_space_group_name(group), err);
     }
-    return status;
+    for (int i = 0; i < out->n_rows; i++)
+        has_plan = has_plan || out->rows[i].fits;
+    return status == MIST_OK && !has_plan && !is_over(&at) ? MIST_ERR_NO_PLAN : status;
 }
 
 void mist_ablation_emit(struct mist_emit *emit, enum mist_emit_kind kind,
@@ -224,7 +227,8 @@ void mist_ablation_emit(struct mist_emit *emit, enum mist_emit_kind kind,
         mist_emit_number(emit, "speedup", "than the first, x", first_s / time_s);
         mist_emit_number(emit, "taken_s", "of the plan taken",
                          row->fits ? row->taken_s : NAN);
-        mist_emit_integer(emit, "peak_bytes", "arena", row->peak_bytes);
+        mist_emit_number(emit, "peak_bytes", "arena",
+                         row->fits ? (double)row->peak_bytes : NAN);
         if (kind != MIST_EMIT_JSON)
             mist_emit_number(emit, "search_s", "search", row->search_s);
         mist_emit_object_end(emit);

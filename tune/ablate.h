@@ -37,7 +37,8 @@ struct mist_ablation {
 
 /* Searches with the first group of config->space, the first two, and so on, all within its
  * bounds. traces: of config->cost_model. framework: beside it; ours: beside none. Arguments
- * and errors as of mist_validate_run(), but that it is no error when nothing fits, and that is_over is set. */
+ * and errors as of mist_validate_run(), but that is_over is set, and that out is filled with
+ * MIST_ERR_NO_PLAN, too, which means that nothing fits in any row; the message is of the last. */
 MIST_MUST_CHECK enum mist_status
 mist_ablate(const struct mist_validate_config *config,
             const struct mist_search_config *search, const struct mist_trace_set *traces,

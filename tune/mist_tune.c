@@ -142,15 +142,17 @@ static enum mist_status ablate(struct tuning *at, const struct mist_search_confi
         &at->session.config, search, &at->session.traces,
         (enum mist_framework_name)at->options.target, &at->messages, &ablation, err);
 
+    bool has_none = status == MIST_ERR_NO_PLAN;
+
     mist_progress_fini(search->progress);
     at->was_stopped = atomic_load(mist_interrupt_flag()) != 0;
-    if (status == MIST_OK)
+    if (status == MIST_OK || has_none)
         status = mist_emit_begin(&emit, at->kind, at->stream, err);
     if (status == MIST_OK) {
         mist_ablation_emit(emit, at->kind, &ablation);
         status = mist_emit_end(&emit, err);
     }
-    return status;
+    return status == MIST_OK && has_none ? MIST_ERR_NO_PLAN : status;
 }
 
 /* Verifies, explains, writes and prints the plans of a search. */

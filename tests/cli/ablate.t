@@ -57,6 +57,11 @@ run mist-plot ablation ablation.csv
 expect_exit 0
 expect_stdout ' offload '
 expect_stdout '1\.00x'
+begin 'nothing fits, whatever is added'
+run mist-tune --model gpt3-demo --cluster traces --global-batch 4 --seq-len 128 --device-memory 4MiB --ablate
+expect_exit 4
+expect_stdout '^lean  *none fits the memory  *-  *-  *-  *-  *-  *-  *[0-9.]* [mu]*s$'
+expect_stderr '^mist-tune: no plan fits the device memory: the closest needs .*, limit 4\.00 MiB '
 # shellcheck disable=SC2086
 refuse 'there is no one plan' 2 '^mist-tune: --ablate looks for a plan of every space' $tune --ablate -o best.json
 
