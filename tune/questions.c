@@ -100,12 +100,7 @@ enum mist_status mist_question_part(const struct mist_space *space,
     return status;
 }
 
-static int compare_pairs(const void *a_void, const void *b_void)
-{
-    const struct mist_question_pair *a = a_void, *b = b_void;
-
-    return MIST_COMPARE_BY(a, b, n_micro_batches, n_stages);
-}
+MIST_COMPARATOR(compare_pairs, struct mist_question_pair, n_micro_batches, n_stages)
 
 /* What the nearest question has found that looked for plans of at most cutoff_s; NULL: none
  * did. */
