@@ -111,15 +111,14 @@ static double brings_s(const struct run *at, const struct mist_slot *before,
                : at->times[i_virtual].brings_s[before->kind];
 }
 
-/* And the sums beside its first pass. */
+/* And the sums beside its first pass, which a forward has with it. */
 static double sums_s(const struct run *at, const struct mist_slot *before,
                      const struct mist_slot *slot, int32_t i_virtual)
 {
-    bool has_sums = before && leaves_sums(before);
-    double one_s = at->times[i_virtual].sums_s[slot->kind];
+    bool has_sums = before && leaves_sums(before),
+         counts = slot->kind == MIST_SLOT_FORWARD;
 
-    return slot->kind == MIST_SLOT_FORWARD ? (has_sums ? 0 : -one_s)
-                                           : (has_sums ? one_s : 0);
+    return (has_sums - counts) * at->times[i_virtual].sums_s[slot->kind];
 }
 
 /* Begins a slot of a stage, whose input is there then. */

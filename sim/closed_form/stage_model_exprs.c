@@ -217,6 +217,11 @@ struct sorts {
     mist_expr before, own, after;
 };
 
+static struct sorts kept_sorts(writer *at)
+{
+    return (struct sorts){num(at, 1), num(at, 1), num(at, 1)};
+}
+
 /* A pass between two others. */
 static struct span window(writer *at, struct visit before, struct visit visit,
                           struct visit after, struct sorts is_kept, uint32_t now)
@@ -299,7 +304,7 @@ static void add_middle(writer *at, struct passes *sum, struct visit before,
     mist_expr one = num(at, 1), none = num(at, 0);
     mist_expr kept = mist_stage_n_kept(at), again = at->n_checkpointed;
     mist_expr n = sub(at, at->n_layers, num(at, 2)), m = none;
-    struct sorts all = {one, one, one}, others = {none, none, none};
+    struct sorts all = kept_sorts(at), others = {none, none, none};
 
     if (visit.is_backward) {
         mist_expr has_no_kept = sub(at, one, if_any(at, kept));
@@ -755,10 +760,9 @@ static mist_expr less_at_first(writer *at)
 {
     const struct visit before = {AT_TOP, true}, visit = {AT_MIDDLE, true};
     const struct visit after = {AT_BOTTOM, true};
-    const struct sorts is_kept = {num(at, 1), num(at, 1), num(at, 1)};
-    mist_expr less =
-        sub(at, seconds_of(at, window(at, before, visit, after, is_kept, 0)),
-            seconds_of(at, window(at, before, visit, after, is_kept, MIST_IF_FIRST)));
+    mist_expr less = sub(
+        at, seconds_of(at, window(at, before, visit, after, kept_sorts(at), 0)),
+        seconds_of(at, window(at, before, visit, after, kept_sorts(at), MIST_IF_FIRST)));
 
     return if_some_leave(at, mul(at, at->n_layers, less), num(at, 0));
 }
@@ -794,12 +798,6 @@ static mist_expr longer_with(writer *at, struct span span, work more)
     return sub(at, seconds_of(at, span), without);
 }
 
-static const struct sorts *all_kept(writer *at, struct sorts *out)
-{
-    *out = (struct sorts){num(at, 1), num(at, 1), num(at, 1)};
-    return out;
-}
-
 /* The last block's forward or the first one's backward, where the next pass is not of the same
  * block. */
 static mist_expr brings_weights(writer *at, bool is_backward)
@@ -807,9 +805,8 @@ static mist_expr brings_weights(writer *at, bool is_backward)
     const struct visit before = {AT_MIDDLE, is_backward};
     const struct visit visit = {is_backward ? AT_BOTTOM : AT_TOP, is_backward};
     const struct visit after = {visit.position, !is_backward};
-    struct sorts is_kept;
 
-    return longer_with(at, window(at, before, visit, after, *all_kept(at, &is_kept), 0),
+    return longer_with(at, window(at, before, visit, after, kept_sorts(at), 0),
                        weights(at, BLOCK));
 }
 
@@ -833,14 +830,13 @@ static mist_expr brings_behind_weight(writer *at)
 static mist_expr longer_beside_sums(writer *at, bool is_backward)
 {
     struct round round = round_of(at);
-    struct sorts is_kept;
     int i = 0;
 
     while (round.visits[i].is_backward != is_backward)
         i++;
     const struct visit before = {AT_MIDDLE, false}; /* which leaves no sums */
-    struct span first = window(at, before, round.visits[i], round.visits[i + 1],
-                               *all_kept(at, &is_kept), 0);
+    struct span first =
+        window(at, before, round.visits[i], round.visits[i + 1], kept_sorts(at), 0);
     return longer_with(at, first, sums(at, first_kind(at), 0));
 }
 
