@@ -32,6 +32,27 @@ static int64_t aligned_size(const struct mist_buffer *buffer)
     return mist_align_up(buffer->size_bytes, MIST_BUFFER_ALIGNMENT);
 }
 
+/* Buffer ids by first (or last) task, equals by id: counting sort. */
+static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int32_t *out)
+{
+    int32_t *first = calloc((size_t)schedule->n_tasks + 1, sizeof *first);
+
+    if (!first)
+        return false;
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        first[(by_last ? buffer->last_task : buffer->first_task) + 1]++;
+    }
+    for (int32_t i = 0; i < schedule->n_tasks; i++)
+        first[i + 1] += first[i];
+    for (int32_t i = 0; i < schedule->n_buffers; i++) {
+        const struct mist_buffer *buffer = &schedule->buffers[i];
+        out[first[by_last ? buffer->last_task : buffer->first_task]++] = i;
+    }
+    free(first);
+    return true;
+}
+
 /* ---------------------------------------------------------------------------- offsets */
 
 enum {
@@ -59,26 +80,25 @@ struct place {
     int32_t next_born, next_dies; /* its first and last task; -1: past all */
 };
 
+/* Pieces of one size, full or not. */
+struct size {
+    int64_t bytes;
+    bool is_full;
+    int32_t first, n;
+};
+
 struct placer {
     struct mist_schedule *schedule;
     struct piece *pieces; /* [n_pieces] full ones first, by size, then by birth */
+    struct piece *other;  /* room for as many */
     struct place *places; /* [n_places] by start */
-    int32_t *sizes;       /* [n_sizes + 1] first piece of each size */
+    struct size *sizes;   /* [n_sizes] in the order of their pieces */
     int32_t *first;       /* [n_first] pieces that are placed before all others */
     int32_t n_pieces, n_places, n_sizes, n_first;
     int32_t i_size;   /* that is being placed; -1: those that come first */
     int64_t n_placed; /* pieces, in all orders */
     int64_t *live;    /* [n_tasks] room */
 };
-
-static int compare_pieces(const void *a_void, const void *b_void)
-{
-    const struct piece *a = a_void, *b = b_void;
-
-    if (a->is_full != b->is_full || a->size != b->size)
-        return MIST_COMPARE_BY(b, a, is_full, size);
-    return MIST_COMPARE_BY(a, b, first_task, id);
-}
 
 /* Goes on to a piece of the place, or behind all of them. */
 static void set_next(const struct placer *at, struct place *place, int32_t next)
@@ -136,30 +156,57 @@ static void settle(struct placer *at, int32_t i, int64_t offset)
     set_next(at, place, i); /* those before are dead by then */
 }
 
-static void sort_pieces(struct placer *at)
+/* The size of a piece, which is listed if it is new. */
+static struct size *find_size(struct placer *at, const struct piece *piece)
 {
-    qsort(at->pieces, (size_t)at->n_pieces, sizeof *at->pieces, compare_pieces);
-    at->n_sizes = 0;
-    for (int32_t i = 0; i < at->n_pieces; i++)
-        if (i == 0 || at->pieces[i].is_full != at->pieces[i - 1].is_full ||
-            at->pieces[i].size != at->pieces[i - 1].size)
-            at->sizes[at->n_sizes++] = i;
-    at->sizes[at->n_sizes] = at->n_pieces;
+    MIST_BISECT(k, 0, (size_t)at->n_sizes, i,
+                at->sizes[i].is_full != piece->is_full
+                    ? at->sizes[i].is_full
+                    : at->sizes[i].bytes > piece->size);
+    struct size *size = at->sizes + k, *end = at->sizes + at->n_sizes;
+    if (size == end || size->is_full != piece->is_full || size->bytes != piece->size) {
+        memmove(size + 1, size, (size_t)(end - size) * sizeof *size);
+        *size = (struct size){.bytes = piece->size, .is_full = piece->is_full};
+        at->n_sizes++;
+    }
+    return size;
 }
 
-/* The arena's buffers that come and go, size by size. */
-static void list_pieces(struct placer *at, enum mist_buffer_arena arena)
+/* Size by size; those of one keep their order. */
+static void sort_pieces(struct placer *at)
+{
+    struct piece *sorted = at->other;
+
+    at->n_sizes = 0;
+    for (int32_t i = 0; i < at->n_pieces; i++)
+        find_size(at, &at->pieces[i])->n++;
+    for (int32_t k = 0, n = 0; k < at->n_sizes; k++) {
+        at->sizes[k].first = n;
+        n += at->sizes[k].n;
+        at->sizes[k].n = 0;
+    }
+    for (int32_t i = 0; i < at->n_pieces; i++) {
+        struct size *size = find_size(at, &at->pieces[i]);
+        sorted[size->first + size->n++] = at->pieces[i];
+    }
+    at->other = at->pieces;
+    at->pieces = sorted;
+}
+
+/* The arena's buffers that come and go, size by size. born: all ids, by birth. */
+static void list_pieces(struct placer *at, enum mist_buffer_arena arena,
+                        const int32_t *born)
 {
     const struct mist_schedule *schedule = at->schedule;
 
     at->n_pieces = at->n_first = 0;
     for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &schedule->buffers[i];
+        const struct mist_buffer *buffer = &schedule->buffers[born[i]];
         if (buffer->arena == arena && !buffer->is_persistent)
             at->pieces[at->n_pieces++] = (struct piece){.size = aligned_size(buffer),
                                                         .first_task = buffer->first_task,
                                                         .last_task = buffer->last_task,
-                                                        .id = i};
+                                                        .id = born[i]};
     }
     sort_pieces(at);
 }
@@ -201,8 +248,8 @@ static int64_t place_pieces(struct placer *at, int64_t base, int64_t limit, int3
     }
     for (at->i_size = 0; at->i_size < at->n_sizes && end < limit; at->i_size++) {
         rewind_places(at);
-        for (int32_t i = at->sizes[at->i_size];
-             i < at->sizes[at->i_size + 1] && end < limit; i++)
+        const struct size *size = &at->sizes[at->i_size];
+        for (int32_t i = size->first; i < size->first + size->n && end < limit; i++)
             if (!at->pieces[i].is_first)
                 place_piece(at, i, base, &end, top);
     }
@@ -282,7 +329,8 @@ static bool is_tried(const struct placer *at, uint64_t *tried, int32_t n)
     return false;
 }
 
-static void place_arena(struct placer *at, enum mist_buffer_arena arena)
+static void place_arena(struct placer *at, enum mist_buffer_arena arena,
+                        const int32_t *born)
 {
     struct mist_schedule *schedule = at->schedule;
     int64_t base = place_persistent(schedule, arena), least = most_live(at, arena);
@@ -290,7 +338,7 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
     uint64_t tried[MOST_TRIES];
     int32_t top;
 
-    list_pieces(at, arena);
+    list_pieces(at, arena, born);
     at->n_placed = 0;
     *best = INT64_MAX;
     for (int32_t i = 0; i < MOST_TRIES && at->n_placed <= MOST_PLACED && least < *best &&
@@ -309,30 +357,33 @@ static void place_arena(struct placer *at, enum mist_buffer_arena arena)
 
 double mist_memory_plan_bytes(const struct mist_schedule *schedule)
 {
-    size_t buffer = 2 * sizeof(struct piece) /* sorting takes as much */ +
-                    sizeof(struct place) + 2 * sizeof(int32_t);
+    size_t buffer = 2 * sizeof(struct piece) + sizeof(struct place) +
+                    sizeof(struct size) + 2 * sizeof(int32_t);
 
     return (double)buffer * schedule->n_buffers +
            (double)sizeof(int64_t) * schedule->n_tasks;
 }
 
-/* Sets all offsets and the sizes of the arenas; false when out of memory. */
-static bool place_all(struct mist_schedule *schedule)
+/* Sets all offsets and the sizes of the arenas; false when out of memory. born: all ids, by
+ * birth. */
+static bool place_all(struct mist_schedule *schedule, const int32_t *born)
 {
     size_t n = (size_t)schedule->n_buffers + 1;
     struct placer at = {
         .schedule = schedule,
         .pieces = malloc(n * sizeof *at.pieces),
+        .other = malloc(n * sizeof *at.other),
         .places = malloc(n * sizeof *at.places),
         .sizes = malloc(n * sizeof *at.sizes),
         .first = malloc(n * sizeof *at.first),
         .live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *at.live),
     };
-    bool fits = at.pieces && at.places && at.sizes && at.first && at.live;
+    bool fits = at.pieces && at.other && at.places && at.sizes && at.first && at.live;
 
     for (int i = 0; i < MIST_N_ARENAS && fits; i++)
-        place_arena(&at, (enum mist_buffer_arena)i);
+        place_arena(&at, (enum mist_buffer_arena)i, born);
     free(at.pieces);
+    free(at.other);
     free(at.places);
     free(at.sizes);
     free(at.first);
@@ -347,7 +398,6 @@ enum { MOST_BORN = 1024 }; /* in the life of a buffer that may move */
 struct segment {
     int64_t offset, size;
     int32_t buffer;               /* -1: free */
-    int32_t closed_to;            /* buffer in whose life another comes here; -1 none */
     int32_t last[MIST_N_STREAMS]; /* free: last task of each stream on it; -1 none */
 };
 
@@ -357,8 +407,15 @@ struct arena {
     size_t capacity;
 };
 
+/* The bytes of a buffer. */
+struct life {
+    int64_t start, end;
+};
+
 struct planner {
     struct mist_schedule *schedule;
+    struct life lives[MOST_BORN]; /* [n_lives] of those that are born while one lives */
+    int32_t n_lives;
     struct arena arenas[MIST_N_ARENAS];
     int32_t (*last_use)[MIST_N_STREAMS]; /* [n_buffers] last task of each stream that
                                             names it */
@@ -414,81 +471,105 @@ static int32_t find_segment(const struct arena *arena, int64_t offset)
     return (int32_t)behind - 1;
 }
 
-/*
- * The latest task for which the first task of a buffer would wait at an offset, in a segment,
- * and its stream does not yet; -1: none. INT32_MAX: not before limit, or others are there in
- * its life.
- */
-static int32_t wait_at(const struct planner *at, int32_t id,
-                       const struct segment *segment, int64_t offset, int32_t limit)
+/* The latest task of other streams on a segment that a task which waits for these so far would
+ * have to wait for; -1: none. INT32_MAX: somebody has it. */
+static int32_t new_wait(const struct segment *segment, const int32_t *waited)
 {
-    const struct mist_buffer *buffer = &at->schedule->buffers[id];
-    const struct arena *arena = &at->arenas[buffer->arena];
-    const struct segment *end = arena->segments + arena->n_segments;
-    const int32_t *waited =
-        at->waits.latest[at->schedule->tasks[buffer->first_task].stream];
-    int64_t end_bytes = offset + aligned_size(buffer);
     int32_t wait = -1;
 
-    for (; segment < end && segment->offset < end_bytes; segment++) {
-        if (segment->buffer >= 0 || segment->closed_to == id)
-            return INT32_MAX;
-        for (int k = 0; k < MIST_N_STREAMS; k++) {
-            int32_t new_wait = segment->last[k] > waited[k] ? segment->last[k] : -1;
-            wait = new_wait > wait ? new_wait : wait;
-        }
-        if (wait >= limit)
-            return INT32_MAX;
+    if (segment->buffer >= 0)
+        return INT32_MAX;
+    for (int k = 0; k < MIST_N_STREAMS; k++) {
+        int32_t last = segment->last[k] > waited[k] ? segment->last[k] : -1;
+        wait = last > wait ? last : wait;
     }
-    return segment == end && end[-1].offset + end[-1].size < end_bytes ? INT32_MAX : wait;
+    return wait;
 }
 
-/* Closes the segments that others take in a buffer's life to it; false where they are many. */
-static bool close_segments(struct planner *at, int32_t i_born)
+/* Segments in a row that have room for a buffer. */
+struct room {
+    int32_t first, end; /* no segment: there is none */
+    int32_t wait;       /* the latest task that the buffer's first would wait for */
+};
+
+/* The next from a segment on of that size, where the wait is before limit. */
+static struct room find_room(const struct arena *arena, int32_t first, int64_t size,
+                             const int32_t *waited, int32_t limit)
+{
+    struct room room = {first, first, -1};
+
+    for (int32_t i = first; i < arena->n_segments; i++) {
+        const struct segment *last = &arena->segments[i];
+        int32_t wait = new_wait(last, waited);
+        room.wait = wait > room.wait ? wait : room.wait;
+        if (wait >= limit)
+            room = (struct room){i + 1, i + 1, -1};
+        else if (last->offset + last->size - arena->segments[room.first].offset >= size)
+            return (struct room){room.first, i + 1, room.wait};
+    }
+    return (struct room){0};
+}
+
+/* Lists the bytes of those that are born into the arena in the life of a buffer; false where
+ * they are many. */
+static bool list_lives(struct planner *at, int32_t i_born)
 {
     const struct mist_buffer *buffers = at->schedule->buffers;
-    int32_t id = at->born[i_born], last = buffers[id].last_task;
-    struct arena *arena = &at->arenas[buffers[id].arena];
+    const struct mist_buffer *of = &buffers[at->born[i_born]];
 
+    at->n_lives = 0;
     for (int32_t k = i_born + 1; k < at->schedule->n_buffers; k++) {
         const struct mist_buffer *other = &buffers[at->born[k]];
-        if (other->first_task > last)
+        if (other->first_task > of->last_task)
             return true;
         if (k - i_born > MOST_BORN)
             return false;
-        if (other->arena != buffers[id].arena)
-            continue;
-        int64_t end = other->offset_bytes + aligned_size(other);
-        for (int32_t i = find_segment(arena, other->offset_bytes);
-             i < arena->n_segments && arena->segments[i].offset < end; i++)
-            arena->segments[i].closed_to = id;
+        if (other->arena == of->arena)
+            at->lives[at->n_lives++] = (struct life){
+                other->offset_bytes, other->offset_bytes + aligned_size(other)};
     }
     return true;
+}
+
+static bool meets_life(const struct planner *at, int64_t start, int64_t end)
+{
+    for (int32_t i = 0; i < at->n_lives; i++)
+        if (at->lives[i].start < end && at->lives[i].end > start)
+            return true;
+    return false;
 }
 
 /* Moves a buffer that would wait to where it waits for less. What comes from a neighbour does
  * not: as early as it can it would only slow down the computation before, out of step. */
 static void spread(struct planner *at, int32_t i_born)
 {
-    int32_t id = at->born[i_born];
-    struct mist_buffer *buffer = &at->schedule->buffers[id];
+    struct mist_buffer *buffer = &at->schedule->buffers[at->born[i_born]];
+    enum mist_stream stream = at->schedule->tasks[buffer->first_task].stream;
+    const int32_t *waited = at->waits.latest[stream];
     const struct arena *arena = &at->arenas[buffer->arena];
     const struct segment *segments = arena->segments;
+    int64_t size = aligned_size(buffer), end = buffer->offset_bytes + size;
+    int32_t least = -1;
+    bool is_listed = false;
 
-    if (buffer->is_persistent ||
-        at->schedule->tasks[buffer->first_task].stream == MIST_STREAM_RECEIVE)
+    if (buffer->is_persistent || stream == MIST_STREAM_RECEIVE)
         return;
-    int32_t least = wait_at(at, id, &segments[find_segment(arena, buffer->offset_bytes)],
-                            buffer->offset_bytes, INT32_MAX);
-
-    if (least < 0 || !close_segments(at, i_born))
-        return;
-    for (int32_t i = 0; i < arena->n_segments && least >= 0; i++) {
-        int32_t wait = wait_at(at, id, &segments[i], segments[i].offset, least);
-        if (wait < least) {
-            least = wait;
-            buffer->offset_bytes = segments[i].offset;
-        }
+    for (int32_t i = find_segment(arena, buffer->offset_bytes);
+         i < arena->n_segments && segments[i].offset < end; i++) {
+        int32_t wait = new_wait(&segments[i], waited);
+        least = wait > least ? wait : least;
+    }
+    for (int32_t i = 0; least >= 0;) {
+        struct room room = find_room(arena, i, size, waited, least);
+        if (room.end == 0 || (!is_listed && !list_lives(at, i_born)))
+            return;
+        const struct segment *last = &segments[room.end - 1];
+        is_listed = true;
+        i = room.first + 1;
+        if (meets_life(at, segments[room.first].offset, last->offset + last->size))
+            continue;
+        least = room.wait;
+        buffer->offset_bytes = segments[room.first].offset;
     }
 }
 
@@ -510,7 +591,7 @@ static bool occupy(struct planner *at, int32_t id)
     before.size = start - before.offset;
     after.size = after.offset + after.size - end;
     after.offset = end;
-    const struct segment parts[] = {before, {start, end - start, id, -1, {0}}, after};
+    const struct segment parts[] = {before, {start, end - start, id, {0}}, after};
     int32_t n_before = before.size > 0, n_after = after.size > 0;
     if (!replace_segments(arena, first, n, parts + !n_before, n_before + 1 + n_after))
         return false;
@@ -550,27 +631,6 @@ static void note_uses(struct planner *at)
                     i;
 }
 
-/* Buffer ids by first (or last) task, equals by id: counting sort. */
-static bool sort_by_task(const struct mist_schedule *schedule, bool by_last, int32_t *out)
-{
-    int32_t *first = calloc((size_t)schedule->n_tasks + 1, sizeof *first);
-
-    if (!first)
-        return false;
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &schedule->buffers[i];
-        first[(by_last ? buffer->last_task : buffer->first_task) + 1]++;
-    }
-    for (int32_t i = 0; i < schedule->n_tasks; i++)
-        first[i + 1] += first[i];
-    for (int32_t i = 0; i < schedule->n_buffers; i++) {
-        const struct mist_buffer *buffer = &schedule->buffers[i];
-        out[first[by_last ? buffer->last_task : buffer->first_task]++] = i;
-    }
-    free(first);
-    return true;
-}
-
 /* The dependencies that a task has apart from reuse. */
 static bool add_deps(struct planner *at, int32_t task)
 {
@@ -590,11 +650,10 @@ static bool order_reuse(struct planner *at)
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
     note_uses(at);
-    if (!sort_by_task(schedule, false, at->born) ||
-        !sort_by_task(schedule, true, at->dying))
+    if (!sort_by_task(schedule, true, at->dying))
         return false;
     for (int i = 0; i < MIST_N_ARENAS; i++) {
-        struct segment all = {0, schedule->arena_bytes[i], -1, -1, NOBODY};
+        struct segment all = {0, schedule->arena_bytes[i], -1, NOBODY};
         if (!replace_segments(&at->arenas[i], 0, 0, &all, 1))
             return false;
     }
@@ -639,16 +698,18 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, bool waits,
     size_t n = (size_t)schedule->n_buffers + 1;
     struct planner at = {.schedule = schedule};
 
-    if (status == MIST_OK && !place_all(schedule))
-        status = mist_err_memory(err, NULL);
-    if (status != MIST_OK || !waits)
-        return status;
-    at.last_use = malloc(n * sizeof *at.last_use);
     at.born = malloc(n * sizeof *at.born);
     at.dying = malloc(n * sizeof *at.dying);
-    status = at.last_use && at.born && at.dying && order_reuse(&at)
-                 ? mist_schedule_set_deps(schedule, at.waits.deps, at.waits.n, err)
-                 : mist_err_memory(err, NULL);
+    at.last_use = malloc(n * sizeof *at.last_use);
+    if (!at.born || !at.dying || !at.last_use)
+        status = mist_err_memory(err, NULL);
+    if (status == MIST_OK &&
+        !(sort_by_task(schedule, false, at.born) && place_all(schedule, at.born)))
+        status = mist_err_memory(err, NULL);
+    if (status == MIST_OK && waits)
+        status = order_reuse(&at)
+                     ? mist_schedule_set_deps(schedule, at.waits.deps, at.waits.n, err)
+                     : mist_err_memory(err, NULL);
     for (int i = 0; i < MIST_N_ARENAS; i++)
         free(at.arenas[i].segments);
     free(at.last_use);
