@@ -444,17 +444,6 @@ static enum mist_status add_timeline(const struct run *at, double origin_s,
     return status;
 }
 
-static int64_t count_parameters(const struct mist_schedule *schedule,
-                                const struct mist_model *model)
-{
-    int64_t n = 0;
-
-    for (int32_t i = 0; i < schedule->n_modules; i++)
-        n += schedule->layouts[mist_schedule_layer_kind(model, schedule->modules[i])]
-                 .n_parameters;
-    return n;
-}
-
 /* Memory of a rank. */
 static enum mist_status find_memory(const struct run *at, int32_t i_rank,
                                     struct mist_replay_stage *out)
@@ -468,7 +457,7 @@ static enum mist_status find_memory(const struct run *at, int32_t i_rank,
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         out->peak_bytes = live[i] > out->peak_bytes ? live[i] : out->peak_bytes;
     memcpy(out->arena_bytes, schedule->arena_bytes, sizeof out->arena_bytes);
-    out->n_parameters = count_parameters(schedule, &at->plan->model);
+    out->n_parameters = mist_schedule_n_parameters(schedule, at->plan);
     free(live);
     return MIST_OK;
 }

@@ -110,7 +110,7 @@ struct mist_replay_stage {
     double bubble_s;  /* rest of iteration_s: nothing runs */
     int64_t arena_bytes[MIST_N_ARENAS]; /* exactly what the executor allocates */
     int64_t peak_bytes;   /* largest sum of live device buffers, <= arena_bytes */
-    int64_t n_parameters; /* of its modules on a device, ZeRO or not */
+    int64_t n_parameters; /* mist_schedule_n_parameters() */
 };
 
 struct mist_replay_result {

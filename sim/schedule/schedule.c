@@ -129,6 +129,23 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
     };
 }
 
+int64_t mist_schedule_n_parameters(const struct mist_schedule *schedule,
+                                   const struct mist_plan *plan)
+{
+    bool shares_tied = mist_plan_head_stage(plan) == 0;
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < schedule->n_modules; i++) {
+        const struct mist_layer_layout *layout =
+            &schedule
+                 ->layouts[mist_schedule_layer_kind(&plan->model, schedule->modules[i])];
+        for (int32_t k = 0; k < layout->n_params; k++)
+            if (!layout->params[k].is_tied || !shares_tied)
+                n += layout->params[k].n_elements;
+    }
+    return n;
+}
+
 void mist_schedule_free(struct mist_schedule *schedule)
 {
     if (!schedule)

@@ -156,6 +156,11 @@ void mist_schedule_chunk_layers(const struct mist_plan *plan, int32_t i_stage,
 const struct mist_module_storage *
 mist_schedule_storage(const struct mist_schedule *schedule, int32_t layer);
 
+/* Parameters of the modules on a device, ZeRO or not; a tied weight that one stage has at both
+ * ends counts once. */
+int64_t mist_schedule_n_parameters(const struct mist_schedule *schedule,
+                                   const struct mist_plan *plan);
+
 /* True if the module is one of the blocks of its stage that keep only their input. */
 bool mist_schedule_is_checkpointed(const struct mist_plan *plan, int32_t i_stage,
                                    int32_t layer);
