@@ -79,7 +79,6 @@ static enum mist_status search_space(struct ablating *at, const struct mist_spac
     if (status != MIST_OK)
         return status;
     config.space = space;
-    config.limit_bytes = mist_target_limit(space->job.framework, config.limit_bytes);
     search.price_context = config.price = price;
     status =
         rules != MIST_FRAMEWORK_OURS

@@ -152,7 +152,8 @@ const char *mist_runners_up_excess(const struct mist_validate_config *config,
                                    const struct mist_validated *dropped,
                                    char text[MIST_EXCESS_BYTES])
 {
-    int64_t device_bytes = dropped->planned_bytes - config->limit_bytes;
+    int64_t device_bytes =
+        dropped->planned_bytes + dropped->beside_bytes - config->limit_bytes;
     int64_t host_bytes = dropped->host_bytes - config->host_limit_bytes;
     bool is_device = device_bytes > 0;
     char bytes[MIST_FORMAT_BYTES];

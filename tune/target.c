@@ -3,7 +3,8 @@
 
 #include "core/memory.h"
 #include "core/order.h"
-#include "core/parse.h" /* mist_format_bytes */
+#include "core/parse.h"          /* mist_format_bytes */
+#include "sim/explain/explain.h" /* mist_beside_arena_find */
 #include "sim/framework_args/framework_args.h"
 #include "sim/model/framework.h"
 
@@ -19,7 +20,8 @@ struct candidate {
     int32_t recompute;    /* enum mist_args_recompute */
     int32_t n_recomputed; /* FULL: the first blocks of each stage; 0: all */
     bool is_sequence_parallel;
-    double time_s; /* by its passes; INFINITY: no plan, or none of the framework's */
+    int64_t kept_bytes; /* that its framework keeps at least, beside the arena */
+    double time_s;      /* by its passes; INFINITY: no plan, or none of the framework's */
 };
 
 struct target {
@@ -32,7 +34,8 @@ struct target {
     const atomic_int *is_over;
     struct candidate *candidates; /* [n], sorted once they are priced */
     size_t n, capacity;
-    double closest_bytes;      /* least of what was left out for its weights and so on */
+    int64_t closest_bytes;     /* least of what was left out for its weights and so on;
+                                  INT64_MAX: nothing */
     struct mist_plan *scratch; /* for looks at what can be expressed */
     struct mist_err why;       /* the first of what can't */
     struct candidate *misfits; /* did not fit */
@@ -65,14 +68,6 @@ void mist_target_set(enum mist_framework_name framework,
     if (model->vocab != vocab)
         mist_message(messages, "%s pads the vocabulary of %d to %d",
                      mist_framework_words[framework], (int)vocab, (int)model->vocab);
-}
-
-int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_bytes)
-{
-    double frac = mist_framework_get(framework)->fragmentation_frac;
-
-    return limit_bytes < INT64_MAX ? (int64_t)((double)limit_bytes / (1 + frac))
-                                   : limit_bytes;
 }
 
 /* ------------------------------------------------------------------------------- plans */
@@ -151,9 +146,11 @@ static bool can_be_made(struct target *at, const struct candidate *of)
 
 /* ----------------------------------------------------------------------------- listing */
 
-/* Bytes that a rank has at least: weights, gradients and optimizer state of its blocks. */
-static double least_bytes(const struct mist_space *space, const struct candidate *of)
+/* Bytes that a rank has at least: weights, gradients and optimizer state of its blocks, and
+ * what its framework needs beside an arena of these. */
+static int64_t find_least(const struct target *at, struct candidate *of)
 {
+    const struct mist_space *space = at->config->space;
     const struct mist_model *m = &space->model;
     const struct mist_job *job = &space->job;
     double heads = 2.0 * m->n_heads + 2.0 * m->n_kv_heads;
@@ -164,17 +161,31 @@ static double least_bytes(const struct mist_space *space, const struct candidate
     double gradients = mist_dtype_gradient_bytes(job->gradient_dtype);
     double state = mist_dtype_state_bytes(job->dtype);
 
-    return n * (weights / (of->zero >= 3 ? of->dp : 1) +
-                gradients / (of->zero >= 2 ? of->dp : 1) +
-                state / (of->zero >= 1 ? of->dp : 1));
+    struct mist_replay_stage stage = {.n_parameters = (int64_t)n};
+
+    stage.arena_bytes[MIST_ARENA_DEVICE] =
+        (int64_t)(n * (weights / (of->zero >= 3 ? of->dp : 1) +
+                       gradients / (of->zero >= 2 ? of->dp : 1) +
+                       state / (of->zero >= 1 ? of->dp : 1)));
+    at->scratch->job = *job;
+    at->scratch->n_stages = of->pp;
+    at->scratch->stages[0] = (struct mist_stage_plan){.dp = of->dp,
+                                                      .tp = of->tp,
+                                                      .shards_optimizer = of->zero >= 1,
+                                                      .shards_gradients = of->zero >= 2,
+                                                      .shards_weights = of->zero >= 3};
+    const struct mist_beside_arena beside = mist_beside_arena_find(
+        at->scratch, mist_cost_model_cluster(at->config->cost_model), &stage);
+    of->kept_bytes = beside.kept_bytes;
+    return stage.arena_bytes[MIST_ARENA_DEVICE] + mist_beside_arena_least(&beside);
 }
 
-static enum mist_status add_candidate(struct target *at, const struct candidate *of,
+static enum mist_status add_candidate(struct target *at, struct candidate *of,
                                       struct mist_err *err)
 {
-    double bytes = least_bytes(at->config->space, of);
+    int64_t bytes = find_least(at, of);
 
-    if (bytes > (double)at->config->limit_bytes) {
+    if (bytes > at->config->limit_bytes) {
         if (bytes < at->closest_bytes && can_be_made(at, of))
             at->closest_bytes = bytes;
         return MIST_OK;
@@ -297,6 +308,7 @@ static bool is_misfit(const struct target *at, const struct candidate *of)
             other->is_sequence_parallel >= of->is_sequence_parallel &&
             other->zero >= of->zero && recomputes_no_less(other, of) &&
             other->micro_batch <= of->micro_batch &&
+            other->kept_bytes <= of->kept_bytes &&
             count_kept(at, other) <= count_kept(at, of))
             return true;
     }
@@ -408,14 +420,13 @@ static enum mist_status fail_no_plan(struct target *at, struct mist_err *err)
     const struct mist_validate_result *result = at->result;
     const char *name = mist_framework_words[at->job.framework];
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
-    int64_t closest = at->closest_bytes < 1e18 ? (int64_t)at->closest_bytes : INT64_MAX;
+    int64_t closest = result->n_dropped > 0 ? INT64_MAX : at->closest_bytes;
 
-    if (result->n_dropped > 0) /* it was planned */
-        closest = INT64_MAX;
-    for (size_t i = 0; i < result->n_dropped; i++)
-        closest = result->dropped[i].planned_bytes < closest
-                      ? result->dropped[i].planned_bytes
-                      : closest;
+    for (size_t i = 0; i < result->n_dropped; i++) {
+        const struct mist_validated *of = &result->dropped[i]; /* it was planned */
+        int64_t bytes = of->planned_bytes + of->beside_bytes;
+        closest = bytes < closest ? bytes : closest;
+    }
     if (closest == INT64_MAX && at->n > 0)
         can_be_made(at, &at->candidates[0]); /* or why not */
     if (closest == INT64_MAX)
@@ -445,7 +456,7 @@ enum mist_status mist_target_run(const struct mist_validate_config *config,
                         .is_foreign = config->space->job.framework != framework,
                         .selective_space = *config->space,
                         .is_over = is_over,
-                        .closest_bytes = INFINITY,
+                        .closest_bytes = INT64_MAX,
                         .result = result};
 
     *result = (struct mist_validate_result){0};

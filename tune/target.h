@@ -6,8 +6,10 @@
  * express (sim/framework_args: its arguments, read back, give the same plan) the passes are
  * priced; in the order of these prices plans are planned and replayed until there are as
  * many as are wanted, and those are tried with the other pipeline schedules that can be
- * expressed. What can't fit is left out by its weights, gradients and optimizer state, or
- * because a plan that needs no more did not fit.
+ * expressed. A plan fits with what its framework needs beside the arena by mist-sim's count
+ * (mist_beside_arena_find()). What can't fit is left out by its weights, gradients and
+ * optimizer state with what is needed beside these, or because a plan that needs no more did
+ * not fit.
  *
  * Left out: offloading; stages of different sizes; tensor parallelism across nodes.
  */
@@ -30,10 +32,6 @@
 void mist_target_set(enum mist_framework_name framework,
                      const struct mist_messages *messages, struct mist_model *model,
                      struct mist_job *job);
-
-/* What of a limit is left for arenas: the framework's allocator holds memory beyond them
- * (sim/model/framework.h). Of ours all is. */
-int64_t mist_target_limit(enum mist_framework_name framework, int64_t limit_bytes);
 
 /*
  * Searches. config->space holds the model and the job as above, its cases are not looked at.

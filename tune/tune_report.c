@@ -232,8 +232,13 @@ static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *r
     const struct mist_validate_config *config = report->config;
 
     mist_emit_integer(emit, "peak_bytes", "largest arena", best->planned_bytes);
+    if (best->beside_bytes > 0)
+        mist_emit_integer(emit, "beside_bytes", "its framework's beside it",
+                          best->beside_bytes);
     if (config->limit_bytes < INT64_MAX)
-        mist_emit_integer(emit, "limit_bytes", "its limit", config->limit_bytes);
+        mist_emit_integer(emit, "limit_bytes",
+                          best->beside_bytes > 0 ? "limit of both" : "its limit",
+                          config->limit_bytes);
     if (!has_all && best->host_bytes == 0)
         return;
     mist_emit_integer(emit, "host_bytes", "host memory of a node", best->host_bytes);

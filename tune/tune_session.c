@@ -124,10 +124,8 @@ static enum mist_status load_cluster(struct mist_tune_session *at, struct mist_e
                                                         : 1;
     at->config.device_memory_bytes = cluster->device_memory_bytes;
     at->config.host_limit_bytes = cluster->host_memory_bytes_per_node;
-    status = mist_validate_limit(cluster, at->config.device_memory_bytes,
-                                 &at->config.limit_bytes, err);
-    at->config.limit_bytes = mist_target_limit(at->job.framework, at->config.limit_bytes);
-    return status;
+    return mist_validate_limit(cluster, at->config.device_memory_bytes,
+                               &at->config.limit_bytes, err);
 }
 
 /* Where the device is the host, there is nothing to move to it. */

@@ -77,9 +77,10 @@
  * first (alike.h). Half of those that are wanted are the best, the others the best of their
  * kind: other numbers of micro-batches, other meshes.
  *
- * The limit is that of the device arena. mist_validate_limit() derives it: on a cpu
- * cluster the arena is the device memory; on other clusters the measured constant of the
- * runtime (runtime_memory_bytes) comes off first.
+ * The limit is that of the device arena and of what a plan's framework needs beside it, which
+ * is nothing of ours (sim/explain). mist_validate_limit() derives it: on a cpu cluster they
+ * have the device memory; on other clusters the measured constant of the runtime
+ * (runtime_memory_bytes) comes off first.
  */
 #ifndef MIST_TUNE_VALIDATE_H
 #define MIST_TUNE_VALIDATE_H
@@ -98,11 +99,12 @@ struct mist_validate_config {
     const char *trace_set;       /* folder, for the plan */
     uint64_t fingerprint;        /* of the trace set, for the plan */
     int64_t device_memory_bytes; /* for the plan; 0: no limit */
-    int64_t limit_bytes;         /* of the device arena; INT64_MAX: none */
-    int64_t host_limit_bytes;    /* of the host arenas of a node; INT64_MAX: none */
-    int32_t threads;             /* host threads per device */
-    size_t n_best;               /* plans wanted at the most, >= 1 */
-    double slower_frac; /* among them the simplest that is no slower than that; 0 */
+    int64_t limit_bytes;      /* of the device arena, with what the plan's framework needs
+                                    beside it; INT64_MAX: none */
+    int64_t host_limit_bytes; /* of the host arenas of a node; INT64_MAX: none */
+    int32_t threads;          /* host threads per device */
+    size_t n_best;            /* plans wanted at the most, >= 1 */
+    double slower_frac;       /* among them the simplest that is no slower than that; 0 */
     bool is_thorough; /* arenas correct the closed form, neighbours are tried, as above */
     struct mist_stage_price *price;             /* borrowed */
     const struct mist_constraints *constraints; /* plans hold that keep to them; borrowed;
@@ -130,8 +132,9 @@ struct mist_validated {
     struct mist_validated_pipeline pipelines[MIST_N_PIPELINES];
     bool holds;            /* the planned arenas are within the limits, and it keeps to
                               bounds and constraints */
-    int32_t i_stage;       /* stage with the largest planned arena */
+    int32_t i_stage;       /* stage that needs most of a device */
     int64_t planned_bytes; /* its arena */
+    int64_t beside_bytes;  /* what its framework needs beside that; 0 of ours */
     int64_t host_bytes;    /* of the node with the largest host arenas */
     int64_t closed_bytes;  /* and what the closed form said of it */
     size_t i_looked;       /* 0, 1, ...: the order in which plans were looked at */
@@ -151,8 +154,8 @@ struct mist_validate_result {
     bool was_stopped; /* by config->is_over */
 };
 
-/* Limit of the device arena for a device memory (0: no limit). MIST_ERR_USAGE: nothing is
- * left for the arena. */
+/* The limit for a device memory (0: no limit). MIST_ERR_USAGE: nothing is left for the
+ * arena. */
 MIST_MUST_CHECK enum mist_status mist_validate_limit(const struct mist_cluster *cluster,
                                                      int64_t device_memory_bytes,
                                                      int64_t *limit_bytes,

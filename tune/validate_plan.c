@@ -2,7 +2,8 @@
 #include "tune/validate.h"
 
 #include "core/hash.h"
-#include "core/parse.h" /* mist_format_bytes */
+#include "core/parse.h"          /* mist_format_bytes */
+#include "sim/explain/explain.h" /* mist_beside_arena_find */
 #include "sim/replay/replay.h"
 
 #include <math.h>
@@ -213,7 +214,7 @@ static enum mist_status price_passes(const struct mist_validate_config *config,
 /* The largest sum of host arenas over the nodes; ranks fill one node after the other. */
 static int64_t find_host_bytes(const struct mist_validate_config *config,
                                const struct mist_plan *plan,
-                               const int64_t (*arena_bytes)[MIST_N_ARENAS])
+                               const struct mist_replay_stage *stages)
 {
     int32_t per_node = config->space->devices_per_node, rank = 0;
     int64_t most = 0, sum = 0;
@@ -221,7 +222,7 @@ static int64_t find_host_bytes(const struct mist_validate_config *config,
     for (int32_t i = 0; i < plan->n_stages; i++)
         for (int32_t k = 0; k < mist_stage_n_ranks(&plan->stages[i]); k++, rank++) {
             sum = rank % per_node == 0 ? 0 : sum;
-            sum += arena_bytes[i][MIST_ARENA_HOST];
+            sum += stages[i].arena_bytes[MIST_ARENA_HOST];
             most = sum > most ? sum : most;
         }
     return most;
@@ -245,22 +246,28 @@ static bool keeps_to_constraints(const struct mist_constraints *constraints,
 
 static void judge_memory(const struct mist_validate_config *config,
                          const int64_t *closed_bytes,
-                         const int64_t (*arena_bytes)[MIST_N_ARENAS],
+                         const struct mist_replay_stage *stages,
                          struct mist_validated *out)
 {
-    out->host_bytes = find_host_bytes(config, out->plan, arena_bytes);
-    out->planned_bytes = -1;
+    int64_t most_bytes = -1;
+
+    out->host_bytes = find_host_bytes(config, out->plan, stages);
     for (int32_t i = 0; i < out->plan->n_stages; i++) {
-        int64_t planned = arena_bytes[i][MIST_ARENA_DEVICE];
+        int64_t planned = stages[i].arena_bytes[MIST_ARENA_DEVICE];
         int64_t closed = closed_bytes ? closed_bytes[i] : planned;
-        if (planned > out->planned_bytes) {
+        const struct mist_beside_arena beside = mist_beside_arena_find(
+            out->plan, mist_cost_model_cluster(config->cost_model), &stages[i]);
+        int64_t bytes = planned + mist_beside_arena_least(&beside);
+        if (bytes > most_bytes) {
+            most_bytes = bytes;
             out->planned_bytes = planned;
+            out->beside_bytes = bytes - planned;
             out->closed_bytes = closed;
             out->i_stage = i;
         }
         out->plan->predicted.peak_bytes[i] = planned;
     }
-    out->holds = out->planned_bytes <= config->limit_bytes &&
+    out->holds = most_bytes <= config->limit_bytes &&
                  out->host_bytes <= config->host_limit_bytes &&
                  mist_bounds_allow(&config->space->bounds, out->plan) &&
                  keeps_to_constraints(config->constraints, out->plan);
@@ -309,7 +316,7 @@ static enum mist_status validate_plan(const struct mist_validate_config *config,
 {
     struct mist_replay_options options = {
         .threads = config->threads, .limit_bytes = limit_bytes, .skips_timeline = true};
-    int64_t arena_bytes[MIST_MAX_STAGES][MIST_N_ARENAS];
+    struct mist_replay_stage stages[MIST_MAX_STAGES];
     struct mist_replay_built *built = NULL;
     enum mist_status status = mist_plan_check(plan->plan, err);
 
@@ -318,9 +325,8 @@ static enum mist_status validate_plan(const struct mist_validate_config *config,
     if (status == MIST_OK)
         status = mist_replay_build(plan->plan, &options, &built, err);
     if (status == MIST_OK) {
-        mist_replay_built_memory(built, arena_bytes);
-        judge_memory(config, closed_bytes, (const int64_t(*)[MIST_N_ARENAS])arena_bytes,
-                     plan);
+        mist_replay_built_stages(built, stages);
+        judge_memory(config, closed_bytes, stages, plan);
     }
     if (status == MIST_OK && plan->holds)
         status = replay_plan(config, built, plan, err);
@@ -359,6 +365,7 @@ static enum mist_status replay_pipeline(const struct mist_validate_config *confi
     if (time_s < best->plan->predicted.iteration_s) {
         *best->plan = *plan;
         best->planned_bytes = other.planned_bytes;
+        best->beside_bytes = other.beside_bytes;
         best->host_bytes = other.host_bytes;
         best->i_stage = other.i_stage;
     }

@@ -140,6 +140,11 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
                                                 const struct mist_cluster *cluster,
                                                 const struct mist_replay_stage *stage);
 
+/* Of these what a framework can't do without, but for the runtime: what is kept and lost. A
+ * plan that has no room for so much may run out of memory, as mist-sim says. 0 of ours;
+ * grows with the stage's arena and parameters. */
+int64_t mist_beside_arena_least(const struct mist_beside_arena *beside);
+
 /* ------------------------------------------------------------------------ explanation */
 
 struct mist_explained_stage {

@@ -89,6 +89,11 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
     };
 }
 
+int64_t mist_beside_arena_least(const struct mist_beside_arena *beside)
+{
+    return beside->kept_bytes + beside->lost_bytes;
+}
+
 void mist_explained_memory_fini(struct mist_explained_memory *memory)
 {
     free(memory->parts);

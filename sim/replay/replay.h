@@ -171,9 +171,10 @@ mist_replay_build(const struct mist_plan *plan, const struct mist_replay_options
                   struct mist_replay_built **out, struct mist_err *err);
 void mist_replay_built_free(struct mist_replay_built *built);
 
-/* As mist_replay_memory(); 0 of stages behind one that is over the limit. */
-void mist_replay_built_memory(const struct mist_replay_built *built,
-                              int64_t (*arena_bytes)[MIST_N_ARENAS]);
+/* Of each stage [n_stages] its first rank, arenas and parameters, the rest is 0; of stages
+ * behind one that is over the limit all is. */
+void mist_replay_built_stages(const struct mist_replay_built *built,
+                              struct mist_replay_stage *stages);
 
 /* How the streams of a plan's devices slow each other down: as those of the cluster, but for
  * what its framework does otherwise. */

@@ -50,15 +50,20 @@ void mist_replay_built_free(struct mist_replay_built *built)
     free(built);
 }
 
-void mist_replay_built_memory(const struct mist_replay_built *built,
-                              int64_t (*arena_bytes)[MIST_N_ARENAS])
+void mist_replay_built_stages(const struct mist_replay_built *built,
+                              struct mist_replay_stage *stages)
 {
-    memset(arena_bytes, 0, (size_t)built->plan->n_stages * sizeof *arena_bytes);
+    const struct mist_plan *plan = built->plan;
+
+    memset(stages, 0, (size_t)plan->n_stages * sizeof *stages);
     for (int32_t i = 0; i < built->ranks.n_programs; i++) {
         const struct mist_schedule *schedule = built->ranks.programs[i].schedule;
-        if (schedule)
-            memcpy(arena_bytes[schedule->i_stage], schedule->arena_bytes,
-                   sizeof schedule->arena_bytes);
+        if (!schedule)
+            continue;
+        struct mist_replay_stage *stage = &stages[schedule->i_stage];
+        stage->rank = mist_plan_first_rank(plan, schedule->i_stage);
+        memcpy(stage->arena_bytes, schedule->arena_bytes, sizeof stage->arena_bytes);
+        stage->n_parameters = mist_schedule_n_parameters(schedule, plan);
     }
 }
 

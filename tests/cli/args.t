@@ -156,6 +156,15 @@ expect_exit 0
 run mist-sim --framework deepspeed --from-args best_ds.json --model gpt3-1.3b --seq-len 1024 --attention flash \
     --no-dropout $cluster
 expect_exit 0
+begin "a plan fits with what DeepSpeed keeps beside its arena, as mist-sim says"
+tune_deepspeed="--target deepspeed --model gpt3-2.7b --dtype bf16 --global-batch 64 --seq-len 2048 --cluster a100-40:1x4"
+run mist-tune $tune_deepspeed -o fits.json
+expect_exit 0
+expect_stdout "^its framework's beside it "
+run mist-sim fits.json -v
+expect_exit 0
+expect_stdout '^kept beside it '
+expect_stderr_empty
 begin 'within the bounds: of ZeRO, and of the schedule and its chunks'
 run mist-tune --target megatron $tune --fix zero=1,pp=2,chunks=6 --fix schedule=interleaved -o best.json --force
 expect_exit 0

@@ -779,7 +779,8 @@ TEST(a_limit_ends_building)
 {
     struct fixture at;
     struct mist_err err;
-    int64_t bytes[3][MIST_N_ARENAS], built[3][MIST_N_ARENAS];
+    int64_t bytes[3][MIST_N_ARENAS];
+    struct mist_replay_stage built[3];
 
     start(&at, 3, (int32_t[]){1, 2, 4}, (int32_t[]){2, 1, 2}, 4);
     must(mist_replay_memory(&at.plan, 1, bytes, &err), &err);
@@ -793,12 +794,12 @@ TEST(a_limit_ends_building)
         options.limit_bytes = k == 0 ? 1 : before;
         bool is_over = k < 3 && bytes[k][MIST_ARENA_DEVICE] > options.limit_bytes;
         must(mist_replay_build(&at.plan, &options, &ranks, &err), &err);
-        mist_replay_built_memory(ranks, built);
+        mist_replay_built_stages(ranks, built);
         for (int i = 0; i < 3; i++) {
             bool is_there = !is_over || i <= k;
             if (!is_over && k < 3)
                 continue; /* a later one may be over */
-            assert_true(built[i][MIST_ARENA_DEVICE] ==
+            assert_true(built[i].arena_bytes[MIST_ARENA_DEVICE] ==
                         (is_there ? bytes[i][MIST_ARENA_DEVICE] : 0));
         }
         mist_replay_built_free(ranks);
