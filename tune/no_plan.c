@@ -19,22 +19,11 @@ static void add(struct text *to, const char *separator, const char *word)
     to->n += n > 0 && (size_t)n < room ? (size_t)n : 0;
 }
 
-/* What could help against a lack of memory: groups of knobs that save memory and are off, and
- * bounds. */
-static void add_help(const struct mist_space *space, struct text *to)
+static void add_bounds(const struct mist_space *space, struct text *to)
 {
-    static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
-                                                   MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
     char text[MIST_BOUND_TEXT];
-    bool has_bound = false, has_savers = false;
+    bool has_bound = false;
 
-    for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
-        if (!mist_space_has(space, savers[i])) {
-            add(to, ", ", mist_space_group_name(savers[i]));
-            has_savers = true;
-        }
-    if (has_savers)
-        add(to, " ", "in --space");
     for (int i = 0; i < MIST_N_KNOBS; i++)
         if (mist_bounds_has(&space->bounds, (enum mist_knob)i)) {
             if (!has_bound)
@@ -43,6 +32,24 @@ static void add_help(const struct mist_space *space, struct text *to)
                 mist_bounds_text(&space->bounds, (enum mist_knob)i, text));
             has_bound = true;
         }
+}
+
+/* What could help against a lack of memory: groups of knobs that save memory and are off, and
+ * bounds. */
+static void add_help(const struct mist_space *space, struct text *to)
+{
+    static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
+                                                   MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
+    bool has_savers = false;
+
+    for (size_t i = 0; i < sizeof savers / sizeof *savers; i++)
+        if (!mist_space_has(space, savers[i])) {
+            add(to, ", ", mist_space_group_name(savers[i]));
+            has_savers = true;
+        }
+    if (has_savers)
+        add(to, " ", "in --space");
+    add_bounds(space, to);
     add(to, ", ", "more devices, shorter sequences");
 }
 
@@ -157,14 +164,15 @@ static struct closest find_closest(const struct mist_validate_config *config,
     return out;
 }
 
-/* "the closest needs 3 GiB, limit 2 GiB (1 GiB too much)" */
-static void add_lack(struct text *to, int64_t needed_bytes, int64_t limit_bytes)
+/* "the closest needs 3 GiB, limit 2 GiB (1 GiB too much)"; at_least: or "" */
+static void add_lack(struct text *to, const char *at_least, int64_t needed_bytes,
+                     int64_t limit_bytes)
 {
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
     char text[4 * MIST_FORMAT_BYTES];
 
-    snprintf(text, sizeof text, "the closest needs %s, limit %s (%s too much)",
-             mist_format_bytes(needs, sizeof needs, needed_bytes),
+    snprintf(text, sizeof text, "the closest needs %s%s, limit %s (%s too much)",
+             at_least, mist_format_bytes(needs, sizeof needs, needed_bytes),
              mist_format_bytes(limit, sizeof limit, limit_bytes),
              mist_format_bytes(more, sizeof more, needed_bytes - limit_bytes));
     add(to, " ", text);
@@ -193,7 +201,7 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
     }
     if (closest.device_bytes < INT64_MAX) {
         add(&lack, "", "no plan fits the device memory:");
-        add_lack(&lack, closest.device_bytes, config->limit_bytes);
+        add_lack(&lack, "", closest.device_bytes, config->limit_bytes);
         if (closest.host_bytes < INT64_MAX) {
             add(&help, "", mist_format_bytes(number, sizeof number, closest.host_bytes));
             add(&help, " ", "of host memory of a node, which has");
@@ -202,13 +210,51 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
         }
     } else if (closest.host_bytes < INT64_MAX) {
         add(&lack, "", "no plan fits the host memory of a node:");
-        add_lack(&lack, closest.host_bytes, config->host_limit_bytes);
+        add_lack(&lack, "", closest.host_bytes, config->host_limit_bytes);
     } else {
         add(&lack, "", "no plan can be priced");
     }
     add_help(space, &help);
     return mist_err_set(err, MIST_ERR_NO_PLAN, "%s; what could help: %s", lack.at,
                         help.at);
+}
+
+/* None can be expressed; why: the reason for one, or "". */
+static enum mist_status fail_unexpressed(const struct mist_space *space, const char *name,
+                                         const char *why, struct mist_err *err)
+{
+    struct text help = {.n = 0};
+
+    add_bounds(space, &help);
+    return mist_err_set(err, MIST_ERR_NO_PLAN,
+                        "%s can express no plan of %lld samples and %d layers on %d "
+                        "devices%s%.400s%s%s",
+                        name, (long long)space->job.global_batch,
+                        (int)space->model.n_layers, (int)space->n_ranks,
+                        why[0] ? "; the reason for one: " : "", why,
+                        help.n > 0 ? "; what could help: " : "", help.at);
+}
+
+enum mist_status mist_no_plan_explain_target(const struct mist_validate_config *config,
+                                             const struct mist_no_plan_target *of,
+                                             struct mist_err *err)
+{
+    const struct mist_space *space = config->space;
+    struct text lack = {.n = 0}, help = {.n = 0};
+
+    if (of->closest_bytes == INT64_MAX)
+        return fail_unexpressed(space, of->name, of->why, err);
+    add_lack(&lack, of->is_planned ? "" : "at least ", of->closest_bytes,
+             config->limit_bytes);
+    if (space->job.dtype == MIST_DTYPE_BF16 &&
+        space->job.gradient_dtype == MIST_DTYPE_FP32)
+        add(&help, ", ", "--gradient-dtype bf16");
+    add_bounds(space, &help);
+    add(&help, ", ", "more devices, shorter sequences");
+    return mist_err_set(err, MIST_ERR_NO_PLAN,
+                        "no plan that %s can express fits the device memory: %s; what "
+                        "could help: %s",
+                        of->name, lack.at, help.at);
 }
 
 enum mist_status

@@ -7,6 +7,7 @@
 #include "sim/explain/explain.h" /* mist_beside_arena_find */
 #include "sim/framework_args/framework_args.h"
 #include "sim/model/framework.h"
+#include "tune/no_plan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -418,30 +419,22 @@ static enum mist_status validate_all(struct target *at, struct mist_err *err)
 static enum mist_status fail_no_plan(struct target *at, struct mist_err *err)
 {
     const struct mist_validate_result *result = at->result;
-    const char *name = mist_framework_words[at->job.framework];
-    char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES];
-    int64_t closest = result->n_dropped > 0 ? INT64_MAX : at->closest_bytes;
+    struct mist_no_plan_target of = {
+        .name = mist_framework_words[at->job.framework],
+        .closest_bytes = at->closest_bytes,
+        .why = at->why.message,
+    };
 
     for (size_t i = 0; i < result->n_dropped; i++) {
-        const struct mist_validated *of = &result->dropped[i]; /* it was planned */
-        int64_t bytes = of->planned_bytes + of->beside_bytes;
-        closest = bytes < closest ? bytes : closest;
+        const struct mist_validated *dropped = &result->dropped[i];
+        int64_t bytes = dropped->planned_bytes + dropped->beside_bytes;
+        of.is_planned = of.is_planned || bytes <= of.closest_bytes;
+        of.closest_bytes = bytes < of.closest_bytes ? bytes : of.closest_bytes;
     }
-    if (closest == INT64_MAX && at->n > 0)
-        can_be_made(at, &at->candidates[0]); /* or why not */
-    if (closest == INT64_MAX)
-        return mist_err_set(
-            err, MIST_ERR_NO_PLAN,
-            "%s can express no plan of %lld samples and %d layers on %d "
-            "devices that fits, within the bounds that are set%s%.400s",
-            name, (long long)at->config->space->job.global_batch,
-            (int)at->config->space->model.n_layers, (int)at->config->space->n_ranks,
-            at->why.message[0] == '\0' ? "" : "; the reason for one: ", at->why.message);
-    return mist_err_set(err, MIST_ERR_NO_PLAN,
-                        "no plan that %s can express fits the device memory: the closest "
-                        "needs at least %s, limit %s",
-                        name, mist_format_bytes(needs, sizeof needs, closest),
-                        mist_format_bytes(limit, sizeof limit, at->config->limit_bytes));
+    for (size_t i = 0; i < at->n && of.closest_bytes == INT64_MAX; i++)
+        if (can_be_made(at, &at->candidates[i]) || at->why.message[0] != '\0')
+            break; /* why not */
+    return mist_no_plan_explain_target(at->config, &of, err);
 }
 
 enum mist_status mist_target_run(const struct mist_validate_config *config,

@@ -165,6 +165,17 @@ run mist-sim fits.json -v
 expect_exit 0
 expect_stdout '^kept beside it '
 expect_stderr_empty
+short="$tune_deepspeed --fix dp=4 --max zero=1 --device-memory 30GiB"
+refuse 'no plan fits, and what could help' 4 \
+    '^mist-tune: no plan that deepspeed can express fits the device memory: the closest needs 32\.[0-9] GiB, limit 28\.5 GiB \(3\.[0-9]+ GiB too much\); what could help: --gradient-dtype bf16, to go without --fix dp=4 and --max zero=1, more devices, shorter sequences$' \
+    mist-tune $short -q
+begin 'it does help'
+run mist-tune $short --gradient-dtype bf16
+expect_exit 0
+run mist-tune $tune_deepspeed --device-memory 30GiB
+expect_exit 0
+run mist-tune $short --device-memory 34GiB
+expect_exit 0
 begin 'within the bounds: of ZeRO, and of the schedule and its chunks'
 run mist-tune --target megatron $tune --fix zero=1,pp=2,chunks=6 --fix schedule=interleaved -o best.json --force
 expect_exit 0
@@ -178,6 +189,9 @@ expect_stderr '^mist-tune: the job can be tuned for megatron; '
 nothing_written
 refuse 'a target that can not hold the model' 4 '^mist-tune: torchtitan can express no plan' \
     mist-tune --target torchtitan $tune -q --export no.toml
+refuse 'bounds that it can not express' 4 \
+    "^mist-tune: deepspeed can express no plan of 16 samples and 24 layers on 8 devices; the reason for one: .*sequence.*; what could help: to go without --fix sequence=true\$" \
+    mist-tune --target deepspeed $tune -q --fix sequence=1 --export no.json
 refuse 'a target without memory' 4 '^mist-tune: no plan that megatron can express fits the device memory' \
     mist-tune --target megatron --model llama3-70b --dtype bf16 --global-batch 16 --seq-len 1024 $cluster -q --export no.sh
 refuse 'arguments of no target' 2 '^mist-tune: --export writes the arguments of --target' mist-tune $tune --export no.sh
