@@ -22,6 +22,7 @@ enum own {
     SELECTION, /* selective recomputation: 0: of operators, n: of every n-th block */
     ALL_ON_HOST,
     COMPILES,
+    FLOAT8_GATHERS, /* FSDP casts weights of such products before it gathers them */
 };
 
 /* clang-format off */
@@ -115,7 +116,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("compile.backend", "inductor", "the profile has the kernels of Inductor"),
     MIST_ROW_ALIAS("float8.enable_float8_linear", MIST_ARG_WORD, MIST_ARG_FP8, 0, mist_arg_bools),
     MIST_ROW_REFUSED("float8.recipe_name", "tensorwise", "scales are those of whole tensors"),
-    MIST_ROW_LEFT_AS("float8.*", "all products of blocks are cast as they are; weights are gathered in bf16"),
+    MIST_ROW_WORD("float8.enable_fsdp_float8_all_gather", FLOAT8_GATHERS, mist_arg_bools, NAN),
+    MIST_ROW_LEFT_AS("float8.*", "all products of blocks are cast as they are"),
     MIST_ROW_LEFT_AS("quantize.*", "no converter asks for it"),
     MIST_ROW_REFUSED("optimizer.name", "AdamW|Adam", "the optimizer is AdamW"),
     MIST_ROW_REFUSED("optimizer.implementation", "fused", "the profile has the fused AdamW"),
@@ -311,6 +313,16 @@ static enum mist_status find_profile(struct mist_args *args, struct mist_err *er
     return MIST_OK;
 }
 
+static void note_gathers(struct mist_args *args)
+{
+    if (mist_args_or(args, MIST_ARG_FP8, 0) != 0 &&
+        mist_args_or(args, FLOAT8_GATHERS, 0) != 0 && args->v[MIST_ARG_ZERO] > 0)
+        snprintf(args->notes, sizeof args->notes,
+                 "%s: weights are priced as if they were gathered in bf16, twice as many "
+                 "bytes",
+                 args->name[FLOAT8_GATHERS]);
+}
+
 static enum mist_status finish(struct mist_args *args, struct mist_err *err)
 {
     enum mist_status status = find_profile(args, err);
@@ -338,6 +350,8 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
             args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = 1;
         args->v[MIST_ARG_UPDATES_ON_HOST] = 1;
     }
+    if (status == MIST_OK)
+        note_gathers(args);
     return status;
 }
 

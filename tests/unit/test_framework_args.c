@@ -304,14 +304,29 @@ TEST_WITH(test_eight_bits, set_up, tear_down)
     static const struct {
         enum mist_framework_name framework;
         const char *text;
-        bool is_there;
+        bool is_there, has_note; /* of what is gathered in bf16 all the same */
     } cases[] = {
-        {MEGATRON, TINY "--fp8-format hybrid --fp8-recipe delayed --fp8-margin 0", true},
-        {MEGATRON, TINY "--fp8-format e4m3", true},
-        {MEGATRON, TINY, false},
-        {TORCHTITAN, FP8_8B("converters = [\"float8\"]\n", ""), true},
-        {TORCHTITAN, FP8_8B("", "[float8]\nenable_float8_linear = true"), true},
-        {TORCHTITAN, FP8_8B("", "[float8]\nenable_fsdp_float8_all_gather = true"), false},
+        {MEGATRON, TINY "--fp8-format hybrid --fp8-recipe delayed --fp8-margin 0", true,
+         false},
+        {MEGATRON, TINY "--fp8-format e4m3", true, false},
+        {MEGATRON, TINY, false, false},
+        {TORCHTITAN, FP8_8B("converters = [\"float8\"]\n", ""), true, false},
+        {TORCHTITAN, FP8_8B("", "[float8]\nenable_float8_linear = true"), true, false},
+        {TORCHTITAN, FP8_8B("", "[float8]\nenable_fsdp_float8_all_gather = true"), false,
+         false},
+        {TORCHTITAN,
+         FP8_8B("converters = [\"float8\"]\n",
+                "[float8]\nenable_fsdp_float8_all_gather = true"),
+         true, true},
+        {TORCHTITAN,
+         FP8_8B("converters = [\"float8\"]\n",
+                "[float8]\nenable_fsdp_float8_all_gather = false"),
+         true, false},
+        {TORCHTITAN, /* nothing is gathered */
+         FP8_8B("converters = [\"float8\"]\n",
+                "[float8]\nenable_fsdp_float8_all_gather = true\n[parallelism]\n"
+                "data_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1"),
+         true, false},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -322,6 +337,8 @@ TEST_WITH(test_eight_bits, set_up, tear_down)
         args.n_devices = 8;
         must(mist_args_load(&args, path, &err), &err);
         assert_int_equal(args.v[MIST_ARG_FP8] == 1, cases[i].is_there);
+        assert_int_equal(strstr(args.notes, "float8_all_gather: ") != NULL,
+                         cases[i].has_note);
     }
 }
 
