@@ -528,6 +528,8 @@ static enum mist_status load_plan(struct mist_sim_run *at, struct mist_err *err)
     if (!at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE, "PLAN is missing; --help says more");
     enum mist_status status = mist_plan_load(at->plan_path, &at->plan, err);
+    if (options->framework - 1 == (int)at->plan.job.framework)
+        options->framework = 0; /* what the plan has, with the plan's attention */
     return status == MIST_OK ? mist_sim_choose_framework(options, &at->plan, err)
                              : status;
 }

@@ -36,6 +36,13 @@ run mist-sim ours.json --framework deepspeed --json
 expect_once '^mist-sim: attention is the fused softmax of Megatron-DeepSpeed .*--attention flash'
 run mist-sim ours.json --framework deepspeed --attention flash --json
 expect_stderr_empty
+begin 'the framework that a plan has changes nothing of it'
+sed 's/"dtype": "bf16"/"dtype": "bf16", "framework": "deepspeed", "no_dropout": true/' ours.json > deepspeed.json
+run mist-sim deepspeed.json --json
+cp "$out" deepspeed.out
+run mist-sim deepspeed.json --framework deepspeed --json
+expect_stderr_empty
+expect_same "$out" deepspeed.out
 begin 'attention by single kernels takes longer'
 run mist-sim ours.json --framework megatron --attention unfused --json
 cp "$out" unfused.out
