@@ -261,6 +261,23 @@ static double accumulate_bytes(const struct pricing *at)
     return of->accumulate_bytes * (copies ? of->fp32_sum_factor : 1);
 }
 
+/* Moved per element of a result, products apart. */
+static double bytes_of(const struct pricing *at, enum mist_op op,
+                       const struct mist_framework_op *of)
+{
+    bool has_fp16_loss = at->job->has_fp16_loss;
+
+    switch (op) {
+    case MIST_OP_LINEAR_CROSS_ENTROPY: /* there and back */
+        return mist_framework_loss_bytes(at->framework->logit_bytes, 2, has_fp16_loss);
+    case MIST_OP_CROSS_ENTROPY_STATS:
+    case MIST_OP_CROSS_ENTROPY_PARALLEL:
+        return mist_framework_loss_bytes(of->bytes, 1, has_fp16_loss);
+    default:
+        return of->bytes;
+    }
+}
+
 /* Steps of programs that are no communication and no attention of several kernels. */
 static void add_operator(struct pricing *at, const struct mist_step *step,
                          const struct mist_framework_op *op)
@@ -268,7 +285,7 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
     bool is_loss = step->op == MIST_OP_LINEAR_CROSS_ENTROPY;
     int n_products = is_loss ? 3 : is_linear(step->op) ? 1 : 0;
     bool adds_gradients = is_loss || step->phase == MIST_PHASE_BACKWARD_WEIGHT;
-    double bytes = is_loss ? at->framework->logit_bytes : op->bytes;
+    double bytes = bytes_of(at, step->op, op);
     /* by the product itself */
     bool is_fused = adds_gradients && n_products > 0 && at->framework->fuses_gradients &&
                     at->job->gradient_dtype == MIST_DTYPE_FP32;

@@ -78,6 +78,7 @@ static const char *const arg_words[MIST_ARG_OWN] = {
     [MIST_ARG_NO_DROPOUT] = "no_dropout",
     [MIST_ARG_OVERLAPS] = "overlap",
     [MIST_ARG_FP8] = "fp8",
+    [MIST_ARG_FP16_LOSS] = "fp16_loss",
     [MIST_ARG_REDUCE_BUCKET] = "reduce_bucket",
     [MIST_ARG_SUB_GROUP] = "sub_group",
     [MIST_ARG_OFFLOAD_WEIGHTS] = "offload_weights_frac",

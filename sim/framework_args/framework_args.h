@@ -52,6 +52,7 @@ enum mist_arg {
     MIST_ARG_NO_DROPOUT, /* as in struct mist_job */
     MIST_ARG_OVERLAPS,
     MIST_ARG_FP8,
+    MIST_ARG_FP16_LOSS,
     MIST_ARG_REDUCE_BUCKET,
     MIST_ARG_SUB_GROUP,
     MIST_ARG_OFFLOAD_WEIGHTS, /* fractions */

@@ -151,7 +151,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--no-async-tensor-model-parallel-allreduce", NULL, "the profile overlaps them"),
     MIST_ROW_REFUSED("--no-rope-fusion", NULL, "RoPE is priced as kernels of its own as it is"),
     MIST_ROW_REFUSED("--cross-entropy-loss-fusion", NULL, "the profile has the loss of single kernels"),
-    MIST_ROW_REFUSED("--fp16-lm-cross-entropy", NULL, "the profile has the loss in fp32"),
+    MIST_ROW_FLAG("--fp16-lm-cross-entropy", MIST_ARG_FP16_LOSS, 1, NAN),
     MIST_ROW_REFUSED("--enable-cuda-graph", NULL, "every launch has its price"),
     MIST_ROW_REFUSED("--cuda-graph-impl", "none", "every launch has its price"),
     MIST_ROW_REFUSED("--external-cuda-graph", NULL, "every launch has its price"),
@@ -413,7 +413,7 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
 }
 
 /* Gradients are summed in fp32 with bf16, and as they are with fp16. */
-static void find_formats(struct mist_args *args)
+static enum mist_status find_formats(struct mist_args *args, struct mist_err *err)
 {
     bool is_fp16 = args->v[MIST_ARG_DTYPE] == MIST_DTYPE_FP16;
 
@@ -421,6 +421,11 @@ static void find_formats(struct mist_args *args)
         args->v[MIST_ARG_DTYPE] = MIST_DTYPE_FP32;
     if (mist_args_is_open(args, MIST_ARG_GRADIENT_DTYPE))
         args->v[MIST_ARG_GRADIENT_DTYPE] = is_fp16 ? MIST_DTYPE_FP16 : MIST_DTYPE_FP32;
+    if (mist_args_or(args, MIST_ARG_FP16_LOSS, 0) != 0 && !is_fp16)
+        return mist_args_fail(
+            args, MIST_ARG_FP16_LOSS, err,
+            "--fp16-lm-cross-entropy can't be expressed without --fp16");
+    return MIST_OK;
 }
 
 static enum mist_status finish(struct mist_args *args, struct mist_err *err)
@@ -440,7 +445,7 @@ static enum mist_status finish(struct mist_args *args, struct mist_err *err)
     if (status == MIST_OK)
         status = find_recomputation(args, err);
     if (status == MIST_OK)
-        find_formats(args);
+        status = find_formats(args, err);
     if (args->v[OFFLOADS] != 0) {
         args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = args->v[OFFLOAD_FRAC];
         args->v[MIST_ARG_UPDATES_ON_HOST] = args->v[OFFLOAD_FRAC] > 0;

@@ -154,7 +154,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .cast_source = "Transformer Engine, cast_transpose"
 
 #define MEGATRON                                                                         \
-    CACHES,                                                                              \
+    CACHES, .casts_logits = true,                                                        \
     .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
     .scatters_transfers = true, .blocks_transfers = true, .dispatch_us = 10,             \
     .optimizer_bytes = 46, .scaling_bytes = 8, .accumulate_bytes = 6,                    \
@@ -167,7 +167,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .residual_frac = 0.11, .residual_source = "estimate: the curve's"
 
 #define DEEPSPEED                                                                        \
-    CACHES,                                                                              \
+    CACHES, .casts_logits = true,                                                        \
     .attention = MIST_ATTENTION_FUSED, .takes_turns = true, .has_dropout = true,         \
     .repeats_all = true, .scatters_transfers = true, .overlaps_zero3 = true,             \
     .dispatch_us = 50,                                                                   \
@@ -241,6 +241,22 @@ static const struct mist_framework_attention attentions[][2] = {
 const struct mist_framework *mist_framework_get(enum mist_framework_name name)
 {
     return &frameworks[name];
+}
+
+double mist_framework_loss_bytes(double bytes, int n_casts, bool has_fp16_loss)
+{
+    enum { CAST_BYTES = 2 + 4 };
+
+    return has_fp16_loss ? (bytes - n_casts * CAST_BYTES) / 2 : bytes;
+}
+
+int32_t mist_framework_logit_held_bytes(const struct mist_framework *framework,
+                                        bool has_fp16_loss)
+{
+    int32_t held = framework->logit_held_bytes;
+
+    /* logits, their copy in fp32, and what is made of it */
+    return has_fp16_loss ? 2 + (held - 2 - 4) / 2 : held;
 }
 
 bool mist_framework_overlaps(const struct mist_framework *framework, bool is_interleaved,

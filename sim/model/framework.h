@@ -68,6 +68,7 @@ struct mist_framework {
     double logit_bytes;       /* moved per logit by losses of a whole vocabulary, products
                                  apart */
     int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
+    bool casts_logits;        /* to fp32 and back, of two bytes, unless the job says no */
     int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients
                                   of two bytes for its optimizer step */
     int32_t flat_bytes; /* per parameter that a rank of ZeRO updates with gradients of two
@@ -93,6 +94,14 @@ struct mist_framework {
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
+
+/* Of bytes that a loss moves per logit with n_casts of its casts of logits: all, or without
+ * the casts and half, where it works on logits in two bytes. */
+double mist_framework_loss_bytes(double bytes, int n_casts, bool has_fp16_loss);
+
+/* Bytes per logit that a loss holds at the most; 0: rows pass one after another. */
+int32_t mist_framework_logit_held_bytes(const struct mist_framework *framework,
+                                        bool has_fp16_loss);
 
 /* Whether it overlaps communication and computation, unless the job says no, in spite of
  * takes_turns and blocks_transfers. */

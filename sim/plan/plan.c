@@ -198,6 +198,12 @@ static enum mist_status check_framework(const struct check *c)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "fp8",
                       "fp8 is true, expected false, or a framework whose casts are known "
                       "(megatron, torchtitan-compiled, llm-foundry)");
+    if (job->has_fp16_loss && (!mist_framework_get(job->framework)->casts_logits ||
+                               job->dtype != MIST_DTYPE_FP16))
+        return refuse(
+            c, MIST_ERR_INPUT, "job", -1, "fp16_loss",
+            "fp16_loss is true, expected false, or a job in fp16 of megatron or "
+            "deepspeed");
     if (job->framework != MIST_FRAMEWORK_OURS)
         return MIST_OK;
     if (job->attention != MIST_ATTENTION_FLASH)

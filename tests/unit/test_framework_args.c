@@ -741,6 +741,30 @@ static void go_round(const struct mist_plan *plan, struct mist_plan *again)
     again->job.computes_on_gpu = true;
 }
 
+/* A loss in two bytes is read, and written again; it needs fp16. */
+TEST_WITH(test_fp16_loss, set_up, tear_down)
+{
+    static const struct {
+        const char *text;
+        bool is_there;
+    } cases[] = {{TINY "--fp16 --fp16-lm-cross-entropy", true}, {TINY "--fp16", false}};
+    const char *path = scratch_path(&scratch, "args");
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct mist_plan plan, again;
+        struct mist_args args;
+        scratch_write(path, cases[i].text);
+        mist_args_init(&args, MEGATRON);
+        args.n_devices = args.node_devices = 8;
+        must(mist_args_load(&args, path, &err), &err);
+        must(mist_args_make_plan(&args, &plan, &err), &err);
+        assert_int_equal(plan.job.has_fp16_loss, cases[i].is_there);
+        go_round(&plan, &again);
+        assert_int_equal(again.job.has_fp16_loss, cases[i].is_there);
+    }
+    refuse(MEGATRON, TINY "--bf16\n--fp16-lm-cross-entropy", 4, "fp16");
+}
+
 /* Time and arenas; 0: no price (offloaded state that nobody measured). */
 static double price(const struct mist_plan *plan, const struct mist_cost_model *model,
                     int64_t *bytes)
