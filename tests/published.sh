@@ -77,17 +77,19 @@ has() {
 }
 
 # ------------------------------------------------------------------------------------------------------------ runs
-# vTrain (Bang et al., MICRO 2024): Megatron-DeepSpeed on a node of A100, fp16, one width for calibration. Times are
-# those of runs without recomputation, whatever the column says, and of its program's vocabulary (src/config.py,
-# src/model/gpt_modeling.py): 50,257 by tp, rounded down and not padded, so that products of one rank have rows of an odd
-# number of logits, which are slow.
+# vTrain (Bang et al., MICRO 2024): Megatron-DeepSpeed on a node of A100, fp16, one width for calibration. They are said to
+# be measured (data/README.md), but are sums of kernels that it profiled once, gaps between them included, and of its table
+# of all-reduces: 76 pairs of runs that differ in dp alone differ by what that table says, to the last digit (src/predictor.py,
+# compute_comm_time). Times are those of runs without recomputation, whatever the column says, of its program's vocabulary
+# (src/config.py, src/model/gpt_modeling.py), 50,257 by tp, rounded down and not padded, so that products of one rank have
+# rows of an odd number of logits, which are slow; and of its loss, which works on logits in fp16 (src/trainer.py).
 if has vtrain/single_node_a100.csv; then
     awk -F, '$1 == "A100" {
         set = "vTrain, other widths"
         if ($4 == 2048) set = "vTrain, hidden 2048 (calibration)"
         printf "%s|%s x %s, tp %s dp %s pp %s, %s of %s|%.9f|a100-80:1x8|", set, $3, $4, $8, $9, $10, $11, $12, $15 / 1000
         printf "gpt %d %d %d %d %d %d %d 1 1|deepspeed fused none|", $3, $4, $5, $5, 4 * $4, int(50257 / $8) * $8, $6
-        printf "%d %d %d %d %d 1 0 0 fp16 fp16\n", $11, $12, $8, $10, $9 }' "$data/vtrain/single_node_a100.csv" | plans
+        printf "%d %d %d %d %d 1 0 0 fp16 fp16 0 fp16_loss\n", $11, $12, $8, $10, $9 }' "$data/vtrain/single_node_a100.csv" | plans
 fi
 # Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", table 5, and section 6.3
 if has megatron/megatron_seqpar_2205.05198_table5.csv; then

@@ -39,9 +39,13 @@
 #define WAVE_SHARE 0.5
 /* Of the rate, where what lies in memory one behind the other, a row's inputs or outputs, is
  * no multiple of so many bytes (NVIDIA, "Matrix Multiplication Background", figure 4: a third
- * to two thirds). */
+ * to two thirds). Copies that run beside the products (cp.async) have 4, 8 or 16 bytes: an
+ * odd number of two-byte elements has none. Its share is that of vTrain's heads of width
+ * 2048; by what each sample takes more there than with width 1024 it is 0.34. */
 #define MISALIGNED_FRAC 0.5
+#define ODD_FRAC        0.35
 #define ALIGNED_BYTES   16
+#define COPIED_BYTES    4
 
 /* Of the peak, by attention over long sequences, forward and backward; over a sequence
  * and with a head size that are as long as these, half of it. Kernels with A100's
@@ -79,16 +83,26 @@ static const struct tile {
 /* out [m, n] = a [m, k] * b [k, n] */
 struct product {
     int64_t m, n, k;
-    bool is_aligned;
+    double aligned_frac; /* of the rate */
 };
+
+/* By the bytes of a row of inputs and of one of outputs. */
+static double aligned_frac(int64_t in_bytes, int64_t out_bytes)
+{
+    int64_t odd_bits = in_bytes | out_bytes;
+
+    return odd_bits % ALIGNED_BYTES == 0  ? 1
+           : odd_bits % COPIED_BYTES == 0 ? MISALIGNED_FRAC
+                                          : ODD_FRAC;
+}
 
 static bool product_of(enum mist_op op, enum mist_phase phase,
                        enum mist_trace_dtype dtype, const int64_t dims[MIST_MAX_DIMS],
                        struct product *out)
 {
     int64_t rows = dims[0], n_in = dims[1], n_out = dims[2];
-    int64_t n_aligned = ALIGNED_BYTES / (dtype == MIST_TRACE_FP32 ? 4 : 2);
-    bool is_aligned = n_in % n_aligned == 0 && n_out % n_aligned == 0;
+    int64_t element = dtype == MIST_TRACE_FP32 ? 4 : 2;
+    double frac = aligned_frac(element * n_in, element * n_out);
 
     switch (op) {
     case MIST_OP_LINEAR:
@@ -99,10 +113,10 @@ static bool product_of(enum mist_op op, enum mist_phase phase,
     default:
         return false;
     }
-    *out = phase == MIST_PHASE_FORWARD ? (struct product){rows, n_out, n_in, is_aligned}
+    *out = phase == MIST_PHASE_FORWARD ? (struct product){rows, n_out, n_in, frac}
            : phase == MIST_PHASE_BACKWARD_INPUT
-               ? (struct product){rows, n_in, n_out, is_aligned}
-               : (struct product){n_in, n_out, rows, is_aligned};
+               ? (struct product){rows, n_in, n_out, frac}
+               : (struct product){n_in, n_out, rows, frac};
     return true;
 }
 
@@ -128,7 +142,7 @@ static double product_s(const struct product *of, const struct mist_trace_curve 
                                          turn ? TILES[i].rows : TILES[i].columns,
                                          curve->processors) /
                                   TILES[i].share);
-    return best / (curve->product_frac * peak * (of->is_aligned ? 1 : MISALIGNED_FRAC));
+    return best / (curve->product_frac * peak * of->aligned_frac);
 }
 
 /* dims: batch, seq, heads, kv_heads, head_dim. */

@@ -934,6 +934,8 @@ TEST(test_measured_loss)
         for (int k = 0; k < 2; k++) {
             struct job *job = make_job(MIST_FRAMEWORK_DEEPSPEED, MIST_ATTENTION_FUSED, of,
                                        k ? 4 : 2, 1024, 1, false, false);
+            job->plan.job.dtype = MIST_DTYPE_FP16;
+            job->plan.job.has_fp16_loss = true;
             loss_s[k] =
                 layer_s(model, job, MIST_LAYER_HEAD, MIST_PROGRAM_FORWARD, false) +
                 layer_s(model, job, MIST_LAYER_HEAD, MIST_PROGRAM_BACKWARD, false);

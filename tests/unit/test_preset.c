@@ -774,9 +774,12 @@ TEST(test_products_by_hand)
      * second wave of large tiles */
     near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280 + 128).time_s,
             start_s + 2.6 / 2 / 0.97 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
-    /* an odd number of columns halves the rate; its tiles are those of 1280 */
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1279).time_s,
+    /* a number of columns that eight does not divide halves the rate, an odd one leaves
+     * 0.35; their tiles are those of 1280 */
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1278).time_s,
             start_s + 2 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1279).time_s,
+            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / 0.35 / peak);
     near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4092, 1280).time_s,
             start_s + 2 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
     /* an odd number of rows does not, in no phase: they lie 16 bytes apart anyway */
