@@ -60,17 +60,19 @@
 #define WEIGHT(n, b)   [MIST_PHASE_BACKWARD_WEIGHT] = {n, b}
 
 /* Backward of a norm: with the sum of both ways to its input (6 bytes), and the dropout (5)
- * and the bias (2) that its block adds before. */
+ * and the bias (2) that its block adds before. The gradient of each of these three small
+ * parameters is added by a kernel of its own (model/distributed.py, main_grad.add_; without
+ * Megatron-LM's DDP autograd does so), as are those of products' biases. */
 #define MEGATRON_OPS                                                                     \
     [MIST_OP_EMBEDDING]              = {FORWARD(8, 20), WEIGHT(6, 2)},                   \
-    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(7, 23)},                 \
+    [MIST_OP_LAYER_NORM]             = {FORWARD(1, 4), BACKWARD(10, 23)},                \
     [MIST_OP_RESIDUAL_LAYER_NORM]    = {FORWARD(2, 11)},                                 \
     [MIST_OP_LINEAR]                 = {FORWARD(1, 0), BACKWARD(1, 0), WEIGHT(2, 0)},    \
     [MIST_OP_LINEAR_BIAS]            = {FORWARD(2, 4), BACKWARD(2, 2), WEIGHT(2, 0)},    \
-    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(3, 8)},                  \
+    [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(4, 8)},                  \
     [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 7), BACKWARD(2, 6)},                  \
     [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},                \
-    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(8, 38)},                 \
+    [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(10, 38)},                \
     [MIST_OP_RESIDUAL]               = {FORWARD(1, 7)},                                  \
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(26, 0)},                                 \
     [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(8, 34)},                                 \
@@ -78,7 +80,7 @@
 
 static const struct mist_framework_op megatron_ops[MIST_N_OPS][MIST_N_PHASES] = {
     MEGATRON_OPS,
-    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(5, 16)},
+    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(6, 16)},
     [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(2, 10)},
     [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
 };
