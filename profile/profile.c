@@ -9,7 +9,6 @@
 #include "profile/time_ops.h"
 #include "profile/time_probe.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

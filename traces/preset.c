@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <math.h> /* pow */
 #include <stdio.h>
-#include <stdlib.h> /* qsort */
 #include <string.h>
 #include <strings.h> /* strcasecmp */
 #include <sys/stat.h>

@@ -3,10 +3,8 @@
 
 #include "core/embed.h"
 #include "core/parse.h" /* mist_check_memory_bytes */
-#include "sim/model/framework.h"
 #include "sim/replay/packing.h"
 #include "tune/search.h" /* enum mist_search_solver */
-#include "tune/space.h"
 #include "tune/verify.h"
 
 #include <stddef.h>

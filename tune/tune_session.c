@@ -2,7 +2,6 @@
 #include "tune/tune_session.h"
 
 #include "core/interrupt.h"
-#include "core/parse.h"
 #include "sim/cost/trace_use.h"
 #include "traces/preset.h"
 #include "tune/alike.h"

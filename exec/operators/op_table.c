@@ -6,7 +6,6 @@
 #include "core/parse.h" /* sizes for people */
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "exec/operators/operators_cpu.h"
 
 #include "exec/device/device.h"
-#include "exec/operators/cpu_bf16.h"
 
 typedef const struct mist_step_args *step_args;
 

@@ -1,7 +1,6 @@
 /* Arguments in TOML, as far as configurations of torchtitan use it. See arg_list.h. */
 #include "sim/framework_args/arg_list.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_BYTES = 256, VALUE_BYTES = 1024 };

@@ -4,7 +4,6 @@
 #include "core/parse.h"
 #include "sim/model/framework.h"
 #include "sim/plan/plan_fields.h"
-#include "sim/plan/rank_mesh.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,7 +10,6 @@
  */
 #include "sim/symbolic/tape_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__)
