@@ -109,11 +109,22 @@ struct mist_tool {
     {                                                                                    \
         MIST_OPTION_FIELDS_(T, __VA_ARGS__), .needs = i_others                           \
     }
-#define MIST_OPTION_FIELDS_(T, i_name, i_kind, i_group, i_value, i_help, i_default,      \
-                            i_min, i_max, i_member)                                      \
+#define MIST_OPTION_FIELDS_(T, i_name, i_kind, i_member, i_group, i_value, i_default,    \
+                            i_min, i_max, i_help)                                        \
     .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,             \
     .help = i_help, .default_text = i_default, .min = i_min, .max = i_max,               \
     .offset = offsetof(T, i_member)
+
+/* Without a default, a range and other options. */
+#define MIST_OPTION_ROW_FLAG(T, i_name, i_member, i_group, i_help)                       \
+    MIST_OPTION_ROW(T, i_name, MIST_OPTION_FLAG, i_member, i_group, NULL, NULL, 0, 0,    \
+                    i_help)
+#define MIST_OPTION_ROW_TEXT(T, i_name, i_member, i_group, i_value, i_help)              \
+    MIST_OPTION_ROW(T, i_name, MIST_OPTION_STRING, i_member, i_group, i_value, NULL, 0,  \
+                    0, i_help)
+#define MIST_OPTION_ROW_LIST(T, i_name, i_member, i_group, i_value, i_help)              \
+    MIST_OPTION_ROW(T, i_name, MIST_OPTION_LIST, i_member, i_group, i_value, NULL, 0, 0, \
+                    i_help)
 
 /* The same of kind MIST_OPTION_CHOICE; i_member is an int. */
 #define MIST_OPTION_ROW_CHOICE(T, ...)                                                   \
@@ -124,8 +135,8 @@ struct mist_tool {
     {                                                                                    \
         MIST_OPTION_CHOICE_FIELDS_(T, __VA_ARGS__), .needs = i_others                    \
     }
-#define MIST_OPTION_CHOICE_FIELDS_(T, i_name, i_group, i_value, i_help, i_default,       \
-                                   i_choices, i_member)                                  \
+#define MIST_OPTION_CHOICE_FIELDS_(T, i_name, i_member, i_group, i_value, i_default,     \
+                                   i_choices, i_help)                                    \
     .name = i_name, .kind = MIST_OPTION_CHOICE, .group = i_group, .value_name = i_value, \
     .help = i_help, .default_text = i_default, .choices = i_choices,                     \
     .offset = offsetof(T, i_member)
@@ -188,9 +199,9 @@ extern const char *const mist_shell_words[];      /* bash, zsh, fish */
         .offset = offsetof(T, common.seed)                                               \
     }
 #define MIST_OPTION_ROW_PROGRESS(T)                                                      \
-    MIST_OPTION_ROW_CHOICE(T, "progress", MIST_OPTION_GROUP_COMMON, "WHEN",              \
-                           "show progress; auto: on a terminal", "auto",                 \
-                           mist_progress_choices, common.progress)
+    MIST_OPTION_ROW_CHOICE(T, "progress", common.progress, MIST_OPTION_GROUP_COMMON,     \
+                           "WHEN", "auto", mist_progress_choices,                        \
+                           "show progress; auto: on a terminal")
 
 /* Positional arguments in their order;
  * items points into argv, which is rearranged for it. And which options there were. */

@@ -30,22 +30,19 @@ struct plot_options {
     const char *ranks;
 };
 
-#define ROW(...) MIST_OPTION_ROW(struct plot_options, __VA_ARGS__)
+#define ROW(...)  MIST_OPTION_ROW(struct plot_options, __VA_ARGS__)
+#define TEXT(...) MIST_OPTION_ROW_TEXT(struct plot_options, __VA_ARGS__)
 
 static const struct mist_option OPTIONS[] = {
-    ROW("title", MIST_OPTION_STRING, "Picture", "TEXT", "heading of the picture", NULL, 0,
-        0, picture.title),
-    ROW("ranks", MIST_OPTION_STRING, "Picture", "LIST",
-        "ranks to draw, such as 0-3,5 (timeline, memory)", "all", 0, 0, ranks),
-    ROW("from", MIST_OPTION_TIME_S, "Picture", "TIME",
-        "begin of the time axis, such as 20ms (timeline, memory)", "0s", 0, 1e12,
-        picture.from_s),
-    ROW("to", MIST_OPTION_TIME_S, "Picture", "TIME",
-        "end of the time axis; 0s: the end (timeline, memory)", "0s", 0, 1e12,
-        picture.to_s),
-    ROW("limit", MIST_OPTION_BYTES, "Picture", "SIZE",
-        "device memory, drawn as a line, such as 80GiB (memory)", NULL, 0, 0,
-        picture.limit_bytes),
+    TEXT("title", picture.title, "Picture", "TEXT", "heading of the picture"),
+    ROW("ranks", MIST_OPTION_STRING, ranks, "Picture", "LIST", "all", 0, 0,
+        "ranks to draw, such as 0-3,5 (timeline, memory)"),
+    ROW("from", MIST_OPTION_TIME_S, picture.from_s, "Picture", "TIME", "0s", 0, 1e12,
+        "begin of the time axis, such as 20ms (timeline, memory)"),
+    ROW("to", MIST_OPTION_TIME_S, picture.to_s, "Picture", "TIME", "0s", 0, 1e12,
+        "end of the time axis; 0s: the end (timeline, memory)"),
+    ROW("limit", MIST_OPTION_BYTES, picture.limit_bytes, "Picture", "SIZE", NULL, 0, 0,
+        "device memory, drawn as a line, such as 80GiB (memory)"),
     MIST_OPTION_ROW_OUTPUT(struct plot_options,
                            "picture, .png, .svg or .pdf; - draws in the terminal", "-"),
     MIST_OPTION_ROW_FORCE(struct plot_options),

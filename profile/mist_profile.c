@@ -58,49 +58,45 @@ static const char *const dtype_words[] = {"auto", "fp32", "bf16", NULL};
 enum dtype_choice { DTYPE_AUTO, DTYPE_FP32, DTYPE_BF16 };
 
 #define ROW(...)    MIST_OPTION_ROW(struct options, __VA_ARGS__)
+#define FLAG(...)   MIST_OPTION_ROW_FLAG(struct options, __VA_ARGS__)
+#define TEXT(...)   MIST_OPTION_ROW_TEXT(struct options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct options, __VA_ARGS__)
 
 static const struct mist_option option_table[] = {
-    ROW("model", MIST_OPTION_STRING, "What", "MODEL",
-        "preset or config.json whose operators are timed", "gpt3-demo", 0, 0, model),
-    ROW("seq-len", MIST_OPTION_INT64, "What", "N", "tokens per sample", "128", 1, 1 << 24,
-        seq_len),
-    ROW("micro-batches", MIST_OPTION_LIST, "What", "LIST",
-        "samples per micro-batch that plans may use", "1,2,4,8", 0, 0, micro_batches),
-    CHOICE("dtype", "What", "FORMAT",
+    ROW("model", MIST_OPTION_STRING, model, "What", "MODEL", "gpt3-demo", 0, 0,
+        "preset or config.json whose operators are timed"),
+    ROW("seq-len", MIST_OPTION_INT64, seq_len, "What", "N", "128", 1, 1 << 24,
+        "tokens per sample"),
+    ROW("micro-batches", MIST_OPTION_LIST, micro_batches, "What", "LIST", "1,2,4,8", 0, 0,
+        "samples per micro-batch that plans may use"),
+    CHOICE("dtype", dtype, "What", "FORMAT", "auto", dtype_words,
            "number format of weights and activations: fp32, bf16, or auto: bf16 on a "
-           "GPU, else fp32",
-           "auto", dtype_words, dtype),
+           "GPU, else fp32"),
     MIST_OPTION_ROW_ATTENTION(struct options, "What"),
-    ROW("allow-atomics", MIST_OPTION_FLAG, "What", NULL,
-        "GPU kernels as mist-exec --allow-atomics runs them", NULL, 0, 0, allows_atomics),
-    ROW("quick", MIST_OPTION_FLAG, "What", NULL,
-        "a minute: fewer repetitions, message sizes in steps of 4", NULL, 0, 0, is_quick),
-    ROW("seconds", MIST_OPTION_INT64, "What", "N",
+    FLAG("allow-atomics", allows_atomics, "What",
+         "GPU kernels as mist-exec --allow-atomics runs them"),
+    FLAG("quick", is_quick, "What",
+         "a minute: fewer repetitions, message sizes in steps of 4"),
+    ROW("seconds", MIST_OPTION_INT64, n_seconds, "What", "N", NULL, 1, 1000000,
         "time to take, about: less gives fewer repetitions, to a least number; default: "
-        "see --dry-run",
-        NULL, 1, 1000000, n_seconds),
-    ROW("resume", MIST_OPTION_FLAG, "What", NULL,
-        "go on with a session that was stopped (its journal is in DIR.partial)", NULL, 0,
-        0, resumes),
+        "see --dry-run"),
+    FLAG("resume", resumes, "What",
+         "go on with a session that was stopped (its journal is in DIR.partial)"),
     MIST_OPTION_ROWS_KERNELS(struct options, "What", ", too"),
     MIST_OPTION_ROW_BACKEND(struct options, "Where"),
-    ROW("ranks", MIST_OPTION_INT64, "Where", "N",
+    ROW("ranks", MIST_OPTION_INT64, n_ranks, "Where", "N", NULL, 1, MAX_RANKS,
         "processes that run at once, started with mpirun; default: one for each GPU, "
-        "else 2, or 1 on one processor",
-        NULL, 1, MAX_RANKS, n_ranks),
-    ROW("threads", MIST_OPTION_INT64, "Where", "N",
-        "compute threads of each rank on the CPU", "1", 1, 1024, n_threads),
+        "else 2, or 1 on one processor"),
+    ROW("threads", MIST_OPTION_INT64, n_threads, "Where", "N", "1", 1, 1024,
+        "compute threads of each rank on the CPU"),
     MIST_OPTION_ROW_BIND(struct options, "Where"),
-    CHOICE("import", "Import", "FORMAT",
+    CHOICE("import", import, "Import", "FORMAT", "none", mist_import_formats,
            "measure nothing: add the rows of every FILE to --cluster and write that to "
            "-o. FILE is a log of nccl-tests, a table of products m,n,k,time_us "
            "(gemm-csv), a trace of a rank (torch-profiler), or nsys stats --report "
-           "cuda_gpu_trace --format csv (nsys)",
-           "none", mist_import_formats, import),
-    ROW("cluster", MIST_OPTION_STRING, "Import", "CLUSTER",
-        "trace set or preset that the rows are added to (mist-sim --presets)", NULL, 0, 0,
-        cluster),
+           "cuda_gpu_trace --format csv (nsys)"),
+    TEXT("cluster", cluster, "Import", "CLUSTER",
+         "trace set or preset that the rows are added to (mist-sim --presets)"),
     {.name = "output",
      .letter = 'o',
      .kind = MIST_OPTION_STRING,

@@ -21,159 +21,130 @@ static const char *const target_choices[] = {
     "ours", "megatron", "deepspeed", "torchtitan", "torchtitan-compiled", NULL};
 
 #define ROW(...)    MIST_OPTION_ROW(struct mist_tune_options, __VA_ARGS__)
-#define WITH(...)   MIST_OPTION_ROW_WITH(struct mist_tune_options, __VA_ARGS__)
+#define FLAG(...)   MIST_OPTION_ROW_FLAG(struct mist_tune_options, __VA_ARGS__)
+#define TEXT(...)   MIST_OPTION_ROW_TEXT(struct mist_tune_options, __VA_ARGS__)
+#define LIST(...)   MIST_OPTION_ROW_LIST(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE(...) MIST_OPTION_ROW_CHOICE(struct mist_tune_options, __VA_ARGS__)
 #define CHOICE_WITH(...)                                                                 \
     MIST_OPTION_ROW_CHOICE_WITH(struct mist_tune_options, __VA_ARGS__)
-#define REQUIRED(i_name, i_kind, i_group, i_value, i_help, i_min, i_max, i_unless,       \
-                 i_member)                                                               \
+#define WITH(...) MIST_OPTION_ROW_WITH(struct mist_tune_options, __VA_ARGS__)
+#define REQUIRED(i_name, i_kind, i_member, i_group, i_value, i_min, i_max, i_unless,     \
+                 i_help)                                                                 \
     {                                                                                    \
-        .name = i_name, .kind = i_kind, .group = i_group, .value_name = i_value,         \
-        .help = i_help, .min = i_min, .max = i_max, .is_required = true,                 \
-        .unless = i_unless, .offset = offsetof(struct mist_tune_options, i_member)       \
+        MIST_OPTION_FIELDS_(struct mist_tune_options, i_name, i_kind, i_member, i_group, \
+                            i_value, NULL, i_min, i_max, i_help),                        \
+            .is_required = true, .unless = i_unless                                      \
     }
 
 static const struct mist_option option_table[] = {
-    ROW("retune", MIST_OPTION_STRING, "Job", "PLAN",
-        "the job, devices and cluster of a plan, as far as options don't say them", NULL,
-        0, 0, retune),
-    REQUIRED("model", MIST_OPTION_STRING, "Job", "NAME",
-             "preset, or a Hugging Face config.json or folder", 0, 0, "sweep retune",
-             model),
-    REQUIRED("global-batch", MIST_OPTION_INT64, "Job", "N", "samples per optimizer step",
-             1, 1 << 24, "sweep retune", global_batch),
-    REQUIRED("seq-len", MIST_OPTION_INT64, "Job", "N", "tokens per sample", 1,
-             MIST_MODEL_MAX_SEQ, "sweep retune", seq_len),
-    REQUIRED("cluster", MIST_OPTION_STRING, "Cluster", "CLUSTER",
+    TEXT("retune", retune, "Job", "PLAN",
+         "the job, devices and cluster of a plan, as far as options don't say them"),
+    REQUIRED("model", MIST_OPTION_STRING, model, "Job", "NAME", 0, 0, "sweep retune",
+             "preset, or a Hugging Face config.json or folder"),
+    REQUIRED("global-batch", MIST_OPTION_INT64, global_batch, "Job", "N", 1, 1 << 24,
+             "sweep retune", "samples per optimizer step"),
+    REQUIRED("seq-len", MIST_OPTION_INT64, seq_len, "Job", "N", 1, MIST_MODEL_MAX_SEQ,
+             "sweep retune", "tokens per sample"),
+    REQUIRED("cluster", MIST_OPTION_STRING, cluster, "Cluster", "CLUSTER", 0, 0, "retune",
              "trace set from mist-profile, or a preset such as "
-             "h100-sxm:8x8,nic=8x400Gb/s (mist-sim --presets lists them)",
-             0, 0, "retune", cluster),
-    ROW("what-if", MIST_OPTION_LIST, "Cluster", "NAME=VALUE",
-        "plan for another cluster, as mist-sim --what-if has it: link.nic=400Gb/s, "
-        "kernel.attention=2x, device=h200; mist-sim --list has all names",
-        NULL, 0, 0, what_if),
-    ROW("ranks", MIST_OPTION_INT64, "Cluster", "N",
-        "devices to use; 0: all of the cluster", "0", 0, 1 << 20, n_ranks),
-    ROW("nodes", MIST_OPTION_INT64, "Cluster", "N",
-        "nodes; 0: as many as the trace set says", "0", 0, 1 << 20, n_nodes),
-    ROW("devices-per-node", MIST_OPTION_INT64, "Cluster", "N",
-        "devices of a node; 0: as many as the trace set says", "0", 0, 1 << 12,
-        n_devices_per_node),
-    ROW("device-memory", MIST_OPTION_BYTES, "Cluster", "BYTES",
-        "memory of a device; 0: what the trace set says", "0", 0, 9e18,
-        device_memory_bytes),
-    ROW("threads", MIST_OPTION_INT64, "Cluster", "N",
-        "compute threads of a device; 0: what the trace set says, else 1", "0", 0, 1024,
-        n_threads),
-    ROW("space", MIST_OPTION_LIST, "Search", "GROUP",
-        "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
-        "lean; default: all",
-        NULL, 0, 0, space),
-    ROW("fix", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
-        "plans with that value in every stage alone: pp, dp, tp, micro-batch, "
-        "micro-batches, layers, sequence, zero, ckpt, lean, offload-weights (-gradients, "
-        "-optimizer, -activations), update-on, schedule, chunks",
-        NULL, 0, 0, fixed),
-    ROW("max", MIST_OPTION_LIST, "Search", "KNOB=VALUE",
-        "plans with at most that value in every stage", NULL, 0, 0, limited),
-    ROW("constraint", MIST_OPTION_LIST, "Search", "SUM<=SUM",
-        "plans that keep to it, such as 'stages <= 8', 'layers[0] + 2 <= layers[-1]', "
-        "'sum(tp) = 8' or 'memory[0] <= 16GiB'; of stages, micro-batches and, of a "
-        "stage, "
-        "layers, devices, dp, tp, micro-batch, memory; with <=, >= or =",
-        NULL, 0, 0, constraints),
-    ROW("uniform", MIST_OPTION_FLAG, "Search", NULL, "plans whose stages are all alike",
-        NULL, 0, 0, is_uniform),
-    ROW("thorough", MIST_OPTION_FLAG, "Search", NULL,
-        "also plan what may fit although its memory is priced too high, and what is "
-        "beside "
-        "the best",
-        NULL, 0, 0, is_thorough),
-    ROW("prefer-simple", MIST_OPTION_FRAC, "Search", "FRAC",
+             "h100-sxm:8x8,nic=8x400Gb/s (mist-sim --presets lists them)"),
+    LIST("what-if", what_if, "Cluster", "NAME=VALUE",
+         "plan for another cluster, as mist-sim --what-if has it: link.nic=400Gb/s, "
+         "kernel.attention=2x, device=h200; mist-sim --list has all names"),
+    ROW("ranks", MIST_OPTION_INT64, n_ranks, "Cluster", "N", "0", 0, 1 << 20,
+        "devices to use; 0: all of the cluster"),
+    ROW("nodes", MIST_OPTION_INT64, n_nodes, "Cluster", "N", "0", 0, 1 << 20,
+        "nodes; 0: as many as the trace set says"),
+    ROW("devices-per-node", MIST_OPTION_INT64, n_devices_per_node, "Cluster", "N", "0", 0,
+        1 << 12, "devices of a node; 0: as many as the trace set says"),
+    ROW("device-memory", MIST_OPTION_BYTES, device_memory_bytes, "Cluster", "BYTES", "0",
+        0, 9e18, "memory of a device; 0: what the trace set says"),
+    ROW("threads", MIST_OPTION_INT64, n_threads, "Cluster", "N", "0", 0, 1024,
+        "compute threads of a device; 0: what the trace set says, else 1"),
+    LIST("space", space, "Search", "GROUP",
+         "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
+         "lean; default: all"),
+    LIST("fix", fixed, "Search", "KNOB=VALUE",
+         "plans with that value in every stage alone: pp, dp, tp, micro-batch, "
+         "micro-batches, layers, sequence, zero, ckpt, lean, offload-weights "
+         "(-gradients, -optimizer, -activations), update-on, schedule, chunks"),
+    LIST("max", limited, "Search", "KNOB=VALUE",
+         "plans with at most that value in every stage"),
+    LIST("constraint", constraints, "Search", "SUM<=SUM",
+         "plans that keep to it, such as 'stages <= 8', 'layers[0] + 2 <= layers[-1]', "
+         "'sum(tp) = 8' or 'memory[0] <= 16GiB'; of stages, micro-batches and, of a "
+         "stage, layers, devices, dp, tp, micro-batch, memory; with <=, >= or ="),
+    FLAG("uniform", is_uniform, "Search", "plans whose stages are all alike"),
+    FLAG("thorough", is_thorough, "Search",
+         "also plan what may fit although its memory is priced too high, and what is "
+         "beside the best"),
+    ROW("prefer-simple", MIST_OPTION_FRAC, slower_frac, "Search", "FRAC", "0", 0, 0.99,
         "take the plan with the fewest techniques that is no slower than that, such as "
-        "2%",
-        "0", 0, 0.99, slower_frac),
-    CHOICE("dtype", "Job", "TYPE",
-           "of weights and activations; fp16 can be predicted, not run", "fp32",
-           mist_dtype_words, dtype),
-    CHOICE("gradient-dtype", "Job", "TYPE",
+        "2%"),
+    CHOICE("dtype", dtype, "Job", "TYPE", "fp32", mist_dtype_words,
+           "of weights and activations; fp16 can be predicted, not run"),
+    CHOICE("gradient-dtype", gradient_dtype, "Job", "TYPE", "fp32", mist_dtype_words,
            "of gradients of weights as they are kept and sent (sums are fp32); bf16 and "
-           "fp16 need the same --dtype",
-           "fp32", mist_dtype_words, gradient_dtype),
-    ROW("lengths", MIST_OPTION_STRING, "Job", "LENGTHS",
-        "sequences are not all as long as samples: take the plan that is fastest with "
-        "lognormal:median=N,sigma=X, or a file of lengths in tokens, one a line or "
-        "length,count",
-        NULL, 0, 0, lengths),
-    CHOICE_WITH(
-        "lengths", "packing", "Job", "RULE",
-        "how they fill samples; none: each is one; pad: each is as long as the longest "
-        "of its micro-batch; first-fit, sorted: several make a sample, in order or the "
-        "longest first",
-        "none", mist_packing_names, packing),
-    CHOICE("target", "Search", "NAME",
-           "search what that framework can express, priced by its profile", "ours",
-           target_choices, target),
-    CHOICE("solver", "Search", "WHICH", "across stages; both: exact, compared with GLPK",
-           "exact", solvers, solver),
-    WITH("solver constraint", "glpk-time", MIST_OPTION_TIME_S, "Search", "TIME",
-         "limit for GLPK, per case", "2s", 1e-3, 1e6, glpk_time_s),
-    ROW("top", MIST_OPTION_INT64, "Search", "K", "best plans to replay and to rank", "16",
-        1, 4096, n_top),
-    ROW("frontier", MIST_OPTION_INT64, "Search", "N",
-        "points of a frontier to keep; 0: all, which is exact", "0", 0, 1 << 20,
-        n_points),
-    ROW("verify", MIST_OPTION_INT64, "Verification", "K",
-        "run the K best plans by mist-exec, and choose by what is measured", NULL, 1,
-        MIST_VERIFY_MAX_PLANS, n_verified),
-    WITH("verify", "verify-iterations", MIST_OPTION_INT64, "Verification", "N",
-         "iterations of a run; every plan is run three times", "6", 2, 10000,
-         n_iterations),
-    WITH("verify", "verify-limit", MIST_OPTION_TIME_S, "Verification", "TIME",
-         "end a run after that long; 0s: 60 s and 20 times what is predicted", "0s", 0,
-         1e7, verify_limit_s),
-    WITH("verify", "launch", MIST_OPTION_STRING, "Verification", "CMD",
+           "fp16 need the same --dtype"),
+    TEXT("lengths", lengths, "Job", "LENGTHS",
+         "sequences are not all as long as samples: take the plan that is fastest with "
+         "lognormal:median=N,sigma=X, or a file of lengths in tokens, one a line or "
+         "length,count"),
+    CHOICE_WITH("lengths", "packing", packing, "Job", "RULE", "none", mist_packing_names,
+                "how they fill samples; none: each is one; pad: each is as long as the "
+                "longest of its micro-batch; first-fit, sorted: several make a sample, "
+                "in order or the longest first"),
+    CHOICE("target", target, "Search", "NAME", "ours", target_choices,
+           "search what that framework can express, priced by its profile"),
+    CHOICE("solver", solver, "Search", "WHICH", "exact", solvers,
+           "across stages; both: exact, compared with GLPK"),
+    WITH("solver constraint", "glpk-time", MIST_OPTION_TIME_S, glpk_time_s, "Search",
+         "TIME", "2s", 1e-3, 1e6, "limit for GLPK, per case"),
+    ROW("top", MIST_OPTION_INT64, n_top, "Search", "K", "16", 1, 4096,
+        "best plans to replay and to rank"),
+    ROW("frontier", MIST_OPTION_INT64, n_points, "Search", "N", "0", 0, 1 << 20,
+        "points of a frontier to keep; 0: all, which is exact"),
+    ROW("verify", MIST_OPTION_INT64, n_verified, "Verification", "K", NULL, 1,
+        MIST_VERIFY_MAX_PLANS,
+        "run the K best plans by mist-exec, and choose by what is measured"),
+    WITH("verify", "verify-iterations", MIST_OPTION_INT64, n_iterations, "Verification",
+         "N", "6", 2, 10000, "iterations of a run; every plan is run three times"),
+    WITH("verify", "verify-limit", MIST_OPTION_TIME_S, verify_limit_s, "Verification",
+         "TIME", "0s", 0, 1e7,
+         "end a run after that long; 0s: 60 s and 20 times what is predicted"),
+    WITH("verify", "launch", MIST_OPTION_STRING, launch, "Verification", "CMD", NULL, 0,
+         0,
          "how ranks are started, such as 'srun -n {ranks}'; default: by mpirun, on this "
-         "machine",
-         NULL, 0, 0, launch),
-    ROW("explain", MIST_OPTION_FLAG, "Results", NULL,
-        "where the best plan's time goes, and what is in memory at its peak", NULL, 0, 0,
-        explains),
-    ROW("ablate", MIST_OPTION_FLAG, "Results", NULL,
-        "print the best plan as the groups of --space are added one by one, and end; "
-        "with "
-        "--target beginning at the best plan of that framework",
-        NULL, 0, 0, ablates),
-    ROW("sweep", MIST_OPTION_LIST, "How many to rent", "NAME=V1:V2:..",
-        "the best plan for each value of nodes, devices-per-node, ranks, memory, batch, "
-        "seq-len, model or device (of a preset); of several: for all combinations",
-        NULL, 0, 0, sweep),
-    ROW("price-per-device-hour", MIST_OPTION_LIST, "How many to rent", "PRICE",
-        "print what the training costs; h100-sxm=2.5: price of that device", NULL, 0, 0,
-        prices),
-    WITH("sweep price-per-device-hour", "train-tokens", MIST_OPTION_DOUBLE,
-         "How many to rent", "N", "tokens of the whole training", "1e9", 1, 1e18,
-         n_tokens),
-    CHOICE(
-        "objective", "How many to rent", "WHICH",
-        "the best point of --sweep is that where the training takes the least time, or "
-        "costs the least",
-        "time", objectives, objective),
-    WITH("price-per-device-hour", "budget", MIST_OPTION_DOUBLE, "How many to rent",
-         "COST", "what the training may cost at the most; 0: any", "0", 0, 1e18, budget),
-    ROW("log", MIST_OPTION_STRING, "Results", "FILE",
-        "write every configuration of the first search and what became of it as CSV",
-        NULL, 0, 0, log),
-    ROW("pareto", MIST_OPTION_STRING, "Results", "FILE",
-        "write the best plan's frontiers for mist-plot pareto", NULL, 0, 0, pareto),
-    ROW("plans", MIST_OPTION_STRING, "Results", "DIR",
-        "write the best plans, or those of --sample-plans, into a folder", NULL, 0, 0,
-        plans),
-    WITH("plans", "sample-plans", MIST_OPTION_INT64, "Results", "M",
-         "into --plans: not the best plans but M from all over the space (see --seed)",
-         "0", 0, 4096, n_samples),
-    ROW("export", MIST_OPTION_STRING, "Results", "FILE",
-        "write the best plan as arguments of --target", NULL, 0, 0, export),
+         "machine"),
+    FLAG("explain", explains, "Results",
+         "where the best plan's time goes, and what is in memory at its peak"),
+    FLAG("ablate", ablates, "Results",
+         "print the best plan as the groups of --space are added one by one, and end; "
+         "with --target beginning at the best plan of that framework"),
+    LIST("sweep", sweep, "How many to rent", "NAME=V1:V2:..",
+         "the best plan for each value of nodes, devices-per-node, ranks, memory, batch, "
+         "seq-len, model or device (of a preset); of several: for all combinations"),
+    LIST("price-per-device-hour", prices, "How many to rent", "PRICE",
+         "print what the training costs; h100-sxm=2.5: price of that device"),
+    WITH("sweep price-per-device-hour", "train-tokens", MIST_OPTION_DOUBLE, n_tokens,
+         "How many to rent", "N", "1e9", 1, 1e18, "tokens of the whole training"),
+    CHOICE("objective", objective, "How many to rent", "WHICH", "time", objectives,
+           "the best point of --sweep is that where the training takes the least time, "
+           "or costs the least"),
+    WITH("price-per-device-hour", "budget", MIST_OPTION_DOUBLE, budget,
+         "How many to rent", "COST", "0", 0, 1e18,
+         "what the training may cost at the most; 0: any"),
+    TEXT("log", log, "Results", "FILE",
+         "write every configuration of the first search and what became of it as CSV"),
+    TEXT("pareto", pareto, "Results", "FILE",
+         "write the best plan's frontiers for mist-plot pareto"),
+    TEXT("plans", plans, "Results", "DIR",
+         "write the best plans, or those of --sample-plans, into a folder"),
+    WITH("plans", "sample-plans", MIST_OPTION_INT64, n_samples, "Results", "M", "0", 0,
+         4096,
+         "into --plans: not the best plans but M from all over the space (see --seed)"),
+    TEXT("export", export, "Results", "FILE",
+         "write the best plan as arguments of --target"),
     MIST_OPTION_ROW_OUTPUT(struct mist_tune_options, "where the best plan goes", NULL),
     MIST_OPTION_ROW_DRY_RUN(struct mist_tune_options),
     MIST_OPTION_ROW_FORCE(struct mist_tune_options),

@@ -11,32 +11,29 @@
 
 /* int backend: enum mist_backend_choice */
 #define MIST_OPTION_ROW_BACKEND(T, i_group)                                              \
-    MIST_OPTION_ROW_CHOICE(T, "backend", i_group, "WHERE",                               \
-                           "cpu, cuda, or auto: cuda where there is a GPU", "auto",      \
-                           mist_backend_words, backend)
+    MIST_OPTION_ROW_CHOICE(T, "backend", backend, i_group, "WHERE", "auto",              \
+                           mist_backend_words,                                           \
+                           "cpu, cuda, or auto: cuda where there is a GPU")
 
 /* int bind: 0 auto, 1 none */
 #define MIST_OPTION_ROW_BIND(T, i_group)                                                 \
     MIST_OPTION_ROW_CHOICE(                                                              \
-        T, "bind", i_group, "HOW",                                                       \
+        T, "bind", bind, i_group, "HOW", "auto", mist_affinity_words,                    \
         "auto: a rank that the launcher bound to fewer processors than it has threads "  \
-        "gets its share of the node's; none: as launched",                               \
-        "auto", mist_affinity_words, bind)
+        "gets its share of the node's; none: as launched")
 
 /* int attention: enum mist_attention_choice */
 #define MIST_OPTION_ROW_ATTENTION(T, i_group)                                            \
-    MIST_OPTION_ROW_CHOICE(                                                              \
-        T, "attention", i_group, "WHO",                                                  \
-        "who computes attention on a GPU: cudnn, own (slower), or auto: cudnn in bf16, " \
-        "else own",                                                                      \
-        "auto", mist_attention_words, attention)
+    MIST_OPTION_ROW_CHOICE(T, "attention", attention, i_group, "WHO", "auto",            \
+                           mist_attention_words,                                         \
+                           "who computes attention on a GPU: cudnn, own (slower), or "   \
+                           "auto: cudnn in bf16, else own")
 
 /* Two rows: bool prints_kernels, const char *kernels_csv. i_when: of what the table is */
 #define MIST_OPTION_ROWS_KERNELS(T, i_group, i_when)                                     \
-    MIST_OPTION_ROW(T, "kernels", MIST_OPTION_FLAG, i_group, NULL,                       \
-                    "print what operators and their kernels took" i_when, NULL, 0, 0,    \
-                    prints_kernels),                                                     \
-        MIST_OPTION_ROW(T, "kernels-csv", MIST_OPTION_STRING, i_group, "FILE",           \
-                        "write that table as CSV", NULL, 0, 0, kernels_csv)
+    MIST_OPTION_ROW_FLAG(T, "kernels", prints_kernels, i_group,                          \
+                         "print what operators and their kernels took" i_when),          \
+        MIST_OPTION_ROW_TEXT(T, "kernels-csv", kernels_csv, i_group, "FILE",             \
+                             "write that table as CSV")
 
 #endif

@@ -35,7 +35,7 @@ static const struct mist_option options[] = {
      .unless = "timeout",
      .offset = offsetof(struct tool_options, model)},
     MIST_OPTION_ROW_WITH(struct tool_options, "timeout space", "tries", MIST_OPTION_INT64,
-                         "Search", "N", "how often", "1", 1, 9, n_tries),
+                         n_tries, "Search", "N", "1", 1, 9, "how often"),
     {.name = "memory",
      .kind = MIST_OPTION_BYTES,
      .group = "Model",
