@@ -499,6 +499,28 @@ bool mist_options_is_given(const struct mist_tool *tool,
     return positionals->is_given[i];
 }
 
+/* Whether a name is one of those that blanks part. */
+static bool is_among(const char *name, const char *names)
+{
+    size_t n = strlen(name);
+
+    while (*names && (strncmp(names, name, n) != 0 || (names[n] && names[n] != ' '))) {
+        names += strcspn(names, " ");
+        names += *names == ' ';
+    }
+    return *names;
+}
+
+const char *mist_options_find_other(const struct mist_tool *tool,
+                                    const struct mist_positionals *positionals,
+                                    const char *names)
+{
+    for (size_t i = 0; i < tool->n_options; i++)
+        if (positionals->is_given[i] && !is_among(tool->options[i].name, names))
+            return tool->options[i].name;
+    return NULL;
+}
+
 enum mist_status mist_options_set(const struct mist_tool *tool, const char *name,
                                   const char *value, void *out, struct mist_err *err)
 {

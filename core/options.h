@@ -229,6 +229,11 @@ enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char
 bool mist_options_is_given(const struct mist_tool *tool,
                            const struct mist_positionals *positionals, const char *name);
 
+/* The first option that was given and is none of names, "json quiet"; NULL: there is none. */
+const char *mist_options_find_other(const struct mist_tool *tool,
+                                    const struct mist_positionals *positionals,
+                                    const char *names);
+
 /* Stores the value of an option of the tool as if it stood behind all others. MIST_ERR_USAGE
  * as above. */
 enum mist_status mist_options_set(const struct mist_tool *tool, const char *name,

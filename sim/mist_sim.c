@@ -377,46 +377,8 @@ static enum mist_status dry_run(struct mist_sim_run *at, struct mist_err *err)
     return status;
 }
 
-/* What is done but for predicting a plan. */
-enum use { FOR_RECORDING = 1, FOR_LIST = 2, FOR_PRESETS = 4 };
-
-/* The first option given that has no use there; NULL: none. */
-static const char *find_no_use(const struct mist_sim_run *at, enum use use)
-{
-    const struct mist_sim_options *options = &at->options;
-    const struct {
-        bool is_given;
-        const char *name;
-        unsigned uses;
-    } choices[] = {
-        {mist_sim_job_is_given(&options->job), "options of a job", 0},
-        {options->replay.n > 0, "--replay", FOR_RECORDING},
-        {options->what_if.n > 0, "--what-if", FOR_RECORDING},
-        {options->cluster, "--cluster", FOR_LIST},
-        {options->framework > 0, "--framework", FOR_LIST},
-        {options->attention > 0, "--attention", 0},
-        {options->recompute > 0, "--recompute", 0},
-        {options->lengths, "--lengths", 0},
-        {options->jitter_frac > 0, "--jitter", 0},
-        {options->n_iterations > 0, "--iterations", 0},
-        {options->n_threads > 0, "--threads", 0},
-        {options->is_unfolded, "--unfolded", 0},
-        {options->sweep.n > 0, "--sweep", 0},
-        {options->finds_sensitivity, "--sensitivity", 0},
-        {options->explains, "--explain", 0},
-        {options->finds_causes, "--causes", 0},
-        {options->compare, "--compare", 0},
-        {options->common.output, "--output", 0},
-        {options->chrome, "--chrome", 0},
-        {options->save_plan, "--save-plan", 0},
-        {options->export, "--export", 0},
-    };
-
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if (choices[i].is_given && !(choices[i].uses & use))
-            return choices[i].name;
-    return NULL;
-}
+/* Of use whatever is done. */
+#define ANYWHERE " csv json quiet verbose force dry-run progress seed"
 
 /* --presets or --list. */
 static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err)
@@ -428,9 +390,11 @@ static enum mist_status list(const struct mist_sim_run *at, struct mist_err *err
         return mist_err_set(err, MIST_ERR_USAGE, "--%s and takes no %s",
                             lists_presets ? "presets lists presets" : "list lists words",
                             at->plan_path ? "PLAN" : "--list");
-    const char *no_use = find_no_use(at, lists_presets ? FOR_PRESETS : FOR_LIST);
+    const char *no_use = mist_options_find_other(
+        &mist_sim_tool, &at->given,
+        lists_presets ? "presets" ANYWHERE : "list cluster framework" ANYWHERE);
     if (no_use)
-        return mist_err_set(err, MIST_ERR_USAGE, "--%s has no use for %s; leave it out",
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s has no use for --%s; leave it out",
                             lists_presets ? "presets" : "list", no_use);
     enum mist_framework_name framework = (enum mist_framework_name)(
         at->options.framework > 1 ? at->options.framework - 1 : 0);
@@ -468,15 +432,18 @@ static enum mist_status run_recorded(struct mist_sim_run *at, struct mist_err *e
         options->replay.n == 1
             ? mist_recorded_find_timeline(options->replay.items[0], &is_timeline, err)
             : MIST_OK;
-    const char *no_use = at->plan_path && !is_timeline
-                             ? "PLAN (a pattern of files stands in quotes)"
-                             : find_no_use(at, FOR_RECORDING);
+    const char *no_use =
+        mist_options_find_other(&mist_sim_tool, &at->given, "replay what-if" ANYWHERE);
 
     if (status != MIST_OK)
         return status;
+    if (at->plan_path && !is_timeline)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--replay: a recording has no use for PLAN (a pattern of "
+                            "files stands in quotes); leave it out");
     if (no_use)
         return mist_err_set(err, MIST_ERR_USAGE,
-                            "--replay: a recording has no use for %s; leave it out",
+                            "--replay: a recording has no use for --%s; leave it out",
                             no_use);
     if (is_timeline && !at->plan_path)
         return mist_err_set(err, MIST_ERR_USAGE,
@@ -588,13 +555,12 @@ static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
 int main(int argc, char **argv)
 {
     static struct mist_sim_run at;
-    struct mist_positionals positionals;
     struct mist_err err = {0};
     bool is_done = false;
 
     mist_interrupt_settle();
     enum mist_status status = mist_options_parse(&mist_sim_tool, argc, argv, &at.options,
-                                                 &positionals, stdout, &is_done, &err);
+                                                 &at.given, stdout, &is_done, &err);
 
     if (status == MIST_OK && is_done)
         return 0;
@@ -602,7 +568,7 @@ int main(int argc, char **argv)
         at.messages =
             mist_messages_to_stderr(mist_sim_tool.name, at.options.common.is_quiet);
         at.kind = mist_emit_kind_of(at.options.common.as_json, at.options.common.as_csv);
-        at.plan_path = positionals.n > 0 ? positionals.items[0] : NULL;
+        at.plan_path = at.given.n > 0 ? at.given.items[0] : NULL;
         status = run(&at, &err);
         mist_sim_run_fini(&at);
     }

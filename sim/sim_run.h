@@ -14,6 +14,7 @@
 
 struct mist_sim_run {
     struct mist_sim_options options;
+    struct mist_positionals given;
     struct mist_messages messages;
     enum mist_emit_kind kind;
     struct mist_plan plan;

@@ -168,20 +168,16 @@ static enum mist_status check_outputs(const struct mist_exec_options *options,
 static enum mist_status check_verify(const struct mist_positionals *positionals,
                                      struct mist_err *err)
 {
-    static const char *const used[] = {"verify", "json", "quiet"};
+    const char *unused =
+        mist_options_find_other(&mist_exec_tool, positionals, "verify json quiet");
 
     if (positionals->n > 0)
         return mist_err_set(err, MIST_ERR_USAGE, "--verify takes no %s",
                             mist_exec_tool.positional_name);
-    for (size_t i = 0; i < mist_exec_tool.n_options; i++) {
-        bool is_used = !positionals->is_given[i];
-        for (size_t k = 0; k < sizeof used / sizeof *used; k++)
-            is_used = is_used || strcmp(option_table[i].name, used[k]) == 0;
-        if (!is_used)
-            return mist_err_set(err, MIST_ERR_USAGE,
-                                "--%s: --verify does not use it, as it trains nothing",
-                                option_table[i].name);
-    }
+    if (unused)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            "--%s: --verify does not use it, as it trains nothing",
+                            unused);
     return MIST_OK;
 }
 

@@ -101,11 +101,11 @@ rm long.csv
 refuse 'a plan beside it' 2 '^mist-sim: --replay: a recording has no use for PLAN' mist-sim plan.json --replay ops.csv
 for option in --cluster=traces --framework=megatron --attention=flash --recompute=full --lengths=none \
     --jitter=0.1 --iterations=3 --threads=2 --unfolded --sweep=launch=2x --sensitivity --explain --causes \
-    --compare=none --output=new --chrome=new --save-plan=new --export=new; do
+    --compare=none --output=new --chrome=new --save-plan=new --export=new --list --presets; do
     refuse "$option beside it" 2 "^mist-sim: --replay: a recording has no use for ${option%%=*}; leave it out\$" \
         mist-sim --replay ops.csv "$option"
 done
-refuse 'a job beside it' 2 '^mist-sim: --replay: a recording has no use for options of a job' mist-sim --replay ops.csv --model gpt3-demo
+refuse 'a job beside it' 2 '^mist-sim: --replay: a recording has no use for --model; leave it out' mist-sim --replay ops.csv --model gpt3-demo
 for edit in launch rank.0 kernel.forward-compute link.all; do
     refuse "an edit of nothing: $edit=1x" 2 "^mist-sim: what-if $edit=1x changes nothing" \
         mist-sim --replay ops.csv --what-if $edit=1x
