@@ -41,60 +41,43 @@ struct mist_arg_row {
     bool yields_to_model; /* WORD: others are left open where the tool has the model */
 };
 
-/* Rows. ABSENT of NAN leaves the number open. */
-#define MIST_ROW_FLAG(name_, arg_, value_, absent_)                                      \
+/* Rows. i_absent of NAN leaves the number open. */
+#define MIST_ROW_FLAG(i_name, i_arg, i_value, i_absent)                                  \
+    MIST_ROW_OF_(i_name, MIST_ARG_FLAG, i_absent, .arg = i_arg, .value = i_value)
+#define MIST_ROW_COUNT(i_name, i_arg, i_min, i_absent)                                   \
+    MIST_ROW_OF_(i_name, MIST_ARG_COUNT, i_absent, .arg = i_arg, .min = i_min)
+#define MIST_ROW_REAL(i_name, i_arg, i_absent)                                           \
+    MIST_ROW_OF_(i_name, MIST_ARG_REAL, i_absent, .arg = i_arg)
+#define MIST_ROW_WORD(i_name, i_arg, i_words, i_absent)                                  \
+    MIST_ROW_OF_(i_name, MIST_ARG_WORD, i_absent, .arg = i_arg, .words = i_words)
+#define MIST_ROW_MODEL(i_name, i_arg, i_words)                                           \
+    MIST_ROW_OF_(i_name, MIST_ARG_WORD, NAN, .arg = i_arg, .words = i_words,             \
+                 .yields_to_model = true)
+#define MIST_ROW_ALIAS(i_name, i_kind, i_arg, i_value, i_words)                          \
+    MIST_ROW_OF_(i_name, i_kind, NAN, .arg = i_arg, .min = i_value, .value = i_value,    \
+                 .words = i_words, .is_alias = true)
+#define MIST_ROW_LEFT(i_name) MIST_ROW_LEFT_AS(i_name, NULL)
+#define MIST_ROW_LEFT_AS(i_name, i_note)                                                 \
+    MIST_ROW_OF_(i_name, MIST_ARG_LEFT, NAN, .note = i_note)
+#define MIST_ROW_REFUSED(i_name, i_harmless, i_why)                                      \
+    MIST_ROW_OF_(i_name, MIST_ARG_REFUSED, NAN, .harmless = i_harmless, .note = i_why)
+#define MIST_ROW_OF_(i_name, i_kind, i_absent, ...)                                      \
     {                                                                                    \
-        .name = name_, .kind = MIST_ARG_FLAG, .arg = arg_, .value = value_,              \
-        .absent = absent_                                                                \
-    }
-#define MIST_ROW_COUNT(name_, arg_, min_, absent_)                                       \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_COUNT, .arg = arg_, .min = min_,                 \
-        .absent = absent_                                                                \
-    }
-#define MIST_ROW_REAL(name_, arg_, absent_)                                              \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_REAL, .arg = arg_, .absent = absent_             \
-    }
-#define MIST_ROW_WORD(name_, arg_, words_, absent_)                                      \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_WORD, .arg = arg_, .words = words_,              \
-        .absent = absent_                                                                \
-    }
-#define MIST_ROW_ALIAS(name_, kind_, arg_, value_, words_)                               \
-    {                                                                                    \
-        .name = name_, .kind = kind_, .arg = arg_, .min = value_, .value = value_,       \
-        .words = words_, .absent = NAN, .is_alias = true                                 \
-    }
-#define MIST_ROW_LEFT(name_)                                                             \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_LEFT, .absent = NAN                              \
-    }
-#define MIST_ROW_LEFT_AS(name_, note_)                                                   \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_LEFT, .absent = NAN, .note = note_               \
-    }
-#define MIST_ROW_REFUSED(name_, harmless_, why_)                                         \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_REFUSED, .absent = NAN, .harmless = harmless_,   \
-        .note = why_                                                                     \
-    }
-
-#define MIST_ROW_MODEL(name_, arg_, words_)                                              \
-    {                                                                                    \
-        .name = name_, .kind = MIST_ARG_WORD, .arg = arg_, .words = words_,              \
-        .absent = NAN, .yields_to_model = true                                           \
+        .name = i_name, .kind = i_kind, .absent = i_absent, __VA_ARGS__                  \
     }
 
 extern const struct mist_arg_word mist_arg_bools[]; /* "true", "false" */
+
+typedef enum mist_status mist_args_rule(struct mist_args *args, struct mist_err *err);
 
 struct mist_args_framework {
     const struct mist_arg_row *rows;
     mist_arg_list_read *read;
     mist_arg_list_write *write;
-    /* From the framework's own numbers to those of enum mist_arg, after all rows; and back
-     * before all rows are written. is_beside: what the file leaves to the reader. */
-    enum mist_status (*finish)(struct mist_args *args, struct mist_err *err);
+    /* From the framework's own numbers to those of enum mist_arg, one rule after the other
+     * behind all rows; and back before all rows are written. beside: what the file leaves to
+     * the reader. */
+    mist_args_rule *rules[12]; /* NULL ends them */
     void (*begin)(struct mist_args *args, const struct mist_plan *plan,
                   struct mist_args_beside *beside);
 };

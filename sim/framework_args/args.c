@@ -296,7 +296,9 @@ static enum mist_status read_text(struct mist_args *args, const char *text, size
     for (const struct mist_arg_row *row = of->rows; row->name && status == MIST_OK; row++)
         if (!isnan(row->absent) && mist_args_is_open(args, row->arg))
             args->v[row->arg] = row->absent;
-    return status == MIST_OK ? of->finish(args, err) : status;
+    for (int i = 0; of->rules[i] && status == MIST_OK; i++)
+        status = of->rules[i](args, err);
+    return status;
 }
 
 enum mist_status mist_args_load(struct mist_args *args, const char *path,

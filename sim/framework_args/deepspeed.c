@@ -277,6 +277,6 @@ const struct mist_args_framework mist_args_deepspeed = {
     .rows = rows,
     .read = mist_arg_list_read_json,
     .write = mist_arg_list_write_json,
-    .finish = finish,
+    .rules = {finish},
     .begin = begin,
 };

@@ -428,29 +428,14 @@ static enum mist_status find_formats(struct mist_args *args, struct mist_err *er
     return MIST_OK;
 }
 
-static enum mist_status finish(struct mist_args *args, struct mist_err *err)
+static enum mist_status find_optimizer(struct mist_args *args, struct mist_err *err)
 {
-    enum mist_status status = find_family(args, err);
-
-    if (status == MIST_OK)
-        status = fill_sizes(args, err);
-    if (status == MIST_OK)
-        status = pad_vocabulary(args, err);
-    if (status == MIST_OK)
-        status = find_pipeline(args, err);
-    if (status == MIST_OK)
-        status = find_dropout(args, err);
-    if (status == MIST_OK)
-        status = find_attention(args, err);
-    if (status == MIST_OK)
-        status = find_recomputation(args, err);
-    if (status == MIST_OK)
-        status = find_formats(args, err);
+    (void)err;
     if (args->v[OFFLOADS] != 0) {
         args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = args->v[OFFLOAD_FRAC];
         args->v[MIST_ARG_UPDATES_ON_HOST] = args->v[OFFLOAD_FRAC] > 0;
     }
-    return status;
+    return MIST_OK;
 }
 
 /* -------------------------------------------------------------------------- to the file */
@@ -518,6 +503,7 @@ const struct mist_args_framework mist_args_megatron = {
     .rows = rows,
     .read = mist_arg_list_read_words,
     .write = mist_arg_list_write_words,
-    .finish = finish,
+    .rules = {find_family, fill_sizes, pad_vocabulary, find_pipeline, find_dropout,
+              find_attention, find_recomputation, find_formats, find_optimizer},
     .begin = begin,
 };

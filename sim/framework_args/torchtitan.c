@@ -323,36 +323,22 @@ static void note_gathers(struct mist_args *args)
                  args->name[FLOAT8_GATHERS]);
 }
 
-static enum mist_status finish(struct mist_args *args, struct mist_err *err)
+static enum mist_status find_rest(struct mist_args *args, struct mist_err *err)
 {
-    enum mist_status status = find_profile(args, err);
+    double tp = args->v[MIST_ARG_TP];
 
-    if (status == MIST_OK)
-        status = find_model(args, err);
-    if (status == MIST_OK)
-        status = find_data_parallel(args, err);
-    if (status == MIST_OK)
-        status = find_batches(args, err);
-    if (status == MIST_OK)
-        status = find_pipeline(args, err);
-    if (status == MIST_OK)
-        status = find_recomputation(args, err);
-    if (status == MIST_OK && fmod(args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]) > 0)
-        status = mist_args_fail(
+    if (fmod(args->v[MIST_ARG_SEQ_LEN], tp) > 0)
+        return mist_args_fail(
             args, MIST_ARG_TP, err,
-            "tensor_parallel_degree %g does not divide training.seq_len %g",
-            args->v[MIST_ARG_TP], args->v[MIST_ARG_SEQ_LEN]);
-    if (status == MIST_OK)
-        status = mist_args_derive(args, MIST_ARG_SEQUENCE_PARALLEL,
-                                  args->v[MIST_ARG_TP] > 1, MIST_ARG_TP, err);
-    if (status == MIST_OK && args->v[ALL_ON_HOST] != 0) {
+            "tensor_parallel_degree %g does not divide training.seq_len %g", tp,
+            args->v[MIST_ARG_SEQ_LEN]);
+    if (args->v[ALL_ON_HOST] != 0) {
         args->v[MIST_ARG_OFFLOAD_WEIGHTS] = args->v[MIST_ARG_OFFLOAD_GRADIENTS] =
             args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = 1;
         args->v[MIST_ARG_UPDATES_ON_HOST] = 1;
     }
-    if (status == MIST_OK)
-        note_gathers(args);
-    return status;
+    note_gathers(args);
+    return mist_args_derive(args, MIST_ARG_SEQUENCE_PARALLEL, tp > 1, MIST_ARG_TP, err);
 }
 
 /* -------------------------------------------------------------------------- to the file */
@@ -425,6 +411,7 @@ const struct mist_args_framework mist_args_torchtitan = {
     .rows = rows,
     .read = mist_arg_list_read_toml,
     .write = mist_arg_list_write_toml,
-    .finish = finish,
+    .rules = {find_profile, find_model, find_data_parallel, find_batches, find_pipeline,
+              find_recomputation, find_rest},
     .begin = begin,
 };
