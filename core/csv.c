@@ -132,9 +132,8 @@ static enum mist_status unknown_column(const struct mist_csv *csv, const char *n
     const char *unit;
     char names[300] = "";
 
-    for (size_t i = 0, n = 0; i < csv->n_columns && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? ", " : "",
-                              csv->columns[i].name);
+    for (size_t i = 0; i < csv->n_columns; i++)
+        mist_text_add(names, sizeof names, ", ", "%s", csv->columns[i].name);
     if (!other)
         return mist_err_at(err, MIST_ERR_INPUT, csv->path, line, 0,
                            "unknown column \"%.80s\", expected %s", name, names);

@@ -322,14 +322,11 @@ static bool is_given(const struct reader *reader, const char *names)
 static void describe_names(const struct mist_tool *tool, const char *names, char *text,
                            size_t size)
 {
-    size_t used = 0;
-
-    for (text[0] = '\0'; *names && used < size;) {
+    for (text[0] = '\0'; *names;) {
         size_t n = strcspn(names, " "), i = find_name(tool, names, n);
         const char *value = i < tool->n_options ? tool->options[i].value_name : NULL;
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s--%.*s%s%s", used ? " or " : "",
-                             (int)n, names, value ? " " : "", value ? value : "");
+        mist_text_add(text, size, " or ", "--%.*s%s%s", (int)n, names, value ? " " : "",
+                      value ? value : "");
         names += n + (names[n] == ' ');
     }
 }

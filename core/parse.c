@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,13 +237,27 @@ int mist_word_find(const char *const *words, const char *word)
     return -1;
 }
 
+char *mist_text_add(char *text, size_t size, const char *separator, const char *format,
+                    ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+
+    if (n > 0)
+        n += (size_t)snprintf(text + n, size - n, "%s", separator);
+    if (n >= size)
+        return text;
+    va_start(args, format);
+    vsnprintf(text + n, size - n, format, args);
+    va_end(args);
+    return text;
+}
+
 char *mist_words_list(const char *const *words, char *buffer, size_t size)
 {
-    size_t n = 0;
-
     buffer[0] = '\0';
-    for (int i = 0; words[i] && n < size; i++)
-        n += (size_t)snprintf(buffer + n, size - n, "%s%s", i ? ", " : "", words[i]);
+    for (int i = 0; words[i]; i++)
+        mist_text_add(buffer, size, ", ", "%s", words[i]);
     return buffer;
 }
 

@@ -60,6 +60,11 @@ bool mist_text_begins(const char *text, const char *with, const char **rest);
 /* The place of a word in a NULL-terminated list; -1: it is none of them. */
 int mist_word_find(const char *const *words, const char *word);
 
+/* Appends to a text in a buffer of size bytes, behind a separator if there is text; what has
+ * no room is cut. Returns text. */
+char *mist_text_add(char *text, size_t size, const char *separator, const char *format,
+                    ...) MIST_PRINTF(4, 5);
+
 /* Fills buffer (size bytes) with as many of them as it has room for, "a, b, c"; returns it. */
 char *mist_words_list(const char *const *words, char *buffer, size_t size);
 

@@ -84,12 +84,8 @@ static enum mist_status refuse_kind(const char *name, struct mist_err *err)
     size_t best = mist_text_too_far(strlen(name));
 
     for (int i = 0; mist_plot_kind_names[i]; i++) {
-        size_t n = strlen(words);
-        snprintf(words + n, sizeof words - n, "%s%s",
-                 i == 0                        ? ""
-                 : mist_plot_kind_names[i + 1] ? ", "
-                                               : " or ",
-                 mist_plot_kind_names[i]);
+        mist_text_add(words, sizeof words, mist_plot_kind_names[i + 1] ? ", " : " or ",
+                      "%s", mist_plot_kind_names[i]);
         if (mist_text_is_nearer(name, strlen(name), mist_plot_kind_names[i], &best))
             nearest = mist_plot_kind_names[i];
     }

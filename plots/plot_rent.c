@@ -1,6 +1,8 @@
 /* The picture of mist-tune --sweep: four figures of the best plan at each point. */
 #include "plots/internal.h"
 
+#include "core/parse.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -74,14 +76,11 @@ enum { TIME, SPEED, UTILISATION, MONEY, N_PANELS };
 static const char *name_point(const struct mist_plot_table *table, size_t i,
                               bool has_names, char text[N_NAMES * 64])
 {
-    size_t n = 0;
-
     text[0] = '\0';
     for (int k = 0; k < N_NAMES; k++)
         if (mist_plot_text(table, i, k)[0])
-            n += (size_t)snprintf(text + n, N_NAMES * 64 - n, "%s%s", n > 0 ? ", " : "",
-                                  has_names ? columns[k].name
-                                            : mist_plot_text(table, i, k));
+            mist_text_add(text, N_NAMES * 64, ", ", "%s",
+                          has_names ? columns[k].name : mist_plot_text(table, i, k));
     return text;
 }
 

@@ -1,6 +1,8 @@
 /* Tables as pictures read them: texts and numbers of named columns. See internal.h. */
 #include "plots/internal.h"
 
+#include "core/parse.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +41,9 @@ static enum mist_status read_cell(struct mist_plot_table *table, size_t i, size_
 /* Where columns are not those of the kind: what prints them. */
 static void name_source(const struct mist_plot_kind *kind, struct mist_err *err)
 {
-    size_t used = err ? strlen(err->message) : 0;
-
     if (err && err->line == 1 && kind->from)
-        snprintf(err->message + used, sizeof err->message - used,
-                 " (the table is that of %s)", kind->from);
+        mist_text_add(err->message, sizeof err->message, " ", "(the table is that of %s)",
+                      kind->from);
 }
 
 enum mist_status mist_plot_table_load(struct mist_plot_table *table, const char *path,

@@ -8,6 +8,7 @@
 
 #include "core/memory.h"
 #include "core/order.h"
+#include "core/parse.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -467,10 +468,9 @@ const char *mist_plot_view_note(const struct mist_plot_view *view, char *text,
 const char *mist_plot_rank_name(const struct mist_plot_lane *lane, char *text,
                                 size_t size)
 {
-    int n = snprintf(text, size, "rank %d", lane->rank);
-
+    snprintf(text, size, "rank %d", lane->rank);
     if (lane->n_ranks > 1)
-        snprintf(text + n, size - (size_t)n, ", of %lld", (long long)lane->n_ranks);
+        mist_text_add(text, size, ", ", "of %lld", (long long)lane->n_ranks);
     return text;
 }
 

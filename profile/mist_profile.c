@@ -255,12 +255,9 @@ static enum mist_status make_plan(struct setup *setup, struct mist_err *err)
 static char *micro_batches_text(const struct mist_grid_config *config, char *out,
                                 size_t size)
 {
-    size_t used = 0;
-
     out[0] = '\0';
-    for (int32_t i = 0; i < config->n_micro_batches && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%d", i ? "," : "",
-                                 (int)config->micro_batches[i]);
+    for (int32_t i = 0; i < config->n_micro_batches; i++)
+        mist_text_add(out, size, ",", "%d", (int)config->micro_batches[i]);
     return out;
 }
 

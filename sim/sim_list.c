@@ -1,6 +1,7 @@
 /* The words of trace sets. See sim_list.h; traces/README.md has the same tables. */
 #include "sim/sim_list.h"
 
+#include "core/parse.h"
 #include "sim/cost/cost_model.h"
 #include "sim/model/catalog.h"
 #include "sim/what_if.h"
@@ -105,12 +106,10 @@ static const struct {
 static const char *dims_text(enum mist_op op, char *text, size_t size)
 {
     const char *const *names = mist_op_dims(op);
-    size_t used = 0;
 
     text[0] = '\0';
-    for (int i = 0; names[i] && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", i ? ";" : "", names[i]);
+    for (int i = 0; names[i]; i++)
+        mist_text_add(text, size, ";", "%s", names[i]);
     return text;
 }
 

@@ -2,12 +2,12 @@
 #include "sim/sim_recorded.h"
 
 #include "core/order.h"
+#include "core/parse.h"
 #include "sim/recorded/recorded_costs.h"
 #include "sim/recorded/recorded_study.h"
 #include "sim/recorded/recording.h"
 #include "sim/sim_timeline.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MOST_WORKERS 16 /* that people see of the slowest */
@@ -110,7 +110,6 @@ static enum mist_status add_slowest(const struct output *to,
                                     struct mist_err *err)
 {
     int n_workers = job->n_replicas * job->n_stages, n = 0, n_slowest = 0;
-    size_t used = 0;
 
     for (int i = 0; i < n_workers; i++)
         n_slowest += study->is_slowest[i];
@@ -122,11 +121,12 @@ static enum mist_status add_slowest(const struct output *to,
     if (!text)
         return mist_err_memory(err, NULL);
     for (int i = 0; i < n_workers && n < n_shown; i++)
-        if (study->is_slowest[i])
-            used +=
-                (size_t)snprintf(text + used, size - used, "%s%d", n++ ? ", " : "", i);
+        if (study->is_slowest[i]) {
+            mist_text_add(text, size, ", ", "%d", i);
+            n++;
+        }
     if (n_shown < n_slowest)
-        snprintf(text + used, size - used, " and %d more", n_slowest - n_shown);
+        mist_text_add(text, size, "", " and %d more", n_slowest - n_shown);
     mist_emit_text(to->emit, "slowest_workers", "slowest workers", text);
     mist_emit_number(to->emit, "without_slowest_s", "iteration without them",
                      study->slowest.without_s);

@@ -3,6 +3,7 @@
 
 #include "core/memory.h"
 #include "core/order.h"
+#include "core/parse.h"
 #include "core/progress.h"
 #include "core/sweep.h"
 #include "sim/sim_report.h"
@@ -205,10 +206,8 @@ static char *join(struct mist_sim_edits edits, int first, struct mist_arena *are
     if (!text)
         return NULL;
     text[0] = '\0';
-    for (int i = first; i < edits.n; i++) {
-        strcat(text, i > first ? "," : "");
-        strcat(text, edits.items[i]);
-    }
+    for (int i = first; i < edits.n; i++)
+        mist_text_add(text, size, ",", "%s", edits.items[i]);
     return text;
 }
 

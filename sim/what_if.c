@@ -91,10 +91,9 @@ static enum mist_status refuse_name(const struct edit *at)
 {
     char list[480] = "";
 
-    for (int i = 0; i < N_NAMES; i++) {
-        strcat(list, i == 0 ? "" : i == N_NAMES - 1 ? " and " : ", ");
-        strcat(list, names[i].name);
-    }
+    for (int i = 0; i < N_NAMES; i++)
+        mist_text_add(list, sizeof list, i == N_NAMES - 1 ? " and " : ", ", "%s",
+                      names[i].name);
     return mist_err_set(at->err, MIST_ERR_USAGE, "what-if %s: unknown name; there are %s",
                         at->name, list);
 }

@@ -65,15 +65,13 @@ static enum mist_status refuse_name(const char *name, bool is_path, struct mist_
 {
     struct mist_text_near all[MAX_PRESETS] = {{0}};
     char list[256] = "";
-    size_t used = 0;
     int n = 0;
 
     for (; n < MAX_PRESETS && mist_preset_get(n); n++)
         all[n] = (struct mist_text_near){n, distance_to(mist_preset_get(n), name)};
     mist_text_sort_near(all, (size_t)n);
-    for (int i = 0; i < n && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                                 mist_preset_get(all[i].i)->name);
+    for (int i = 0; i < n; i++)
+        mist_text_add(list, sizeof list, ", ", "%s", mist_preset_get(all[i].i)->name);
     return mist_err_set(err, MIST_ERR_INPUT,
                         "cluster %.60s: %s; presets, the nearest first: %s "
                         "(mist-sim --presets)",

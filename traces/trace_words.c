@@ -77,16 +77,11 @@ bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out)
 
 void mist_channels_to_text(unsigned channels, char text[MIST_CHANNELS_TEXT_MAX])
 {
-    size_t n = 0;
-
     text[0] = '\0';
-    for (int i = 0; i < MIST_N_CHANNELS; i++) {
-        if (!(channels & 1u << i))
-            continue;
-        n += (size_t)snprintf(text + n, MIST_CHANNELS_TEXT_MAX - n, "%s%s", n ? "+" : "",
-                              mist_stream_name((enum mist_stream)i));
-        assert(n < MIST_CHANNELS_TEXT_MAX);
-    }
+    for (int i = 0; i < MIST_N_CHANNELS; i++)
+        if (channels & 1u << i)
+            mist_text_add(text, MIST_CHANNELS_TEXT_MAX, "+", "%s",
+                          mist_stream_name((enum mist_stream)i));
 }
 
 bool mist_channels_from_text(const char *text, unsigned *out)
@@ -163,15 +158,11 @@ enum mist_status mist_shape_parse(const char *text, struct mist_shape *out,
 
 void mist_shape_format(const struct mist_shape *shape, char text[MIST_SHAPE_TEXT_MAX])
 {
-    size_t n = 0;
-
     assert(shape->n_dims >= 0 && shape->n_dims <= MIST_SHAPE_MAX_DIMS);
     text[0] = '\0';
-    for (int i = 0; i < shape->n_dims; i++) {
-        n += (size_t)snprintf(text + n, MIST_SHAPE_TEXT_MAX - n, "%s%s=%" PRId64,
-                              i ? ";" : "", shape->dims[i].name, shape->dims[i].value);
-        assert(n < MIST_SHAPE_TEXT_MAX);
-    }
+    for (int i = 0; i < shape->n_dims; i++)
+        mist_text_add(text, MIST_SHAPE_TEXT_MAX, ";", "%s=%" PRId64, shape->dims[i].name,
+                      shape->dims[i].value);
 }
 
 int64_t mist_shape_get(const struct mist_shape *shape, const char *name)

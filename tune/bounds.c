@@ -69,11 +69,9 @@ static enum mist_status fail_knob(const char *option, const char *text,
                                   struct mist_err *err)
 {
     char names[256] = "";
-    size_t used = 0;
 
-    for (int i = 0; i < MIST_N_KNOBS && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
-                                 i > 0 ? ", " : "", knobs[i].name);
+    for (int i = 0; i < MIST_N_KNOBS; i++)
+        mist_text_add(names, sizeof names, ", ", "%s", knobs[i].name);
     return mist_err_set(err, MIST_ERR_USAGE,
                         "--%s: '%.80s' is no knob=value; knobs are %s", option, text,
                         names);
@@ -83,18 +81,15 @@ static enum mist_status fail_value(const char *option, const struct knob *knob,
                                    const char *text, struct mist_err *err)
 {
     char words[128] = "";
-    size_t used = 0;
 
-    for (int i = 0; knob->words && knob->words[i] && used < sizeof words; i++)
-        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
-                                 i > 0 || knob->least <= knob->most ? " or " : "",
-                                 knob->words[i]);
-    if (knob->least > knob->most)
-        return mist_err_set(err, MIST_ERR_USAGE, "--%s %.80s: expected %s", option, text,
-                            words);
-    return mist_err_set(err, MIST_ERR_USAGE, "--%s %.80s: expected %s%d to %d%s", option,
-                        text, knob->is_frac ? "eighths, " : "", (int)knob->least,
-                        (int)knob->most, words);
+    if (knob->least <= knob->most)
+        mist_text_add(words, sizeof words, "", "%s%d to %d",
+                      knob->is_frac ? "eighths, " : "", (int)knob->least,
+                      (int)knob->most);
+    for (int i = 0; knob->words && knob->words[i]; i++)
+        mist_text_add(words, sizeof words, " or ", "%s", knob->words[i]);
+    return mist_err_set(err, MIST_ERR_USAGE, "--%s %.80s: expected %s", option, text,
+                        words);
 }
 
 /* false: it is none of the knob's. */

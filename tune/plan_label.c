@@ -1,28 +1,15 @@
 /* Labels of plans. See plan_label.h. */
 #include "tune/plan_label.h"
 
+#include "core/parse.h"
 #include "tune/space.h" /* what can be offloaded */
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static void add(char *text, const char *format, ...) MIST_PRINTF(2, 3);
-
-static void add(char *text, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-
-    if (used > 0 && used + 1 < MIST_PLAN_LABEL_BYTES) {
-        text[used++] = ' ';
-        text[used] = '\0';
-    }
-    va_start(args, format);
-    vsnprintf(text + used, MIST_PLAN_LABEL_BYTES - used, format, args);
-    va_end(args);
-}
+/* A word more. */
+#define ADD(text, ...) mist_text_add(text, MIST_PLAN_LABEL_BYTES, " ", __VA_ARGS__)
 
 /* "ow.5" for half of the weights, or without the size "ow". */
 static void add_ratio(char *text, const char *name, double frac, bool has_size)
@@ -32,7 +19,7 @@ static void add_ratio(char *text, const char *name, double frac, bool has_size)
     if (!(frac > 0))
         return;
     snprintf(number, sizeof number, "%.3g", frac);
-    add(text, "o%c%s", name[0], !has_size ? "" : number[0] == '0' ? number + 1 : number);
+    ADD(text, "o%c%s", name[0], !has_size ? "" : number[0] == '0' ? number + 1 : number);
 }
 
 static char *write_label(const struct mist_plan *plan, bool has_sizes,
@@ -56,29 +43,29 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
     }
     text[0] = '\0';
     if (plan->n_stages > 1)
-        add(text, "S%d", (int)plan->n_stages);
+        ADD(text, "S%d", (int)plan->n_stages);
     if (most.dp > 1)
-        add(text, "dp%d", (int)most.dp);
+        ADD(text, "dp%d", (int)most.dp);
     if (most.tp > 1)
-        add(text, "tp%d", (int)most.tp);
+        ADD(text, "tp%d", (int)most.tp);
     if (most.is_sequence_parallel)
-        add(text, "sp");
+        ADD(text, "sp");
     if (zero > 0)
-        add(text, "z%d", zero);
+        ADD(text, "z%d", zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         add_ratio(text, mist_offload_names[k], offloads.frac[k], has_sizes);
     if (most.updates_on_host)
-        add(text, "uh");
+        ADD(text, "uh");
     if (most.n_checkpointed > 0)
-        add(text, "ck");
+        ADD(text, "ck");
     if (plan->job.recomputes_attention)
-        add(text, "sel");
+        ADD(text, "sel");
     if (most.n_lean > 0)
-        add(text, "ln");
+        ADD(text, "ln");
     if (plan->pipeline != MIST_PIPELINE_1F1B)
-        add(text, "%s", mist_pipeline_name(plan->pipeline));
+        ADD(text, "%s", mist_pipeline_name(plan->pipeline));
     if (text[0] == '\0')
-        add(text, "S1");
+        ADD(text, "S1");
     return text;
 }
 

@@ -79,7 +79,6 @@ static void explain_difference(const struct mist_explanation *best,
 {
     double a[MIST_N_TIME_GROUPS], b[MIST_N_TIME_GROUPS], first_s = 0;
     char time[MIST_FORMAT_BYTES];
-    size_t used = 0;
 
     mist_explanation_groups(best, a);
     mist_explanation_groups(other, b);
@@ -92,9 +91,8 @@ static void explain_difference(const struct mist_explanation *best,
         if (more_s <= 0 || more_s < first_s / 2)
             return;
         mist_format_time_s(time, sizeof time, more_s);
-        used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%smore %s (%s)",
-                                 n > 0 ? ", " : "",
-                                 mist_time_group_label((enum mist_time_group)most), time);
+        mist_text_add(text, TEXT_BYTES, ", ", "more %s (%s)",
+                      mist_time_group_label((enum mist_time_group)most), time);
         first_s = more_s;
         b[most] = a[most];
     }
@@ -109,7 +107,6 @@ static const char *explain_loss(const struct mist_trace_set *traces,
                                 char *text)
 {
     double more_s = other->predicted.iteration_s - best->predicted.iteration_s;
-    size_t used;
 
     if (more_s < 0 && mist_alike_n_eighths(other) > mist_alike_n_eighths(best) &&
         -more_s <= MIST_ALIKE_EIGHTHS_FRAC * other->predicted.iteration_s)
@@ -123,10 +120,8 @@ static const char *explain_loss(const struct mist_trace_set *traces,
     text[0] = '\0';
     if (k < runners_up->n)
         explain_difference(&runners_up->of[0], &runners_up->of[k], text);
-    used = strlen(text);
     if (more_s < mist_alike_bar_s(traces, best, other))
-        snprintf(text + used, TEXT_BYTES - used, "%swithin the error bars",
-                 used > 0 ? "; " : "");
+        mist_text_add(text, TEXT_BYTES, "; ", "within the error bars");
     return text[0] ? text : "slower";
 }
 

@@ -2,6 +2,7 @@
 #include "tune/tune_files.h"
 
 #include "core/atomic_file.h"
+#include "core/parse.h"
 #include "sim/sim_job.h"
 #include "tune/plans_folder.h"
 #include "tune/search_log.h"
@@ -55,12 +56,11 @@ char *mist_tune_files_list(const struct mist_tune_options *options, char *text,
 {
     const char *paths[] = {options->common.output, options->export, options->plans,
                            options->log, options->pareto};
-    size_t n = 0;
 
     text[0] = '\0';
-    for (size_t i = 0; i < sizeof paths / sizeof *paths && n < size; i++)
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (paths[i])
-            n += (size_t)snprintf(text + n, size - n, "%s%s",
-                                  n == 0 ? " and saved: " : ", ", paths[i]);
+            mist_text_add(text, size, ", ", "%s%s",
+                          text[0] ? "" : " and saved: ", paths[i]);
     return text;
 }

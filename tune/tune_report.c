@@ -1,6 +1,7 @@
 /* Prints the results of mist-tune. See tune_report.h. */
 #include "tune/tune_report.h"
 
+#include "core/parse.h"
 #include "sim/plan/plan_fields.h"
 #include "tune/alike.h"
 #include "tune/plan_label.h"
@@ -16,20 +17,16 @@ enum { TEXT_BYTES = 512 };
 static const char *join_knob(const struct mist_plan *plan, enum mist_knob knob,
                              char *text)
 {
-    size_t used = 0;
-
+    text[0] = '\0';
     for (int32_t i = 0, n; i < plan->n_stages; i += n) {
         int32_t value = mist_knob_of(plan, i, knob);
         for (n = 1; i + n < plan->n_stages && mist_knob_of(plan, i + n, knob) == value;)
             n++;
-        if (used > 40) {
-            snprintf(text + used, TEXT_BYTES - used, ",...");
-            break;
-        }
-        used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%d", i > 0 ? "," : "",
-                                 (int)value);
+        if (strlen(text) > 40)
+            return mist_text_add(text, TEXT_BYTES, ",", "...");
+        mist_text_add(text, TEXT_BYTES, ",", "%d", (int)value);
         if (n > 1 && n < plan->n_stages)
-            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "*%d", (int)n);
+            mist_text_add(text, TEXT_BYTES, "", "*%d", (int)n);
     }
     return text;
 }
@@ -38,16 +35,14 @@ static const char *join_knob(const struct mist_plan *plan, enum mist_knob knob,
 static const char *list_offloads(const struct mist_stage_plan *stage, char *text)
 {
     const struct mist_offloads offloads = mist_offloads_of(stage);
-    size_t used = 0;
 
     text[0] = '\0';
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         if (offloads.frac[k] > 0)
-            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s %.3g %%",
-                                     used > 0 ? ", " : "", mist_offload_names[k],
-                                     100 * offloads.frac[k]);
+            mist_text_add(text, TEXT_BYTES, ", ", "%s %.3g %%", mist_offload_names[k],
+                          100 * offloads.frac[k]);
     if (stage->updates_on_host)
-        snprintf(text + used, TEXT_BYTES - used, "; updated on the host");
+        mist_text_add(text, TEXT_BYTES, "; ", "updated on the host");
     return text;
 }
 
@@ -127,35 +122,31 @@ static const char *explain_pipeline(const struct mist_validated *of, char *text)
 {
     enum mist_pipeline_schedule own = of->plan->pipeline;
     double best_s = of->plan->predicted.iteration_s;
-    size_t used = (size_t)snprintf(text, TEXT_BYTES, "%s", mist_pipeline_name(own));
     bool is_open = false;
 
     if (of->plan->n_stages == 1)
         return "none: one stage";
+    snprintf(text, TEXT_BYTES, "%s", mist_pipeline_name(own));
     if (own == MIST_PIPELINE_INTERLEAVED)
-        used += (size_t)snprintf(text + used, TEXT_BYTES - used, ", %d chunks",
-                                 (int)of->plan->n_chunks);
+        mist_text_add(text, TEXT_BYTES, ", ", "%d chunks", (int)of->plan->n_chunks);
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
         const struct mist_validated_pipeline *other = &of->pipelines[i];
         if (i == (int)own || other->tried == MIST_TRIED_NOT)
             continue;
-        used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%s ",
-                                 is_open ? "; " : " (",
-                                 mist_pipeline_name((enum mist_pipeline_schedule)i));
+        mist_text_add(text, TEXT_BYTES, is_open ? "; " : " (", "%s ",
+                      mist_pipeline_name((enum mist_pipeline_schedule)i));
         is_open = true;
         if (other->tried >= MIST_TRIED_PRICED)
-            used +=
-                (size_t)snprintf(text + used, TEXT_BYTES - used, "is %s%.2g %% slower",
-                                 other->tried == MIST_TRIED_PRICED ? "about " : "",
-                                 100 * (other->time_s / best_s - 1));
+            mist_text_add(text, TEXT_BYTES, "", "is %s%.2g %% slower",
+                          other->tried == MIST_TRIED_PRICED ? "about " : "",
+                          100 * (other->time_s / best_s - 1));
         else
-            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s",
-                                     other->tried == MIST_TRIED_OVER_LIMIT
-                                         ? "does not fit the memory"
-                                         : "can't cut the layers or micro-batches");
+            mist_text_add(text, TEXT_BYTES, "", "%s",
+                          other->tried == MIST_TRIED_OVER_LIMIT
+                              ? "does not fit the memory"
+                              : "can't cut the layers or micro-batches");
     }
-    snprintf(text + used, TEXT_BYTES - used, "%s", is_open ? ")" : "");
-    return text;
+    return mist_text_add(text, TEXT_BYTES, "", "%s", is_open ? ")" : "");
 }
 
 /* The fastest plan by replay. */
@@ -249,11 +240,9 @@ static void emit_memory(struct mist_emit *emit, const struct mist_tune_report *r
 
 static const char *list_edits(const struct mist_option_list *edits, char text[TEXT_BYTES])
 {
-    size_t n = 0;
-
-    for (int i = 0; i < edits->n && n < TEXT_BYTES; i++)
-        n += (size_t)snprintf(text + n, TEXT_BYTES - n, "%s%s", i > 0 ? "," : "",
-                              edits->items[i]);
+    text[0] = '\0';
+    for (int i = 0; i < edits->n; i++)
+        mist_text_add(text, TEXT_BYTES, ",", "%s", edits->items[i]);
     return text;
 }
 
@@ -498,11 +487,9 @@ enum mist_status mist_tune_report_print_space(const struct mist_space *space,
     if (status != MIST_OK)
         return status;
     for (int i = 0; i < MIST_N_SPACE_GROUPS; i++)
-        if (mist_space_has(space, (enum mist_space_group)i)) {
-            size_t used = strlen(groups);
-            snprintf(groups + used, sizeof groups - used, "%s%s", used > 0 ? "," : "",
-                     mist_space_group_name((enum mist_space_group)i));
-        }
+        if (mist_space_has(space, (enum mist_space_group)i))
+            mist_text_add(groups, sizeof groups, ",", "%s",
+                          mist_space_group_name((enum mist_space_group)i));
     mist_emit_text(emit, "model", "model", space->model.name);
     mist_emit_integer(emit, "ranks", "ranks", space->n_ranks);
     mist_emit_text(emit, "groups", "groups of knobs", groups);

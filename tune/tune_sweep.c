@@ -116,12 +116,10 @@ void mist_tune_sweep_fini(struct mist_tune_sweep *sweep)
 static void print_point(const struct mist_tune_sweep *sweep, int64_t i_point,
                         char text[N_POINT_TEXT])
 {
-    size_t n = 0;
-
-    for (int32_t i = 0; i < sweep->of.n_axes && n < N_POINT_TEXT; i++)
-        n += (size_t)snprintf(text + n, N_POINT_TEXT - n, "%s%.40s=%.80s",
-                              i > 0 ? " " : "", sweep->of.axes[i].name,
-                              mist_sweep_value(&sweep->of, i_point, i));
+    text[0] = '\0';
+    for (int32_t i = 0; i < sweep->of.n_axes; i++)
+        mist_text_add(text, N_POINT_TEXT, " ", "%.40s=%.80s", sweep->of.axes[i].name,
+                      mist_sweep_value(&sweep->of, i_point, i));
 }
 
 /* Sets the options to a point. */

@@ -4,6 +4,8 @@
 #endif
 #include "exec/comm/affinity.h"
 
+#include "core/parse.h"
+
 #include <omp.h>
 #include <sched.h>
 #include <stdio.h>
@@ -31,18 +33,14 @@ int32_t mist_processors_count(const struct mist_processors *set)
 
 char *mist_processors_text(const struct mist_processors *set, char *text, size_t size)
 {
-    size_t used = 0;
-
     text[0] = '\0';
-    for (int32_t i = 0, end; i < MIST_MAX_PROCESSORS && used < size; i = end + 1) {
+    for (int32_t i = 0, end; i < MIST_MAX_PROCESSORS; i = end + 1) {
         end = i;
         if (!mist_processors_has(set, i))
             continue;
         while (end + 1 < MIST_MAX_PROCESSORS && mist_processors_has(set, end + 1))
             end++;
-        int n = snprintf(text + used, size - used, end > i ? "%s%d-%d" : "%s%d",
-                         used > 0 ? "," : "", (int)i, (int)end);
-        used += (size_t)n;
+        mist_text_add(text, size, ",", end > i ? "%d-%d" : "%d", (int)i, (int)end);
     }
     return text;
 }

@@ -4,6 +4,7 @@
  */
 #include "exec/huggingface/hf_names.h"
 
+#include "core/parse.h"
 #include "exec/huggingface/hf_names_internal.h"
 
 #include <inttypes.h>
@@ -29,13 +30,10 @@ static enum mist_status fail(const struct mist_hf *hf, const char *what, const c
 
 static void format_shape(const struct mist_safetensors_info *info, char *out, size_t size)
 {
-    size_t n = (size_t)snprintf(out, size, "[");
-
-    for (int32_t i = 0; i < info->n_dims && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "",
-                              info->shape[i]);
-    if (n < size)
-        snprintf(out + n, size - n, "]");
+    snprintf(out, size, "[");
+    for (int32_t i = 0; i < info->n_dims; i++)
+        mist_text_add(out, size, i > 0 ? ", " : "", "%" PRId64, info->shape[i]);
+    mist_text_add(out, size, "", "]");
 }
 
 static enum mist_status check_source(const struct mist_hf *hf,
@@ -150,7 +148,6 @@ static enum mist_status check_surplus(const struct mist_hf *hf, const bool *is_u
                                       struct mist_err *err)
 {
     char list[300] = "";
-    size_t n_list = 0;
     int32_t n = 0;
 
     for (int32_t i = 0; i < mist_safetensors_n(hf->tensors); i++) {
@@ -158,8 +155,7 @@ static enum mist_status check_surplus(const struct mist_hf *hf, const bool *is_u
         if (is_used[i] || is_buffer(name))
             continue;
         if (n++ < 3)
-            n_list += (size_t)snprintf(list + n_list, sizeof list - n_list, "%s%.80s",
-                                       n > 1 ? ", " : "", name);
+            mist_text_add(list, sizeof list, ", ", "%.80s", name);
     }
     if (n == 0)
         return MIST_OK;

@@ -226,18 +226,18 @@ out:
 /* Operator, phase and "4096x768x3072" for people; of a message its size. */
 static void human_name(const struct mist_op_row *row, char *out, size_t size)
 {
-    int used =
-        snprintf(out, size, "%s%s%s ", row->op, row->phase[0] ? " " : "", row->phase);
+    char bytes[MIST_FORMAT_BYTES];
     bool is_first = true;
 
+    snprintf(out, size, "%s%s%s ", row->op, row->phase[0] ? " " : "", row->phase);
     if (strncmp(row->shape, "bytes=", 6) == 0) {
-        mist_format_bytes(out + used, size - (size_t)used,
-                          strtoll(row->shape + 6, NULL, 10));
+        mist_format_bytes(bytes, sizeof bytes, strtoll(row->shape + 6, NULL, 10));
+        mist_text_add(out, size, "", "%s", bytes);
         return;
     }
     for (const char *at = row->shape; (at = strchr(at, '=')); is_first = false)
-        used += snprintf(out + used, size - (size_t)used, "%s%.*s", is_first ? "" : "x",
-                         (int)strcspn(at + 1, ";"), at + 1),
+        mist_text_add(out, size, is_first ? "" : "x", "%.*s", (int)strcspn(at + 1, ";"),
+                      at + 1),
             at++;
 }
 

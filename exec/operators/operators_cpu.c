@@ -4,6 +4,7 @@
  */
 #include "exec/operators/operators.h"
 
+#include "core/parse.h"
 #include "exec/device/device.h"
 #include "exec/operators/cpu_bf16.h"
 #include "exec/operators/cpu_kernels.h"
@@ -119,11 +120,9 @@ static void describe(const void *backend, int32_t n_threads, struct mist_paths *
 {
     snprintf(out->attention, sizeof out->attention, "own kernels, on oneDNN's products");
     mist_cpu_describe(out->products, sizeof out->products, n_threads);
-    if (backend && mist_cpu_bf16_is_widened(backend)) {
-        size_t length = strlen(out->products);
-        snprintf(out->products + length, sizeof out->products - length,
-                 "; of bf16 in fp32, since this processor multiplies no bf16");
-    }
+    if (backend && mist_cpu_bf16_is_widened(backend))
+        mist_text_add(out->products, sizeof out->products, "; ",
+                      "of bf16 in fp32, since this processor multiplies no bf16");
 }
 
 const struct mist_operators mist_operators_cpu = {

@@ -6,6 +6,8 @@
  */
 #include "exec/runtime/backend.h"
 
+#include "core/parse.h"
+
 #include <assert.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -233,26 +235,20 @@ static int32_t count_devices(const struct seen *ranks, int32_t n_ranks, int32_t 
 static void describe_sharing(const struct seen *ranks, int32_t n_ranks, char *note,
                              size_t note_bytes)
 {
-    size_t length = 0;
-
     *note = '\0';
     for (int32_t r = 0; r < n_ranks; r++) {
-        const char *id = ranks[r].ids[ranks[r].pick], *before = "ranks ";
+        const char *id = ranks[r].ids[ranks[r].pick], *before = "; ";
         int32_t node = ranks[r].node;
         if (!*id || count_users(ranks, n_ranks, node, id) < 2 ||
             count_users(ranks, r, node, id) > 0)
             continue;
-        if (length > 0)
-            before = "; ranks ";
-        for (int32_t k = r; k < n_ranks && length < note_bytes; k++)
+        for (int32_t k = r; k < n_ranks; k++)
             if (has_picked(&ranks[k], node, id)) {
-                length += (size_t)snprintf(note + length, note_bytes - length, "%s%ld",
-                                           before, (long)k);
+                mist_text_add(note, note_bytes, before, "%s%ld", k == r ? "ranks " : "",
+                              (long)k);
                 before = ", ";
             }
-        if (length < note_bytes)
-            length +=
-                (size_t)snprintf(note + length, note_bytes - length, " share GPU %s", id);
+        mist_text_add(note, note_bytes, "", " share GPU %s", id);
     }
 }
 

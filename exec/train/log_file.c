@@ -187,14 +187,13 @@ static void add_number(const struct mist_log_file *log, const char *key, double 
                        char *text, size_t size)
 {
     char number[MIST_FORMAT_BYTES] = "";
-    size_t n = strlen(text);
 
     if (isfinite(value))
         mist_format_double(number, sizeof number, value);
     if (log->is_json)
-        snprintf(text + n, size - n, ", \"%s\": %s", key, number[0] ? number : "null");
+        mist_text_add(text, size, ", ", "\"%s\": %s", key, number[0] ? number : "null");
     else
-        snprintf(text + n, size - n, ",%s", number);
+        mist_text_add(text, size, ",", "%s", number);
 }
 
 enum mist_status mist_log_file_add(const struct mist_log_file *log,

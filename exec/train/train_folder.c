@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/interrupt.h"
+#include "core/parse.h"
 
 #include <limits.h>
 #include <math.h>
@@ -37,10 +38,9 @@ static bool wait_for_holder(void *context, const struct mist_err *holder)
 {
     struct claiming *at = context;
     struct mist_err waits = *holder;
-    size_t n = strlen(waits.message);
 
-    snprintf(waits.message + n, sizeof waits.message - n, "; waits up to %g s for it",
-             at->patience_s);
+    mist_text_add(waits.message, sizeof waits.message, "; ", "waits up to %g s for it",
+                  at->patience_s);
     if (!at->has_said)
         mist_message_err(at->messages, &waits);
     at->has_said = true;

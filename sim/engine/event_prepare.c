@@ -8,6 +8,8 @@
  */
 #include "sim/engine/event_internal.h"
 
+#include "core/parse.h"
+
 #include <math.h>   /* isfinite */
 #include <stdio.h>  /* snprintf */
 #include <string.h> /* strlen */
@@ -421,12 +423,10 @@ enum mist_status event_explain_deadlock(const struct mist_event_engine *engine,
 {
     char text[400] = "", one[96];
     int32_t at = find_ring(engine), begin = at;
-    size_t used = 0;
 
-    for (int hop = 0; hop < 8 && used + sizeof one + 16 < sizeof text; hop++) {
+    for (int hop = 0; hop < 8 && strlen(text) + sizeof one + 16 < sizeof text; hop++) {
         name_stream(engine, at, one, sizeof one);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
-                                 hop ? " waits for " : "", one);
+        mist_text_add(text, sizeof text, " waits for ", "%s", one);
         if (hop && at == begin)
             break;
         at = waits_for(engine, at);

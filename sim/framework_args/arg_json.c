@@ -2,6 +2,7 @@
 #include "sim/framework_args/arg_list.h"
 
 #include "core/json.h"
+#include "core/parse.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +26,6 @@ static long line_of(const struct mist_json *value)
 /* Appends a value that is no object to text; the elements of an array. */
 static void add_text(const json_t *value, char text[VALUE_BYTES])
 {
-    size_t used = strlen(text);
     char *dump;
 
     if (json_is_array(value)) {
@@ -33,16 +33,15 @@ static void add_text(const json_t *value, char text[VALUE_BYTES])
         json_t *element;
         json_array_foreach(value, i, element)
         {
-            used = strlen(text);
-            if (i > 0 && used + 1 < VALUE_BYTES)
-                memcpy(text + used, ",", 2);
+            if (i > 0)
+                mist_text_add(text, VALUE_BYTES, "", ",");
             if (!json_is_array(element))
                 add_text(element, text);
         }
     } else if (json_is_string(value))
-        snprintf(text + used, VALUE_BYTES - used, "%s", json_string_value(value));
+        mist_text_add(text, VALUE_BYTES, "", "%s", json_string_value(value));
     else if ((dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT))) {
-        snprintf(text + used, VALUE_BYTES - used, "%s", dump);
+        mist_text_add(text, VALUE_BYTES, "", "%s", dump);
         free(dump);
     }
 }

@@ -165,12 +165,9 @@ static bool is_one_of(const char *list, const char *value)
 /* The words of a row, for a message. */
 static const char *list_words(const struct mist_arg_row *row, char *text, size_t size)
 {
-    size_t used = 0;
-
     text[0] = '\0';
-    for (const struct mist_arg_word *w = row->words; w->word && used < size; w++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", w->word);
+    for (const struct mist_arg_word *w = row->words; w->word; w++)
+        mist_text_add(text, size, ", ", "%s", w->word);
     return text;
 }
 

@@ -6,11 +6,11 @@
  */
 #include "sim/model/catalog.h"
 
-#include "core/memory.h"                /* mist_size_mul */
+#include "core/memory.h" /* mist_size_mul */
+#include "core/parse.h"
 #include "sim/model/catalog_internal.h" /* struct mist_op_use */
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* What an operator does in a phase. */
 struct phase_row {
@@ -488,11 +488,8 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
 char *mist_op_shape_text(enum mist_op op, const int64_t dims[MIST_MAX_DIMS], char *out,
                          size_t size)
 {
-    size_t used = 0;
-
     out[0] = '\0';
-    for (int i = 0; op_table[op].dims[i] && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s=%" PRId64, i ? ";" : "",
-                                 op_table[op].dims[i], dims[i]);
+    for (int i = 0; op_table[op].dims[i]; i++)
+        mist_text_add(out, size, ";", "%s=%" PRId64, op_table[op].dims[i], dims[i]);
     return out;
 }

@@ -394,11 +394,9 @@ static enum mist_status refuse_type(const struct mist_json *root, const char *mo
                                     struct mist_err *err)
 {
     char list[200] = "";
-    size_t n = 0;
 
-    for (int i = 0; i < MIST_N_FAMILIES && n < sizeof list; i++)
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i > 0 ? ", " : "",
-                              mist_model_types[i].name);
+    for (int i = 0; i < MIST_N_FAMILIES; i++)
+        mist_text_add(list, sizeof list, ", ", "%s", mist_model_types[i].name);
     return mist_json_fail_key(
         root, "model_type", MIST_ERR_INPUT, err,
         "model_type: \"%.60s\" is not supported, expected one of %s", model_type, list);

@@ -21,9 +21,9 @@
  */
 #include "sim/model/model.h"
 
+#include "core/parse.h"
 #include "core/text_distance.h"
 
-#include <stdio.h>  /* snprintf */
 #include <string.h> /* strcmp */
 
 #define GPT(name_, layers, h, heads, vocab_, positions, bias)                            \
@@ -125,18 +125,16 @@ static enum mist_status refuse_name(const char *name, struct mist_err *err)
 {
     char list[sizeof((struct mist_err){0}.message)] = "";
     struct mist_text_near all[N_PRESETS];
-    size_t used = 0;
 
     for (int i = 0; i < N_PRESETS; i++)
         all[i] = (struct mist_text_near){i, mist_text_distance(name, strlen(name),
                                                                presets[i].name,
                                                                strlen(presets[i].name))};
     mist_text_sort_near(all, N_PRESETS);
-    for (int i = 0; i < N_PRESETS && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, " %s",
-                                 presets[all[i].i].name);
+    for (int i = 0; i < N_PRESETS; i++)
+        mist_text_add(list, sizeof list, " ", "%s", presets[all[i].i].name);
     return mist_err_set(err, MIST_ERR_INPUT,
-                        "model '%.40s' is unknown; presets, the nearest first:%s", name,
+                        "model '%.40s' is unknown; presets, the nearest first: %s", name,
                         list);
 }
 

@@ -166,6 +166,18 @@ TEST(test_formats)
     check_format(mist_format_count(text, n, -2e170), "-2e+170");
 }
 
+TEST(test_text_add)
+{
+    char text[8] = "";
+
+    assert_string_equal(mist_text_add(text, sizeof text, ", ", "%d", 12), "12");
+    assert_string_equal(mist_text_add(text, sizeof text, "", "+"), "12+");
+    assert_string_equal(mist_text_add(text, sizeof text, ", ", "%s", "abc"), "12+, ab");
+    assert_string_equal(mist_text_add(text, sizeof text, ", ", "%d", 3), "12+, ab");
+    text[6] = '\0'; /* room for half of the separator */
+    assert_string_equal(mist_text_add(text, sizeof text, ", ", "%d", 3), "12+, a,");
+}
+
 /* Whatever the bits: the text reads back the same,
  * and no 15-digit text does where 16 are printed. */
 TEST(test_round_trip)
