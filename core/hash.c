@@ -40,6 +40,18 @@ void mist_hash_add_double(struct mist_hash *hash, double value)
     mist_hash_add_int64(hash, bits);
 }
 
+void mist_hash_add_int64s(struct mist_hash *hash, const int64_t *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        mist_hash_add_int64(hash, values[i]);
+}
+
+void mist_hash_add_doubles(struct mist_hash *hash, const double *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        mist_hash_add_double(hash, values[i]);
+}
+
 void mist_hash_add_text(struct mist_hash *hash, const char *text)
 {
     size_t n = strlen(text);

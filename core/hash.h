@@ -20,6 +20,16 @@ void mist_hash_add_int64(struct mist_hash *hash, int64_t value);
 void mist_hash_add_double(struct mist_hash *hash, double value); /* -0 counts as 0 */
 void mist_hash_add_text(struct mist_hash *hash, const char *text);
 
+/* Several numbers, one after the other; n of an array. */
+void mist_hash_add_int64s(struct mist_hash *hash, const int64_t *values, size_t n);
+void mist_hash_add_doubles(struct mist_hash *hash, const double *values, size_t n);
+#define MIST_HASH_INT64(hash, ...)                                                       \
+    mist_hash_add_int64s(hash, (const int64_t[]){__VA_ARGS__},                           \
+                         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#define MIST_HASH_DOUBLE(hash, ...)                                                      \
+    mist_hash_add_doubles(hash, (const double[]){__VA_ARGS__},                           \
+                          sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
+
 #define MIST_HASH_TEXT_BYTES 17
 
 /* 16 hexadecimal digits; returns out. */

@@ -355,14 +355,10 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
     struct mist_hash hash;
 
     mist_hash_init(&hash);
-    mist_hash_add_int64(&hash, grid->config.n_nodes);
-    mist_hash_add_int64(&hash, grid->config.n_ranks);
-    mist_hash_add_int64(&hash, grid->config.n_threads);
-    mist_hash_add_int64(&hash, grid->config.dtype);
-    mist_hash_add_int64(&hash, grid->config.is_quick);
-    mist_hash_add_int64(&hash, grid->config.allows_atomics);
-    mist_hash_add_int64(&hash, grid->config.attention);
-    mist_hash_add_int64(&hash, grid->config.model.n_layers);
+    MIST_HASH_INT64(&hash, grid->config.n_nodes, grid->config.n_ranks,
+                    grid->config.n_threads, grid->config.dtype, grid->config.is_quick,
+                    grid->config.allows_atomics, grid->config.attention,
+                    grid->config.model.n_layers);
     for (int32_t i = 0; i < grid->n_keys; i++) {
         mist_hash_add_text(&hash, mist_op_name(grid->keys[i].op));
         mist_hash_add_text(&hash, mist_phase_name(grid->keys[i].phase));
@@ -372,10 +368,8 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
     for (int32_t i = 0; i < grid->n_messages; i++) {
         const struct mist_group_shape *shape = &grid->shapes[grid->messages[i].i_shape];
         mist_hash_add_text(&hash, mist_link_operation_name(grid->messages[i].operation));
-        mist_hash_add_int64(&hash, shape->nodes);
-        mist_hash_add_int64(&hash, shape->ranks_per_node);
-        mist_hash_add_int64(&hash, shape->concurrent_groups);
-        mist_hash_add_int64(&hash, grid->messages[i].bytes);
+        MIST_HASH_INT64(&hash, shape->nodes, shape->ranks_per_node,
+                        shape->concurrent_groups, grid->messages[i].bytes);
     }
     return hash.value;
 }

@@ -611,20 +611,14 @@ static uint64_t fingerprint(const struct mist_what_if *what_if)
 {
     const struct mist_framework *framework = &what_if->framework;
     const struct mist_cost_speeds *speeds = &what_if->speeds;
-    const double values[] = {speeds->peak,
-                             speeds->memory_rate,
-                             framework->dispatch_us,
-                             framework->optimizer_bytes,
-                             framework->accumulate_bytes,
-                             framework->logit_bytes};
     struct mist_hash hash;
 
     mist_hash_init(&hash);
     mist_hash_add_int64(&hash, (int64_t)mist_trace_set_fingerprint(what_if->traces));
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        mist_hash_add_double(&hash, values[i]);
-    for (int i = 0; i < MIST_N_OPS; i++)
-        mist_hash_add_double(&hash, speeds->kernel[i]);
+    MIST_HASH_DOUBLE(&hash, speeds->peak, speeds->memory_rate, framework->dispatch_us,
+                     framework->optimizer_bytes, framework->accumulate_bytes,
+                     framework->logit_bytes);
+    mist_hash_add_doubles(&hash, speeds->kernel, MIST_N_OPS);
     return hash.value;
 }
 

@@ -12,9 +12,8 @@ static void hash_prices(struct mist_hash *hash, const struct mist_cluster *clust
     if (curve->processors > 0) {
         mist_hash_add_text(hash, "curve");
         mist_hash_add_int64(hash, curve->processors);
-        mist_hash_add_double(hash, curve->product_frac);
-        mist_hash_add_double(hash, curve->memory_frac);
-        mist_hash_add_double(hash, curve->residual_frac);
+        MIST_HASH_DOUBLE(hash, curve->product_frac, curve->memory_frac,
+                         curve->residual_frac);
         if (curve->host_adamw_elements_per_s > 0)
             mist_hash_add_double(hash, curve->host_adamw_elements_per_s);
     }
@@ -22,20 +21,17 @@ static void hash_prices(struct mist_hash *hash, const struct mist_cluster *clust
         return;
     mist_hash_add_text(hash, "declared");
     for (int i = 0; i < 3; i++) {
-        mist_hash_add_double(hash, links[i]->bytes_per_s);
-        mist_hash_add_double(hash, links[i]->latency_us);
+        MIST_HASH_DOUBLE(hash, links[i]->bytes_per_s, links[i]->latency_us);
     }
     if (declared->ring_bytes_per_s > 0) /* sets that don't say these keep their number */
         mist_hash_add_double(hash, declared->ring_bytes_per_s);
     if (declared->host_node_bytes_per_s > 0)
         mist_hash_add_double(hash, declared->host_node_bytes_per_s);
     if (declared->compute_slowdown > 0 || declared->message_slowdown > 0) {
-        mist_hash_add_double(hash, declared->compute_slowdown);
-        mist_hash_add_double(hash, declared->message_slowdown);
+        MIST_HASH_DOUBLE(hash, declared->compute_slowdown, declared->message_slowdown);
     }
     mist_hash_add_int64(hash, declared->adapters);
-    mist_hash_add_double(hash, declared->switch_bytes_per_s);
-    mist_hash_add_double(hash, declared->residual_frac);
+    MIST_HASH_DOUBLE(hash, declared->switch_bytes_per_s, declared->residual_frac);
 }
 
 static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
@@ -54,11 +50,9 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
     mist_hash_add_int64(&hash, cluster->backend);
     mist_hash_add_text(&hash, cluster->date);
     mist_hash_add_text(&hash, cluster->how_measured);
-    mist_hash_add_int64(&hash, cluster->nodes);
-    mist_hash_add_int64(&hash, cluster->devices_per_node);
-    mist_hash_add_int64(&hash, cluster->device_memory_bytes);
-    mist_hash_add_int64(&hash, cluster->host_memory_bytes_per_node);
-    mist_hash_add_int64(&hash, cluster->device_threads);
+    MIST_HASH_INT64(&hash, cluster->nodes, cluster->devices_per_node,
+                    cluster->device_memory_bytes, cluster->host_memory_bytes_per_node,
+                    cluster->device_threads);
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
         mist_hash_add_double(&hash, cluster->peak_flop_per_s[i]);
     mist_hash_add_double(&hash, cluster->memory_bytes_per_s);
@@ -67,9 +61,8 @@ static uint64_t cluster_fingerprint(const struct mist_cluster *cluster)
     if (cluster->drift_frac > 0) /* sets that don't know these keep their number */
         mist_hash_add_double(&hash, cluster->drift_frac);
     if (cluster->skew.pass_frac > 0) {
-        mist_hash_add_double(&hash, cluster->skew.alone_frac);
-        mist_hash_add_double(&hash, cluster->skew.pass_frac);
-        mist_hash_add_double(&hash, cluster->skew.step_frac);
+        MIST_HASH_DOUBLE(&hash, cluster->skew.alone_frac, cluster->skew.pass_frac,
+                         cluster->skew.step_frac);
     }
     if (cluster->streams_take_turns)
         mist_hash_add_text(&hash, "streams_take_turns");

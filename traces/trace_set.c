@@ -81,8 +81,7 @@ static uint64_t kernel_hash(const struct kernel_key *key)
 
     mist_hash_init(&hash);
     mist_hash_add_text(&hash, key->op);
-    mist_hash_add_int64(&hash, key->dtype);
-    mist_hash_add_int64(&hash, key->phase);
+    MIST_HASH_INT64(&hash, key->dtype, key->phase);
     for (int i = 0; key->shape && i < key->shape->n_dims; i++) {
         mist_hash_add_text(&hash, key->shape->dims[i].name);
         mist_hash_add_int64(&hash, key->shape->dims[i].value);

@@ -335,9 +335,7 @@ enum mist_status mist_stage_price_replay(struct mist_stage_price *price,
     struct mist_hash hash;
 
     mist_hash_init(&hash);
-    mist_hash_add_int64(&hash, (int64_t)candidate);
-    mist_hash_add_int64(&hash, plan->pipeline);
-    mist_hash_add_int64(&hash, plan->n_chunks);
+    MIST_HASH_INT64(&hash, (int64_t)candidate, plan->pipeline, plan->n_chunks);
     const uint64_t key = hash.value;
 
     if (is_replayed(price, key, iteration_s))

@@ -126,13 +126,9 @@ uint64_t mist_validate_hash(const struct mist_search_candidate *candidate)
     mist_hash_add_int64(&hash, candidate->n_micro_batches);
     for (int32_t i = 0; i < candidate->n_stages; i++) {
         const struct mist_search_choice *stage = &candidate->stages[i];
-        mist_hash_add_int64(&hash, stage->n_layers);
-        mist_hash_add_int64(&hash, stage->n_checkpointed);
-        mist_hash_add_int64(&hash, stage->n_lean);
-        mist_hash_add_int64(&hash, stage->zero);
-        mist_hash_add_int64(&hash, stage->shape.dp);
-        mist_hash_add_int64(&hash, stage->shape.tp);
-        mist_hash_add_int64(&hash, stage->shape.is_sequence_parallel);
+        MIST_HASH_INT64(&hash, stage->n_layers, stage->n_checkpointed, stage->n_lean,
+                        stage->zero, stage->shape.dp, stage->shape.tp,
+                        stage->shape.is_sequence_parallel);
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             mist_hash_add_int64(&hash, stage->offload[k]);
         mist_hash_add_int64(&hash, stage->updates_on_host);

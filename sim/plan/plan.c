@@ -98,8 +98,7 @@ static void add_variant(struct mist_hash *hash, const struct mist_model *model)
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i] != 0) {
-            mist_hash_add_int64(hash, (int64_t)i);
-            mist_hash_add_int64(hash, numbers[i]);
+            MIST_HASH_INT64(hash, (int64_t)i, numbers[i]);
         }
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++)
         if (factors[i] != 0)
@@ -109,31 +108,16 @@ static void add_variant(struct mist_hash *hash, const struct mist_model *model)
 uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist_job *job,
                                uint64_t trace_set_fingerprint)
 {
-    const int64_t numbers[] = {
-        model->family,
-        model->n_layers,
-        model->hidden,
-        model->n_heads,
-        model->n_kv_heads,
-        model->head_dim,
-        model->ffn,
-        model->vocab,
-        model->max_seq,
-        model->has_bias,
-        model->ties_embeddings,
-        job->global_batch,
-        job->seq_len,
-        job->dtype,
-    };
     struct mist_hash hash;
 
     mist_hash_init(&hash);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        mist_hash_add_int64(&hash, numbers[i]);
+    MIST_HASH_INT64(&hash, model->family, model->n_layers, model->hidden, model->n_heads,
+                    model->n_kv_heads, model->head_dim, model->ffn, model->vocab,
+                    model->max_seq, model->has_bias, model->ties_embeddings,
+                    job->global_batch, job->seq_len, job->dtype);
     if (job->gradient_dtype != MIST_DTYPE_FP32)
         mist_hash_add_int64(&hash, job->gradient_dtype);
-    mist_hash_add_double(&hash, model->norm_epsilon);
-    mist_hash_add_double(&hash, model->rope_theta);
+    MIST_HASH_DOUBLE(&hash, model->norm_epsilon, model->rope_theta);
     add_variant(&hash, model);
     mist_hash_add_int64(&hash, (int64_t)trace_set_fingerprint);
     return hash.value;
