@@ -644,8 +644,7 @@ static mist_expr first_forward(writer *at)
                     of(at, MIST_STAGE_FORWARD, HEAD));
     else
         above = add(at, of(at, MIST_STAGE_FORWARD, BLOCK), mist_stage_mean_kept_out(at));
-    return add(at, add(at, below, above),
-               mist_expr_select_le(at->pool, n, num(at, 1), one, many));
+    return SUM(at, below, above, mist_expr_select_le(at->pool, n, num(at, 1), one, many));
 }
 
 /* What the first micro-batch begins with, on the device. */
@@ -714,7 +713,7 @@ static mist_expr sums_of_first(writer *at)
 {
     work behind = sums(at, first_kind(at), MIST_IF_LAST);
 
-    return add(at, add(at, behind.seconds[GPU_GPU], behind.seconds[TO_HOST]),
+    return SUM(at, behind.seconds[GPU_GPU], behind.seconds[TO_HOST],
                behind.seconds[COMPUTE]);
 }
 
@@ -782,9 +781,9 @@ static mist_expr sums_behind(writer *at)
         tie = mist_stage_if_apart(at, tie, num(at, 0));
     tie = add(at, tie,
               mist_stage_by_zero(at, 2, at->value[MIST_STAGE_EXCHANGED_SUM], num(at, 0)));
-    mist_expr rest = add(at, at->value[MIST_STAGE_EXCHANGE], tie);
-    rest = add(at, rest, at->pauses ? reduce_behind(at) : zero_once(at));
-    return add(at, sums_of_first(at), rest);
+    return add(at, sums_of_first(at),
+               SUM(at, at->value[MIST_STAGE_EXCHANGE], tie,
+                   at->pauses ? reduce_behind(at) : zero_once(at)));
 }
 
 /* ---------------------------------------------------------------------- other orders */
@@ -850,7 +849,7 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     mist_expr not_won = sub(at, won.stable, won.first);
     struct beginning begins = beginning(at);
 
-    outputs[MIST_STAGE_STABLE] = add(at, add(at, forwards, backwards), one_way(at));
+    outputs[MIST_STAGE_STABLE] = SUM(at, forwards, backwards, one_way(at));
     outputs[MIST_STAGE_FIRST] = add(at, longer_by(at, beside_host(at, begins)), not_won);
     outputs[MIST_STAGE_FIRST_UNHELD] =
         add(at, longer_by(at, without_waits(at, begins)), not_won);

@@ -231,6 +231,12 @@ static inline mist_expr add(struct mist_stage_writer *at, mist_expr a, mist_expr
     return mist_expr_add(at->pool, a, b);
 }
 
+/* Of several, from the left. */
+#define SUM(at, ...)                                                                     \
+    mist_stage_sum(at, (const mist_expr[]){__VA_ARGS__},                                 \
+                   sizeof((const mist_expr[]){__VA_ARGS__}) / sizeof(mist_expr))
+mist_expr mist_stage_sum(struct mist_stage_writer *at, const mist_expr *terms, size_t n);
+
 static inline mist_expr sub(struct mist_stage_writer *at, mist_expr a, mist_expr b)
 {
     return mist_expr_sub(at->pool, a, b);

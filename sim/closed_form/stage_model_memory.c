@@ -64,7 +64,7 @@ static mist_expr state(writer *at, enum mist_layer_kind kind)
 
 static mist_expr homes(writer *at, enum mist_layer_kind kind)
 {
-    return add(at, add(at, weights(at, kind), gradients(at, kind)), state(at, kind));
+    return SUM(at, weights(at, kind), gradients(at, kind), state(at, kind));
 }
 
 /* Of these, in the host. */
@@ -74,9 +74,8 @@ static mist_expr homes_in_host(writer *at, enum mist_layer_kind kind)
     mist_expr g = mist_stage_share_of_all(at, kind, MIST_IF_GRADIENTS_AWAY, 0);
     mist_expr s = mist_stage_share_of_all(at, kind, MIST_IF_STATE_AWAY, 0);
 
-    w = mul(at, w, weights(at, kind));
-    g = mul(at, g, gradients(at, kind));
-    return add(at, add(at, w, g), mul(at, s, state(at, kind)));
+    return SUM(at, mul(at, w, weights(at, kind)), mul(at, g, gradients(at, kind)),
+               mul(at, s, state(at, kind)));
 }
 
 /* Beside them, what an update there reads and writes. */
@@ -96,10 +95,10 @@ static mist_expr off_the_ratios(writer *at)
 {
     mist_expr part = mist_expr_div(at->pool, of(at, MIST_STAGE_LARGEST, BLOCK),
                                    of(at, MIST_STAGE_ELEMENTS, BLOCK));
-    mist_expr sum = mist_stage_if_cut(at, MIST_RATIO_WEIGHTS, weights(at, BLOCK));
+    mist_expr sum = SUM(at, mist_stage_if_cut(at, MIST_RATIO_WEIGHTS, weights(at, BLOCK)),
+                        mist_stage_if_cut(at, MIST_RATIO_GRADIENTS, gradients(at, BLOCK)),
+                        mist_stage_if_cut(at, MIST_RATIO_STATE, state(at, BLOCK)));
 
-    sum = add(at, sum, mist_stage_if_cut(at, MIST_RATIO_GRADIENTS, gradients(at, BLOCK)));
-    sum = add(at, sum, mist_stage_if_cut(at, MIST_RATIO_STATE, state(at, BLOCK)));
     return mul(at, sum, mul(at, part, num(at, 0.5)));
 }
 
@@ -127,11 +126,12 @@ static mist_expr persistent(writer *at)
 {
     mist_expr tokens = mul(at, at->n_micro_batches, at->value[MIST_STAGE_TOKENS]);
     mist_expr modules = sub(at, all(at, homes), all(at, homes_in_host));
-    mist_expr others = add(at, at->value[MIST_STAGE_CONSTANT], tokens);
 
-    others = add(at, others, tied(at, mist_stage_if_apart));
-    others = add(at, others, exchanged(at, MIST_STAGE_EXCHANGED_OTHERS));
-    return add(at, add(at, modules, off_the_ratios(at)), others);
+    mist_expr others =
+        SUM(at, at->value[MIST_STAGE_CONSTANT], tokens, tied(at, mist_stage_if_apart),
+            exchanged(at, MIST_STAGE_EXCHANGED_OTHERS));
+
+    return SUM(at, modules, off_the_ratios(at), others);
 }
 
 /* ----------------------------------------------------------------------------- rooms */
@@ -298,9 +298,8 @@ static mist_expr last_two_swapped(writer *at)
 /* What all blocks but the last keep, of which what leaves of the last two is there. */
 static mist_expr kept_below_last(writer *at)
 {
-    mist_expr below = add(at, sub(at, kept(at), kept_by_one(at, 0)), swapped(at, 0));
-
-    return add(at, below, add(at, swapped(at, 1), swapped(at, 2)));
+    return SUM(at, sub(at, kept(at), kept_by_one(at, 0)), swapped(at, 0), swapped(at, 1),
+               swapped(at, 2));
 }
 
 /* The next micro-batch's input, which has come while this one runs back. */
@@ -322,7 +321,7 @@ static mist_expr scratch_forward(writer *at, enum mist_layer_kind kind)
 static mist_expr scratch_backward(writer *at, int i)
 {
     mist_expr u = boundary(at);
-    mist_expr back = add(at, add(at, u, u), of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
+    mist_expr back = SUM(at, u, u, of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
     mist_expr most = max(at, back, scratch_forward(at, BLOCK));
 
     return by_kept(at, i, back, most, most);
@@ -340,9 +339,7 @@ static mist_expr others(writer *at)
  * their sum, or leave for the host. */
 static mist_expr others_and_waiting(writer *at, enum mist_layer_kind kind)
 {
-    mist_expr waiting = add(at, fresh(at, kind), rooms(at, kind, MIST_UNTIL_SETTLED));
-
-    return add(at, others(at), waiting);
+    return SUM(at, others(at), fresh(at, kind), rooms(at, kind, MIST_UNTIL_SETTLED));
 }
 
 /* In the first micro-batch, where the step is taken apart: the state that the step of a
@@ -369,16 +366,15 @@ static mist_expr stepped_last(writer *at)
  * micro-batches the backward of another one, in the first its own or the next forward. */
 static mist_expr forward_of_last(writer *at)
 {
-    mist_expr sum = add(at, kept(at), add(at, last_two_swapped(at), again(at, 0)));
+    mist_expr sum = SUM(at, kept(at), last_two_swapped(at), again(at, 0),
+                        scratch_forward(at, BLOCK), brought(at, BLOCK));
     mist_expr first = stepped(at, BLOCK), later, fresh_next = next_fresh(at, BLOCK);
 
-    sum = add(at, sum, add(at, scratch_forward(at, BLOCK), brought(at, BLOCK)));
     if (at->is_last) {
-        sum = add(at, sum, brought(at, HEAD));
         later = add(at, others(at), next_fresh(at, HEAD));
-        return add(at, sum, max(at, later, stepped_last(at)));
+        return SUM(at, sum, brought(at, HEAD), max(at, later, stepped_last(at)));
     }
-    later = add(at, others(at), add(at, swapped(at, 0), fresh_next));
+    later = SUM(at, others(at), swapped(at, 0), fresh_next);
     return add(at, sum,
                if_below(at, 1, at->in_flight, max(at, first, later),
                         max(at, first, fresh_next)));
@@ -386,41 +382,33 @@ static mist_expr forward_of_last(writer *at)
 
 static mist_expr forward_of_second_last(writer *at)
 {
-    mist_expr sum = add(at, kept_below_last(at), again(at, 1));
-
-    sum = add(at, sum, scratch_forward(at, BLOCK));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
-    return add(at, sum, max(at, others(at), stepped(at, BLOCK)));
+    return SUM(at, kept_below_last(at), again(at, 1), scratch_forward(at, BLOCK),
+               of_two(at, MIST_UNTIL_PASSED, 1), max(at, others(at), stepped(at, BLOCK)));
 }
 
 /* Behind the backward of another micro-batch, whose last gradients wait. */
 static mist_expr forward_of_first(writer *at)
 {
-    mist_expr sum = add(at, all_of_first(at), scratch_forward(at, BLOCK));
-
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 1));
-    return add(at, sum, others_and_waiting(at, BLOCK));
+    return SUM(at, all_of_first(at), scratch_forward(at, BLOCK),
+               of_two(at, MIST_UNTIL_PASSED, 1), others_and_waiting(at, BLOCK));
 }
 
 /* The same of the embedding. */
 static mist_expr forward_of_embedding(writer *at)
 {
-    mist_expr sum =
-        add(at, scratch_forward(at, EMBEDDING), of(at, MIST_STAGE_SAVED, EMBEDDING));
-
-    sum = add(at, sum, add(at, brought(at, EMBEDDING), brought(at, BLOCK)));
-    return add(at, sum, max(at, others_and_waiting(at, EMBEDDING), stepped(at, BLOCK)));
+    return SUM(at, scratch_forward(at, EMBEDDING), of(at, MIST_STAGE_SAVED, EMBEDDING),
+               brought(at, EMBEDDING), brought(at, BLOCK),
+               max(at, others_and_waiting(at, EMBEDDING), stepped(at, BLOCK)));
 }
 
 /* The last block's, behind which it comes. */
 static mist_expr forward_before_embedding(writer *at)
 {
-    mist_expr sum = add(at, last_two_swapped(at), again(at, 0));
     mist_expr first = add(at, kept(at), stepped(at, BLOCK));
+    mist_expr sum =
+        SUM(at, last_two_swapped(at), again(at, 0), scratch_forward(at, BLOCK),
+            brought(at, EMBEDDING), brought(at, BLOCK), max(at, others(at), first));
 
-    sum = add(at, sum, scratch_forward(at, BLOCK));
-    sum = add(at, sum, add(at, brought(at, EMBEDDING), brought(at, BLOCK)));
-    sum = add(at, sum, max(at, others(at), first));
     return if_below(at, 1, at->in_flight, sum, num(at, 0));
 }
 
@@ -429,28 +417,24 @@ static mist_expr forward_before_embedding(writer *at)
 /* The head's forward and backward. */
 static mist_expr around_head(writer *at)
 {
-    mist_expr own = add(at, kept(at), add(at, swapped(at, 0), boundary(at)));
-    mist_expr back = add(at, boundary(at), of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD));
+    mist_expr back = SUM(at, boundary(at), of(at, MIST_STAGE_SCRATCH_BACKWARD, HEAD),
+                         next_input(at), brought(at, BLOCK), next_fresh(at, BLOCK));
 
-    own = add(at, own, of(at, MIST_STAGE_SAVED, HEAD));
-    own = add(at, own, add(at, brought(at, HEAD), fresh(at, HEAD)));
-    own = add(at, own, waiting_tied(at));
-    back = add(at, add(at, back, next_input(at)), brought(at, BLOCK));
-    back = add(at, back, next_fresh(at, BLOCK));
-    own = add(at, own, max(at, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD), back));
-    return add(at, own, max(at, others(at), stepped(at, HEAD)));
+    return SUM(at, kept(at), swapped(at, 0), boundary(at), of(at, MIST_STAGE_SAVED, HEAD),
+               brought(at, HEAD), fresh(at, HEAD), waiting_tied(at),
+               max(at, of(at, MIST_STAGE_SCRATCH_FORWARD, HEAD), back),
+               max(at, others(at), stepped(at, HEAD)));
 }
 
 /* Behind the head's; or behind a forward, of which something leaves, or the backward of
  * another micro-batch, which keeps nothing any more but gradients that wait. */
 static mist_expr backward_of_last(writer *at)
 {
-    mist_expr sum = add(at, kept(at), add(at, last_two_swapped(at), again(at, 0)));
+    mist_expr sum = SUM(at, kept(at), last_two_swapped(at), again(at, 0),
+                        scratch_backward(at, 0), next_input(at), waiting_tied(at),
+                        of_two(at, MIST_UNTIL_PASSED, 1), two_fresh(at, 1));
     mist_expr next = next_fresh(at, EMBEDDING), none = num(at, 0);
 
-    sum = add(at, sum, add(at, scratch_backward(at, 0), next_input(at)));
-    sum = add(at, sum, waiting_tied(at));
-    sum = add(at, sum, add(at, of_two(at, MIST_UNTIL_PASSED, 1), two_fresh(at, 1)));
     if (at->is_first)
         sum = add(at, sum, if_below(at, 1, at->n_layers, none, next));
     if (at->is_last)
@@ -462,52 +446,47 @@ static mist_expr backward_of_last(writer *at)
 
 static mist_expr backward_of_second_last(writer *at)
 {
-    mist_expr sum = add(at, kept_below_last(at), again(at, 1));
+    mist_expr sum =
+        SUM(at, kept_below_last(at), again(at, 1), scratch_backward(at, 1),
+            next_input(at), waiting_tied(at), of_two(at, MIST_UNTIL_PASSED, 2),
+            two_fresh(at, 2), others_and_waiting(at, BLOCK));
 
-    sum = add(at, sum, add(at, scratch_backward(at, 1), next_input(at)));
-    sum = add(at, sum, waiting_tied(at));
-    sum = add(at, sum, of_two(at, MIST_UNTIL_PASSED, 2));
-    sum = add(at, sum, two_fresh(at, 2));
-    sum = add(at, sum, others_and_waiting(at, BLOCK));
     return if_below(at, 1, at->n_layers, sum, num(at, 0));
 }
 
 /* What comes for another micro-batch's backward. */
 static mist_expr for_another(writer *at)
 {
-    return add(at, swapped(at, 0), add(at, brought(at, BLOCK), next_fresh(at, BLOCK)));
+    return SUM(at, swapped(at, 0), brought(at, BLOCK), next_fresh(at, BLOCK));
 }
 
 /* Then comes the embedding's, or another micro-batch's backward or forward. */
 static mist_expr backward_of_first(writer *at)
 {
-    mist_expr one = num(at, 1), u = boundary(at);
-    mist_expr back = add(at, add(at, u, u), of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
+    mist_expr u = boundary(at);
+    mist_expr back = SUM(at, u, u, of(at, MIST_STAGE_SCRATCH_BACKWARD, BLOCK));
     mist_expr n_again = add(at, at->n_checkpointed, at->n_lean);
-    mist_expr sum =
-        if_below(at, 0, n_again, max(at, back, scratch_forward(at, BLOCK)), back);
+    mist_expr next = at->is_first
+                         ? next_fresh(at, EMBEDDING)
+                         : mist_expr_select_le(at->pool, at->in_flight, num(at, 1),
+                                               num(at, 0), for_another(at));
 
-    sum = add(at, add(at, sum, all_of_first(at)), next_input(at));
-    sum = add(at, sum, waiting_tied(at));
-    sum = add(at, sum, add(at, brought(at, BLOCK), fresh(at, BLOCK)));
-    sum = add(at, sum,
-              at->is_first ? next_fresh(at, EMBEDDING)
-                           : mist_expr_select_le(at->pool, at->in_flight, one, num(at, 0),
-                                                 for_another(at)));
-    return add(at, sum,
+    return SUM(at,
+               if_below(at, 0, n_again, max(at, back, scratch_forward(at, BLOCK)), back),
+               all_of_first(at), next_input(at), waiting_tied(at), brought(at, BLOCK),
+               fresh(at, BLOCK), next,
                if_below(at, 1, at->n_layers, others_and_waiting(at, BLOCK), others(at)));
 }
 
 static mist_expr backward_of_embedding(writer *at)
 {
-    mist_expr sum = add(at, boundary(at), of(at, MIST_STAGE_SAVED, EMBEDDING));
     mist_expr next = brought(at, EMBEDDING);
 
-    sum = add(at, sum, of(at, MIST_STAGE_SCRATCH_BACKWARD, EMBEDDING));
     next = mist_expr_select_le(at->pool, at->in_flight, num(at, 1), next,
                                max(at, next, for_another(at)));
-    sum = add(at, sum, add(at, next, fresh(at, EMBEDDING)));
-    return add(at, sum, others_and_waiting(at, BLOCK));
+    return SUM(at, boundary(at), of(at, MIST_STAGE_SAVED, EMBEDDING),
+               of(at, MIST_STAGE_SCRATCH_BACKWARD, EMBEDDING), next, fresh(at, EMBEDDING),
+               others_and_waiting(at, BLOCK));
 }
 
 /* ----------------------------------------------------------------------------- steps */
@@ -531,15 +510,13 @@ static mist_expr steps_apart(writer *at)
     mist_expr none = num(at, 0), u = boundary(at);
     mist_expr far_below = sub(at, kept_below_last(at), kept_by_one(at, 1));
     mist_expr below = sub(at, kept_below_last(at), swapped(at, 2));
-    mist_expr most = add(at, max(at, none, far_below), of_two(at, MIST_UNTIL_PASSED, 1));
+    mist_expr most = SUM(at, max(at, none, far_below), of_two(at, MIST_UNTIL_PASSED, 1),
+                         u, step_of(at, BLOCK, BLOCK));
 
-    most = add(at, add(at, most, u), step_of(at, BLOCK, BLOCK));
-    if (at->is_last) {
-        mist_expr head = add(at, max(at, none, below), brought(at, HEAD));
-        head = add(at, add(at, head, u),
-                   add(at, brought(at, BLOCK), step_of(at, HEAD, BLOCK)));
-        most = max(at, most, head);
-    }
+    if (at->is_last)
+        most = max(at, most,
+                   SUM(at, max(at, none, below), brought(at, HEAD), u, brought(at, BLOCK),
+                       step_of(at, HEAD, BLOCK)));
     mist_expr own = add(at, rooms(at, EMBEDDING, MIST_UNTIL_STEPPED),
                         rooms(at, EMBEDDING, MIST_UNTIL_NEXT_STEPPED));
     mist_expr next = add(at, brought(at, BLOCK), step_of(at, BLOCK, EMBEDDING));
@@ -607,9 +584,7 @@ static mist_expr kept_in_host(writer *at)
 
 static mist_expr host(writer *at)
 {
-    mist_expr homes_and_copies = add(at, all(at, homes_in_host), all(at, copies_in_host));
-
-    return add(at, homes_and_copies, kept_in_host(at));
+    return SUM(at, all(at, homes_in_host), all(at, copies_in_host), kept_in_host(at));
 }
 
 void mist_stage_model_write_memory(struct mist_stage_writer *at,

@@ -42,6 +42,15 @@ mist_expr mist_stage_of(struct mist_stage_writer *at, enum mist_stage_value valu
     return at->value[(int)value + (int)kind];
 }
 
+mist_expr mist_stage_sum(struct mist_stage_writer *at, const mist_expr *terms, size_t n)
+{
+    mist_expr sum = terms[0];
+
+    for (size_t i = 1; i < n; i++)
+        sum = add(at, sum, terms[i]);
+    return sum;
+}
+
 mist_expr mist_stage_total(struct mist_stage_writer *at,
                            const mist_expr of_kind[MIST_N_LAYER_KINDS])
 {
