@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 /* a + b and a * b, both >= 0; false (out untouched) when the result does not fit. */
 bool mist_size_add(int64_t a, int64_t b, int64_t *out);
@@ -19,6 +20,13 @@ static inline int64_t mist_align_up(int64_t value, int64_t alignment)
 {
     return (value + alignment - 1) & ~(alignment - 1);
 }
+
+/* Points the pointer to room for n elements, CALLOC's zeroed; false: out of memory, and NULL
+ * is there. The pointer is evaluated twice. */
+#define MIST_MALLOC(pointer, n)                                                          \
+    (((pointer) = malloc((size_t)(n) * sizeof *(pointer))) != NULL)
+#define MIST_CALLOC(pointer, n)                                                          \
+    (((pointer) = calloc((size_t)(n), sizeof *(pointer))) != NULL)
 
 /*
  * Makes array (malloc'd or NULL, elements of element_bytes) hold at least need elements;
@@ -68,6 +76,8 @@ void mist_arena_fini(struct mist_arena *arena);
 
 /* NULL: out of memory. The arena owns what is returned. */
 void *mist_arena_alloc(struct mist_arena *arena, size_t size_bytes);
+#define MIST_ARENA_ALLOC(arena, pointer, n)                                              \
+    (((pointer) = mist_arena_alloc(arena, (size_t)(n) * sizeof *(pointer))) != NULL)
 char *mist_arena_strdup(struct mist_arena *arena, const char *text);
 
 #endif

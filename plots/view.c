@@ -133,9 +133,8 @@ static enum mist_status find_times(struct mist_plot_view *view,
                                    const struct mist_plot_options *options,
                                    struct mist_err *err)
 {
-    view->origin_s = calloc((size_t)view->n_inputs, sizeof *view->origin_s);
-    view->end_s = calloc((size_t)view->n_inputs, sizeof *view->end_s);
-    if (!view->origin_s || !view->end_s)
+    if (!MIST_CALLOC(view->origin_s, view->n_inputs) ||
+        !MIST_CALLOC(view->end_s, view->n_inputs))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d timelines",
                             view->n_inputs);
     view->from_s = options->from_s;
@@ -203,8 +202,7 @@ static enum mist_status find_ranks(const struct mist_plot_view *view,
             "no task of the chosen ranks takes time between %g s and %g s", view->from_s,
             view->to_s);
     unite_ranks(ranks);
-    ranks->lanes = calloc(ranks->n, sizeof *ranks->lanes);
-    if (!ranks->lanes)
+    if (!MIST_CALLOC(ranks->lanes, ranks->n))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for ranks");
     return MIST_OK;
 }
@@ -246,8 +244,7 @@ static enum mist_status add_task(struct mist_plot_view *view, int i_input,
 static enum mist_status make_lanes(struct mist_plot_view *view, struct ranks *ranks,
                                    struct mist_err *err)
 {
-    view->lanes = calloc(ranks->n * MIST_N_STREAMS, sizeof *view->lanes);
-    if (!view->lanes)
+    if (!MIST_CALLOC(view->lanes, ranks->n * MIST_N_STREAMS))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for lanes");
     for (size_t k = 0; k < ranks->n; k++)
         for (int s = 0; s < MIST_N_STREAMS; s++)
@@ -272,8 +269,7 @@ static enum mist_status sort_spans(struct mist_plot_view *view, struct mist_err 
 {
     size_t n = (size_t)view->n_inputs * (size_t)view->n_lanes, i = 0;
 
-    view->first_span = calloc(n + 1, sizeof *view->first_span);
-    if (!view->first_span)
+    if (!MIST_CALLOC(view->first_span, n + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for lanes");
     qsort(view->spans, view->n_spans, sizeof *view->spans, compare_spans);
     for (size_t k = 0; k < n; k++) {

@@ -312,9 +312,7 @@ enum mist_status mist_grid_make(const struct mist_grid_config *config,
     make_variants(out);
     size_t n = cell_of(out, out->n_variants, 0, MIST_LAYER_EMBEDDING);
     struct mist_plan *plan = malloc(sizeof *plan);
-    out->layouts = calloc(n, sizeof *out->layouts);
-    out->step_keys = calloc(n, sizeof *out->step_keys);
-    if (!plan || !out->layouts || !out->step_keys)
+    if (!plan || !MIST_CALLOC(out->layouts, n) || !MIST_CALLOC(out->step_keys, n))
         status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = make_layouts(out, err);

@@ -2,6 +2,7 @@
 #include "profile/profile.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 #include "core/parse.h"
 #include "profile/checks.h"
 #include "profile/ranks.h"
@@ -445,11 +446,8 @@ enum mist_status mist_profile_run(const struct mist_profile_config *config,
                                      .n_processors = machine->n_rank_processors};
 
     *report = (struct mist_profile_report){0};
-    if (session) {
-        session->steps = calloc((size_t)grid->n_keys, sizeof *session->steps);
-        session->links = calloc((size_t)grid->n_messages, sizeof *session->links);
-    }
-    if (status == MIST_OK && (!session || !session->steps || !session->links))
+    if (status == MIST_OK && (!session || !MIST_CALLOC(session->steps, grid->n_keys) ||
+                              !MIST_CALLOC(session->links, grid->n_messages)))
         status = mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = mist_comm_broadcast_bytes(config->comm, 0, &plan, sizeof plan, err);

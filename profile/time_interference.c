@@ -2,6 +2,7 @@
 #include "profile/time_interference.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -544,9 +545,7 @@ mist_time_interference_open(struct mist_workbench *bench, double budget_s,
 {
     struct mist_time_interference *at = *out = calloc(1, sizeof *at);
 
-    if (at)
-        at->together = calloc((size_t)n, sizeof *at->together);
-    if (!at || !at->together)
+    if (!at || !MIST_CALLOC(at->together, n))
         return mist_err_memory(err, NULL);
     at->bench = bench;
     at->budget_s = budget_s;

@@ -2,6 +2,7 @@
 #include "profile/time_links.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -387,14 +388,11 @@ enum mist_status mist_time_links_open(struct mist_workbench *bench, double budge
         return mist_err_memory(err, NULL);
     at->bench = bench;
     at->budget_s = budget_s;
-    at->samples = calloc((size_t)grid->n_messages, sizeof *at->samples);
-    at->trial_s = calloc((size_t)grid->n_messages, sizeof *at->trial_s);
-    at->groups = calloc(n_shapes, sizeof(struct mist_collective_group *));
-    at->hosts = calloc(n_shapes, sizeof(struct mist_comm_group *));
-    at->members = calloc(n_ranks, sizeof *at->members);
-    at->begins_s = calloc(n_ranks * MOST_REPETITIONS, sizeof *at->begins_s);
-    if (!at->samples || !at->trial_s || !at->groups || !at->hosts || !at->members ||
-        !at->begins_s)
+    if (!MIST_CALLOC(at->samples, grid->n_messages) ||
+        !MIST_CALLOC(at->trial_s, grid->n_messages) ||
+        !MIST_CALLOC(at->groups, n_shapes) || !MIST_CALLOC(at->hosts, n_shapes) ||
+        !MIST_CALLOC(at->members, n_ranks) ||
+        !MIST_CALLOC(at->begins_s, n_ranks * MOST_REPETITIONS))
         return mist_err_memory(err, NULL);
     return make_groups(at, err);
 }

@@ -568,8 +568,7 @@ static enum mist_status make_rows(struct mist_time_ops *at, struct mist_err *err
 
     if (!at->bench->ops)
         return MIST_OK;
-    at->rows = calloc((size_t)grid->n_keys, sizeof *at->rows);
-    if (!at->rows)
+    if (!MIST_CALLOC(at->rows, grid->n_keys))
         return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < grid->n_keys; i++) {
         const struct mist_grid_key *key = &grid->keys[i];
@@ -584,9 +583,7 @@ enum mist_status mist_time_ops_open(struct mist_workbench *bench, double budget_
 {
     struct mist_time_ops *at = *out = calloc(1, sizeof *at);
 
-    if (at)
-        at->samples = calloc((size_t)bench->grid->n_keys, sizeof *at->samples);
-    if (!at || !at->samples)
+    if (!at || !MIST_CALLOC(at->samples, bench->grid->n_keys))
         return mist_err_memory(err, NULL);
     at->bench = bench;
     at->budget_s = budget_s;

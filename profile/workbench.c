@@ -238,9 +238,8 @@ enum mist_status mist_workbench_open(const struct mist_grid *grid, int32_t n_cop
                                    .node = mist_comm_node(comm),
                                    .n_copies = n_copies};
     lay_out(grid, n_copies, &carver, out);
-    out->modules = calloc((size_t)n_copies + 2, sizeof *out->modules);
-    out->boundary = calloc((size_t)n_copies + 1, sizeof *out->boundary);
-    if (!out->modules || !out->boundary)
+    if (!MIST_CALLOC(out->modules, (size_t)n_copies + 2) ||
+        !MIST_CALLOC(out->boundary, (size_t)n_copies + 1))
         return mist_err_memory(err, NULL);
     out->arena_bytes[MIST_ARENA_DEVICE] = carver.used_bytes;
     out->arena_bytes[MIST_ARENA_HOST] = out->host_bytes;

@@ -2,6 +2,7 @@
  * compare.h. */
 #include "sim/compare.h"
 
+#include "core/memory.h"
 #include "core/order.h"
 
 #include <assert.h>
@@ -48,8 +49,7 @@ static enum mist_status index_tasks(const struct mist_plan *plan,
                                : of_stage[mist_plan_stage_of(plan, (int32_t)r)];
         out->first[r + 1] += out->first[r];
     }
-    out->rows = calloc(out->first[n_ranks] + 1, sizeof *out->rows);
-    if (!out->rows)
+    if (!MIST_CALLOC(out->rows, out->first[n_ranks] + 1))
         return mist_err_memory(err, NULL);
     for (size_t i = 0; i < timeline->n_rows; i++)
         out->rows[out->first[timeline->rows[i].rank] + (size_t)timeline->rows[i].task] =

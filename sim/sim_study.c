@@ -307,8 +307,7 @@ static enum mist_status read_sweeps(struct sweep *at,
 
     if (status != MIST_OK)
         return status;
-    at->points = calloc((size_t)at->of.n_points + 1, sizeof *at->points);
-    if (!at->points)
+    if (!MIST_CALLOC(at->points, (size_t)at->of.n_points + 1))
         return mist_err_memory(err, NULL);
     at->points[0] = (struct point){.change = "baseline", .edits = base};
     for (int64_t i = 0; i < at->of.n_points && status == MIST_OK; i++)

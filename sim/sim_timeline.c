@@ -1,6 +1,7 @@
 /* Our timelines as recorded jobs. See sim_timeline.h. */
 #include "sim/sim_timeline.h"
 
+#include "core/memory.h"
 #include "core/order.h"
 #include "sim/recorded/edges.h"
 #include "traces/timeline.h"
@@ -415,12 +416,13 @@ static bool alloc_lanes(struct mist_sim_timeline *timeline)
     size_t n_lanes = n_ranks * MIST_N_STREAMS;
 
     timeline->n_lanes = (int32_t)n_lanes;
-    timeline->has_rank = calloc(n_ranks, sizeof *timeline->has_rank);
-    timeline->before_s = calloc(n_lanes, sizeof *timeline->before_s);
-    timeline->lanes = calloc(n_lanes, sizeof *timeline->lanes);
-    for (size_t i = 0; timeline->lanes && i < n_lanes; i++)
+    if (!MIST_CALLOC(timeline->has_rank, n_ranks) ||
+        !MIST_CALLOC(timeline->before_s, n_lanes) ||
+        !MIST_CALLOC(timeline->lanes, n_lanes))
+        return false;
+    for (size_t i = 0; i < n_lanes; i++)
         timeline->lanes[i].task = -1;
-    return timeline->has_rank && timeline->before_s && timeline->lanes;
+    return true;
 }
 
 enum mist_status mist_sim_timeline_open(struct mist_sim_timeline *timeline,

@@ -54,8 +54,7 @@ static bool index_reserve(struct mist_trace_index *index)
     if (index->n_slots && index->n_used + 1 <= index->n_slots / 2)
         return true;
     grown.n_slots = index->n_slots ? index->n_slots * 2 : 64;
-    grown.slots = calloc(grown.n_slots, sizeof *grown.slots);
-    if (!grown.slots)
+    if (!MIST_CALLOC(grown.slots, grown.n_slots))
         return false;
     for (size_t i = 0; i < index->n_slots; i++)
         if (index->slots[i].i_row_1)

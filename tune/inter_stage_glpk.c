@@ -9,6 +9,7 @@
 #include "tune/inter_stage_glpk.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 
 #include <glpk.h>
 #include <limits.h>
@@ -330,11 +331,9 @@ static enum mist_status init_job(struct job *job, size_t n_options, struct mist_
 {
     const struct mist_inter_stage_problem *problem = job->problem;
     size_t n_columns = FIRST_STAGE_COLUMN + (size_t)problem->n_stages + n_options;
-    job->stage_column =
-        malloc(((size_t)problem->n_stages + 1) * sizeof *job->stage_column);
-    job->index = malloc((n_columns + 1) * sizeof *job->index);
-    job->value = malloc((n_columns + 1) * sizeof *job->value);
-    if (!job->stage_column || !job->index || !job->value)
+    if (!MIST_MALLOC(job->stage_column, (size_t)problem->n_stages + 1) ||
+        !MIST_MALLOC(job->index, n_columns + 1) ||
+        !MIST_MALLOC(job->value, n_columns + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu columns", n_columns);
     job->t_end_s = mist_clock_now_s() + job->config->time_limit_s;
     job->stage_column[0] = FIRST_STAGE_COLUMN + problem->n_stages;

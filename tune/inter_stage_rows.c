@@ -1,6 +1,8 @@
 /* Classes of options, states of sums. See inter_stage_rows.h. */
 #include "tune/inter_stage_rows.h"
 
+#include "core/memory.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -50,16 +52,14 @@ static bool alloc_rows(struct mist_stage_rows *rows)
     size_t n_stages = (size_t)rows->problem->n_stages;
     size_t n_rows = rows->problem->n_rows + 1; /* and that of the devices */
 
-    rows->lower = mist_arena_alloc(arena, n_rows * sizeof *rows->lower);
-    rows->upper = mist_arena_alloc(arena, n_rows * sizeof *rows->upper);
-    rows->sum_of = mist_arena_alloc(arena, n_rows * sizeof *rows->sum_of);
-    rows->next_term = mist_arena_alloc(arena, n_rows * sizeof *rows->next_term);
-    rows->n_classes = mist_arena_alloc(arena, n_stages * sizeof *rows->n_classes);
-    rows->classes = mist_arena_alloc(arena, n_stages * sizeof *rows->classes);
-    rows->n_states = mist_arena_alloc(arena, (n_stages + 1) * sizeof *rows->n_states);
-    rows->next = mist_arena_alloc(arena, n_stages * sizeof *rows->next);
-    return rows->lower && rows->upper && rows->sum_of && rows->next_term &&
-           rows->n_classes && rows->classes && rows->n_states && rows->next;
+    return MIST_ARENA_ALLOC(arena, rows->lower, n_rows) &&
+           MIST_ARENA_ALLOC(arena, rows->upper, n_rows) &&
+           MIST_ARENA_ALLOC(arena, rows->sum_of, n_rows) &&
+           MIST_ARENA_ALLOC(arena, rows->next_term, n_rows) &&
+           MIST_ARENA_ALLOC(arena, rows->n_classes, n_stages) &&
+           MIST_ARENA_ALLOC(arena, rows->classes, n_stages) &&
+           MIST_ARENA_ALLOC(arena, rows->n_states, n_stages + 1) &&
+           MIST_ARENA_ALLOC(arena, rows->next, n_stages);
 }
 
 static int32_t add_sum(struct mist_stage_rows *rows, double lower, double upper)
@@ -256,8 +256,7 @@ static bool number(struct mist_stage_rows *rows, int32_t i_stage, struct vector 
     size_t n_sums = (size_t)rows->n_sums;
     int32_t n_states = 0;
 
-    *states = malloc((n * n_sums + 1) * sizeof **states);
-    if (!*states)
+    if (!MIST_MALLOC(*states, n * n_sums + 1))
         return false;
     qsort(vectors, n, sizeof *vectors, compare_vectors);
     for (size_t k = 0; k < n; k++) {

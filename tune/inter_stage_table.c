@@ -2,6 +2,7 @@
  * See inter_stage_table.h. */
 #include "tune/inter_stage_table.h"
 
+#include "core/memory.h"
 #include "core/order.h"
 #include "core/statistics.h"
 
@@ -139,25 +140,25 @@ static bool alloc_options(struct mist_stage_table *table,
 {
     struct mist_arena *arena = &table->arena;
     size_t n_stages = (size_t)table->n_stages, n = n_options ? n_options : 1;
-    table->groups = mist_arena_alloc(arena, n * sizeof *table->groups);
-    table->group_first = mist_arena_alloc(arena, (n_stages + 1) * sizeof(size_t));
-    table->i_group = mist_arena_alloc(arena, n_stages * sizeof *table->i_group);
-    int32_t *i_group = mist_arena_alloc(arena, n * sizeof *i_group);
-    table->t_s = mist_arena_alloc(arena, n * sizeof *table->t_s);
-    table->d_s = mist_arena_alloc(arena, n * sizeof *table->d_s);
-    table->lead_s = mist_arena_alloc(arena, n * sizeof *table->lead_s);
-    table->i_option = mist_arena_alloc(arena, n * sizeof *table->i_option);
-    table->tau_s = mist_arena_alloc(arena, n * sizeof *table->tau_s);
-    table->layers_low = mist_arena_alloc(arena, (n_stages + 1) * sizeof(int32_t));
-    table->layers_high = mist_arena_alloc(arena, (n_stages + 1) * sizeof(int32_t));
-    table->state_first = mist_arena_alloc(arena, (n_stages + 2) * sizeof(size_t));
-    for (size_t i = 0; table->i_group && i_group && i < n_stages; i++) {
+    int32_t *i_group;
+
+    if (!MIST_ARENA_ALLOC(arena, table->groups, n) ||
+        !MIST_ARENA_ALLOC(arena, table->group_first, n_stages + 1) ||
+        !MIST_ARENA_ALLOC(arena, table->i_group, n_stages) ||
+        !MIST_ARENA_ALLOC(arena, i_group, n) || !MIST_ARENA_ALLOC(arena, table->t_s, n) ||
+        !MIST_ARENA_ALLOC(arena, table->d_s, n) ||
+        !MIST_ARENA_ALLOC(arena, table->lead_s, n) ||
+        !MIST_ARENA_ALLOC(arena, table->i_option, n) ||
+        !MIST_ARENA_ALLOC(arena, table->tau_s, n) ||
+        !MIST_ARENA_ALLOC(arena, table->layers_low, n_stages + 1) ||
+        !MIST_ARENA_ALLOC(arena, table->layers_high, n_stages + 1) ||
+        !MIST_ARENA_ALLOC(arena, table->state_first, n_stages + 2))
+        return false;
+    for (size_t i = 0; i < n_stages; i++) {
         table->i_group[i] = i_group;
         i_group += problem->n_options[i];
     }
-    return table->groups && table->group_first && table->i_group && i_group &&
-           table->t_s && table->d_s && table->lead_s && table->i_option && table->tau_s &&
-           table->layers_low && table->layers_high && table->state_first;
+    return true;
 }
 
 /* Fills groups and points from the problem. */
@@ -232,8 +233,7 @@ static enum mist_status link_states(struct mist_stage_table *table, int64_t n_mo
     for (size_t state = 0; state < n_states; state++)
         table->edge_first[state + 1] += table->edge_first[state];
     size_t n_edges = table->edge_first[n_states];
-    table->edges = mist_arena_alloc(arena, (n_edges + 1) * sizeof *table->edges);
-    if (!table->edges)
+    if (!MIST_ARENA_ALLOC(arena, table->edges, n_edges + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu edges", n_edges);
     for (int32_t i = 0; i < n_stages; i++)
         add_edges(table, i, true);
@@ -246,9 +246,8 @@ static enum mist_status alloc_cells(struct mist_stage_table *table, struct mist_
 {
     size_t n_states = table->state_first[table->n_stages + 1];
     table->n_cells = n_states * ((size_t)table->n_layers + 1);
-    table->cost_s = mist_arena_alloc(&table->arena, table->n_cells * sizeof(double));
-    table->rest_s = mist_arena_alloc(&table->arena, table->n_cells * sizeof(double));
-    if (!table->cost_s || !table->rest_s)
+    if (!MIST_ARENA_ALLOC(&table->arena, table->cost_s, table->n_cells) ||
+        !MIST_ARENA_ALLOC(&table->arena, table->rest_s, table->n_cells))
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory for %zu table cells",
                             table->n_cells);
     return MIST_OK;

@@ -65,8 +65,7 @@ static enum mist_status list_leasts(struct mist_search_bounds *bounds,
 
     for (int32_t i = 0; i < bounds->n_cases; i++)
         n += 3 * (size_t)bounds->cases[i].n_shapes;
-    bounds->leasts = calloc(n + 1, sizeof *bounds->leasts);
-    if (!bounds->leasts)
+    if (!MIST_CALLOC(bounds->leasts, n + 1))
         return mist_err_memory(err, NULL);
     n = 0;
     for (int32_t i = 0; i < bounds->n_cases; i++)
@@ -75,8 +74,7 @@ static enum mist_status list_leasts(struct mist_search_bounds *bounds,
     bounds->n_leasts = join_leasts(bounds->leasts, n);
     for (size_t i = 0; i < bounds->n_leasts; i++) {
         struct mist_search_least *least = &bounds->leasts[i];
-        least->is_wanted = calloc(n_layers + 1, sizeof *least->is_wanted);
-        if (!least->is_wanted)
+        if (!MIST_CALLOC(least->is_wanted, n_layers + 1))
             return mist_err_memory(err, NULL);
     }
     return MIST_OK;
@@ -367,8 +365,7 @@ static enum mist_status bound_cases(struct mist_search_bounds *bounds,
     enum mist_status status = MIST_OK;
     int32_t most = 0;
 
-    bounds->case_s = calloc((size_t)bounds->n_cases, sizeof *bounds->case_s);
-    if (!bounds->case_s)
+    if (!MIST_CALLOC(bounds->case_s, bounds->n_cases))
         status = mist_err_memory(err, NULL);
     for (int32_t i = 0; i < bounds->n_cases; i++)
         if (bounds->cases[i].n_shapes > 1 && bounds->cases[i].n_stages > most)

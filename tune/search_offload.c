@@ -374,9 +374,8 @@ static enum mist_status alloc_offloading(struct offloading *at)
     size_t n = at->filling->base.n;
 
     at->n_floors = ((size_t)at->filling->work->layers_max + 1) * 8;
-    at->saved_bytes = calloc(n + 1, sizeof *at->saved_bytes);
-    at->floor_bytes = malloc((n + at->n_floors) * sizeof *at->floor_bytes);
-    if (!at->saved_bytes || !at->floor_bytes)
+    if (!MIST_CALLOC(at->saved_bytes, n + 1) ||
+        !MIST_MALLOC(at->floor_bytes, n + at->n_floors))
         return mist_err_memory(at->filling->err, NULL);
     at->floors = at->floor_bytes + n;
     clear_floors(at);

@@ -4,6 +4,7 @@
  * Side constraints are rows of the problem. Where they tie stages together in more ways than
  * the exact solver can take, GLPK solves the case.
  */
+#include "core/memory.h"
 #include "tune/constraint.h"
 #include "tune/inter_stage_glpk.h"
 #include "tune/search_internal.h"
@@ -75,9 +76,10 @@ static enum mist_status alloc_solutions(const struct mist_space_case *of, size_t
                                         struct mist_search_solved *out,
                                         struct mist_err *err)
 {
-    out->candidates = calloc(n, sizeof *out->candidates);
-    out->stages = calloc(n * (size_t)of->n_stages, sizeof *out->stages);
-    return out->candidates && out->stages ? MIST_OK : mist_err_memory(err, NULL);
+    return MIST_CALLOC(out->candidates, n) &&
+                   MIST_CALLOC(out->stages, n * (size_t)of->n_stages)
+               ? MIST_OK
+               : mist_err_memory(err, NULL);
 }
 
 /* MIST_OK, also without a solution. */
@@ -257,9 +259,8 @@ static enum mist_status make_rows(const struct mist_constraints *constraints,
         n_options += problem->n_options[s];
     if (n_rows == 0)
         return MIST_OK;
-    out->rows = malloc(n_rows * sizeof *out->rows);
-    out->terms = malloc((n_rows * n_options + 1) * sizeof *out->terms);
-    if (!out->rows || !out->terms)
+    if (!MIST_MALLOC(out->rows, n_rows) ||
+        !MIST_MALLOC(out->terms, n_rows * n_options + 1))
         return mist_err_memory(err, NULL);
     for (int k = 0; k < n; k++)
         if (!mist_constraint_is_of_memory(&constraints->of[k])) /* kept to already */

@@ -6,6 +6,8 @@
  */
 #include "tune/search_filling.h"
 
+#include "core/memory.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,8 +192,7 @@ static enum mist_status describe(struct mist_search_filling *at,
 {
     struct mist_search_work *work = at->work;
 
-    work->rows = malloc((at->base.n + kept->n + 1) * sizeof *work->rows);
-    if (!work->rows)
+    if (!MIST_MALLOC(work->rows, at->base.n + kept->n + 1))
         return mist_err_memory(at->err, NULL);
     for (size_t i = 0; i < at->base.n; i++) {
         struct mist_search_row *row = &work->rows[work->n_rows++];
@@ -242,9 +243,8 @@ static enum mist_status add_options(struct mist_search_filling *at,
 {
     struct mist_search_work *work = at->work;
 
-    work->choices = malloc((kept->n + 1) * sizeof *work->choices);
-    work->options = malloc((kept->n + 1) * sizeof *work->options);
-    if (!work->choices || !work->options)
+    if (!MIST_MALLOC(work->choices, kept->n + 1) ||
+        !MIST_MALLOC(work->options, kept->n + 1))
         return mist_err_memory(at->err, NULL);
     for (size_t i = 0; i < kept->n; i++) {
         struct mist_search_choice choice = make_choice(at, kept, i);
@@ -283,15 +283,12 @@ static bool alloc_filling(struct mist_search_filling *at)
     size_t n = (size_t)work->layers_max + 1;
 
     if (work->finds_least) {
-        work->least_bytes = malloc(n * sizeof *work->least_bytes);
-        if (!work->least_bytes)
+        if (!MIST_MALLOC(work->least_bytes, n))
             return false;
         for (size_t l = 0; l < n; l++)
             work->least_bytes[l] = INT64_MAX;
     }
-    at->frontiers = calloc(n, sizeof *at->frontiers);
-    at->points = malloc(MIST_SEARCH_BLOCK * sizeof *at->points);
-    if (!at->frontiers || !at->points)
+    if (!MIST_CALLOC(at->frontiers, n) || !MIST_MALLOC(at->points, MIST_SEARCH_BLOCK))
         return false;
     return mist_search_alloc_columns(&at->block, MIST_SEARCH_BLOCK) &&
            mist_search_alloc_columns(&at->base, count_base(at->space, work) + 1);

@@ -16,6 +16,7 @@
 #include "exec/comm/comm_internal.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 
 #include <mpi.h>
 #include <stdlib.h>
@@ -238,8 +239,7 @@ static enum mist_status find_place(struct mist_comm *comm, struct mist_err *err)
                                    MPI_INFO_NULL, &comm->mpi->node);
     if (code != MPI_SUCCESS)
         return fail(comm, "find nodes", code, err);
-    comm->node_ranks = malloc((size_t)n_ranks * sizeof *comm->node_ranks);
-    if (!comm->node_ranks)
+    if (!MIST_MALLOC(comm->node_ranks, n_ranks))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for %d ranks", n_ranks);
     int32_t *firsts = comm->node_ranks;
     code = MPI_Allreduce(&rank, &first, 1, MPI_INT, MPI_MIN, comm->mpi->node);
@@ -317,8 +317,7 @@ static enum mist_status start_mpi(struct mist_comm *comm, struct mist_err *err)
 
     if (!watchdog)
         return mist_err_set(err, MIST_ERR_MEMORY, "no memory or thread for a deadline");
-    comm->mpi = calloc(1, sizeof *comm->mpi);
-    if (!comm->mpi) {
+    if (!MIST_CALLOC(comm->mpi, 1)) {
         mist_comm_unwatch(watchdog);
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for a communicator");
     }

@@ -12,6 +12,7 @@
 #include "exec/data/data.h"
 
 #include "core/hash.h"
+#include "core/memory.h"
 #include "core/random.h"
 #include "exec/data/data_file.h"
 
@@ -71,9 +72,7 @@ static enum mist_status open_chain(struct chain *chain, const char *const *paths
                                    int32_t n, const struct mist_data_file *model,
                                    struct mist_err *err)
 {
-    chain->files = calloc((size_t)n, sizeof *chain->files);
-    chain->first = calloc((size_t)n + 1, sizeof *chain->first);
-    if (!chain->files || !chain->first)
+    if (!MIST_CALLOC(chain->files, n) || !MIST_CALLOC(chain->first, (size_t)n + 1))
         return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for data");
     for (int32_t i = 0; i < n; i++) {
         struct mist_data_file *file = &chain->files[i];

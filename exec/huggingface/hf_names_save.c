@@ -40,10 +40,8 @@ static enum mist_status plan_save(struct saver *saver, const char *path,
     size_t n_modules = (size_t)saver->model->n_layers + 2;
     size_t n_most = n_modules * MIST_HF_MAX_PARAMS;
 
-    saver->params = mist_arena_alloc(&saver->arena, n_most * sizeof *saver->params);
-    saver->infos =
-        mist_arena_alloc(&saver->arena, n_most * HF_MAX_SOURCES * sizeof *saver->infos);
-    if (!saver->params || !saver->infos)
+    if (!MIST_ARENA_ALLOC(&saver->arena, saver->params, n_most) ||
+        !MIST_ARENA_ALLOC(&saver->arena, saver->infos, n_most * HF_MAX_SOURCES))
         return mist_err_memory(err, path);
     for (int32_t module = 0; module < (int32_t)n_modules; module++)
         saver->n_params +=

@@ -3,6 +3,7 @@
 #include "exec/runtime/runtime.h"
 
 #include "core/clock.h"
+#include "core/memory.h"
 #include "exec/operators/bind.h"
 #include "exec/operators/cpu_kernels.h" /* the rotary table, values of sums */
 #include "exec/runtime/initial.h"
@@ -171,11 +172,10 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
         mist_runtime_host_threads(config->n_threads, config->n_processors);
     runtime->loss_scale =
         (float)(1.0 / ((double)plan->job.global_batch * (double)plan->job.seq_len));
-    runtime->bodies = calloc(n + 1, sizeof *runtime->bodies);
-    runtime->is_awaited = calloc(n + 1, sizeof *runtime->is_awaited);
-    runtime->spans = calloc((size_t)runtime->n_spans + 1, sizeof *runtime->spans);
     enum mist_status status = MIST_OK;
-    if (!runtime->bodies || !runtime->is_awaited || !runtime->spans)
+    if (!MIST_CALLOC(runtime->bodies, n + 1) ||
+        !MIST_CALLOC(runtime->is_awaited, n + 1) ||
+        !MIST_CALLOC(runtime->spans, (size_t)runtime->n_spans + 1))
         status = mist_err_memory(err, NULL);
     if (status || (status = mist_runtime_prepare_times(runtime, err)) ||
         (status = mist_runtime_prepare_graph(runtime, err)) ||

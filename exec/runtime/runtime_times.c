@@ -8,6 +8,7 @@
  * its steps. Elsewhere bodies look at the clock.
  */
 #include "core/clock.h"
+#include "core/memory.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/runtime/runtime_internal.h"
 #include "sim/cost/cost_model.h" /* mist_cost_gradient_op */
@@ -58,9 +59,7 @@ static enum mist_status make_rows(struct mist_runtime *runtime, struct mist_err 
     const struct mist_schedule *schedule = runtime->schedule;
     struct mist_op_table *ops = runtime->config.ops;
 
-    runtime->task_rows =
-        calloc((size_t)schedule->n_tasks + 1, sizeof *runtime->task_rows);
-    if (!runtime->task_rows)
+    if (!MIST_CALLOC(runtime->task_rows, (size_t)schedule->n_tasks + 1))
         return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++)
         runtime->task_rows[i] = row_of_task(ops, &schedule->tasks[i]);
@@ -89,9 +88,8 @@ enum mist_status mist_runtime_prepare_times(struct mist_runtime *runtime,
             "--timed-iterations %d: the times of %d tasks each take more than %s, lower "
             "it",
             (int)n_kept, (int)n_tasks, mist_format_bytes(text, sizeof text, most_bytes));
-    runtime->times = calloc((size_t)n + 1, sizeof *runtime->times);
-    runtime->losses = calloc((size_t)n_kept + 1, sizeof *runtime->losses);
-    if (!runtime->times || !runtime->losses)
+    if (!MIST_CALLOC(runtime->times, (size_t)n + 1) ||
+        !MIST_CALLOC(runtime->losses, (size_t)n_kept + 1))
         return mist_err_memory(err, NULL);
     return runtime->config.ops ? make_rows(runtime, err) : MIST_OK;
 }

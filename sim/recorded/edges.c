@@ -1,6 +1,8 @@
 /* Edges of a graph. See edges.h. */
 #include "sim/recorded/edges.h"
 
+#include "core/memory.h"
+
 #include <stdlib.h>
 
 bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
@@ -14,9 +16,8 @@ bool mist_recorded_edges_sort(const struct mist_recorded_edge *edges, size_t n_e
                               int64_t n_ops, struct mist_arena *arena, int64_t **offset,
                               int64_t **list)
 {
-    *offset = mist_arena_alloc(arena, (size_t)(n_ops + 2) * sizeof **offset);
-    *list = mist_arena_alloc(arena, (n_edges + 1) * sizeof **list);
-    if (!*offset || !*list)
+    if (!MIST_ARENA_ALLOC(arena, *offset, (size_t)(n_ops + 2)) ||
+        !MIST_ARENA_ALLOC(arena, *list, n_edges + 1))
         return false;
     for (size_t i = 0; i < n_edges; i++)
         if (edges[i].op >= 0)

@@ -30,11 +30,9 @@ static bool begin_ordering(struct ordering *at, const struct mist_recorded_job *
         mist_arena_alloc(arena, ((size_t)n_deps + n) * sizeof *edges);
 
     *at = (struct ordering){.job = job};
-    at->n_waits = mist_arena_alloc(arena, n * sizeof *at->n_waits);
-    at->ready = mist_arena_alloc(arena, n * sizeof *at->ready);
-    at->n_absent =
-        mist_arena_alloc(arena, ((size_t)job->n_meetings + 1) * sizeof *at->n_absent);
-    if (!edges || !at->n_waits || !at->ready || !at->n_absent)
+    if (!edges || !MIST_ARENA_ALLOC(arena, at->n_waits, n) ||
+        !MIST_ARENA_ALLOC(arena, at->ready, n) ||
+        !MIST_ARENA_ALLOC(arena, at->n_absent, (size_t)job->n_meetings + 1))
         return false;
     for (int64_t i = 0; i < job->n_ops; i++) {
         for (int64_t k = job->dep_offset[i]; k < job->dep_offset[i + 1]; k++) {
@@ -215,11 +213,10 @@ enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
     size_t n = (size_t)job->n_ops + 1;
     enum mist_status status = MIST_OK;
 
-    job->order = mist_arena_alloc(arena, n * sizeof *job->order);
-    job->gap_s = mist_arena_alloc(arena, n * sizeof *job->gap_s);
-    job->work_s = mist_arena_alloc(arena, n * sizeof *job->work_s);
     mist_arena_init(&scratch);
-    if (!job->order || !job->gap_s || !job->work_s ||
+    if (!MIST_ARENA_ALLOC(arena, job->order, n) ||
+        !MIST_ARENA_ALLOC(arena, job->gap_s, n) ||
+        !MIST_ARENA_ALLOC(arena, job->work_s, n) ||
         !begin_ordering(&ordering, job, &scratch))
         status = mist_err_memory(err, NULL);
     else if (put_in_order(&ordering, job->order) < job->n_ops)

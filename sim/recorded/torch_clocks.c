@@ -7,6 +7,7 @@
  */
 #include "sim/recorded/torch_graph.h"
 
+#include "core/memory.h"
 #include "core/order.h"
 
 #include <math.h>
@@ -86,10 +87,8 @@ bool mist_torch_graph_align(struct mist_torch_graph *graph, int32_t n_ranks)
     struct aligning at = {0};
     size_t n = graph->n_ops + 1;
 
-    at.members = malloc(n * sizeof *at.members);
-    at.samples = malloc(n * sizeof *at.samples);
-    at.shift_us = malloc((size_t)n_ranks * sizeof *at.shift_us);
-    bool has_memory = at.members && at.samples && at.shift_us;
+    bool has_memory = MIST_MALLOC(at.members, n) && MIST_MALLOC(at.samples, n) &&
+                      MIST_MALLOC(at.shift_us, n_ranks);
     for (int32_t r = 0; has_memory && r < n_ranks; r++)
         at.shift_us[r] = r == 0 ? 0 : NAN;
     for (size_t i = 0; has_memory && i < graph->n_ops; i++)

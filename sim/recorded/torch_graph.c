@@ -1,6 +1,7 @@
 /* The graph of a rank's trace. See torch_graph.h and torch_job.h. */
 #include "sim/recorded/torch_graph.h"
 
+#include "core/memory.h"
 #include "core/order.h"
 #include "core/statistics.h"
 
@@ -417,12 +418,11 @@ static bool begin_rank(struct rank *at)
     sort(trace->calls, trace->n_calls, sizeof *trace->calls, compare_calls);
     sort(trace->spans, trace->n_spans, sizeof *trace->spans, compare_spans);
     sort(trace->syncs, trace->n_syncs, sizeof *trace->syncs, compare_syncs);
-    at->launch_us = malloc((trace->n_works + 1) * sizeof *at->launch_us);
-    at->launches_us = malloc((trace->n_works + 1) * sizeof *at->launches_us);
-    at->works = malloc((trace->n_works + 1) * sizeof *at->works);
-    at->calls = malloc((trace->n_calls + 1) * sizeof *at->calls);
-    at->streams = malloc((trace->n_works + 1) * sizeof *at->streams);
-    if (!at->launch_us || !at->launches_us || !at->works || !at->calls || !at->streams)
+    if (!MIST_MALLOC(at->launch_us, trace->n_works + 1) ||
+        !MIST_MALLOC(at->launches_us, trace->n_works + 1) ||
+        !MIST_MALLOC(at->works, trace->n_works + 1) ||
+        !MIST_MALLOC(at->calls, trace->n_calls + 1) ||
+        !MIST_MALLOC(at->streams, trace->n_works + 1))
         return false;
     for (size_t i = 0; i < trace->n_works; i++)
         at->works[i] = (struct ref){trace->works[i].correlation, i};

@@ -1,6 +1,7 @@
 /* Traces of all ranks. See torch_job.h. */
 #include "sim/recorded/torch_job.h"
 
+#include "core/memory.h"
 #include "sim/recorded/torch_graph.h"
 
 #include <math.h>
@@ -199,8 +200,7 @@ enum mist_status mist_recorded_read_torch(const char *const *paths, int n_paths,
     enum mist_status status = MIST_OK;
 
     *job = (struct mist_recorded_job){0};
-    at.headers = calloc((size_t)n_paths, sizeof *at.headers);
-    if (!at.headers)
+    if (!MIST_CALLOC(at.headers, n_paths))
         status = out_of_memory(&at);
     for (int i = 0; i < n_paths && status == MIST_OK; i++)
         status = add_trace(&at, i, progress);

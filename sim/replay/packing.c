@@ -227,10 +227,9 @@ enum mist_status mist_loads_make(const struct mist_plan *plan,
 
     while (at.n_leaves < at.n_slots)
         at.n_leaves *= 2;
-    loads.sums = calloc((size_t)n_iterations * n_sums, sizeof *loads.sums);
-    at.slots = calloc((size_t)at.n_slots, sizeof *at.slots);
-    at.room = calloc(2 * (size_t)at.n_leaves, sizeof *at.room);
-    bool has_memory = loads.sums && at.slots && at.room;
+    bool has_memory = MIST_CALLOC(loads.sums, (size_t)n_iterations * n_sums) &&
+                      MIST_CALLOC(at.slots, at.n_slots) &&
+                      MIST_CALLOC(at.room, 2 * (size_t)at.n_leaves);
     for (int32_t i = 0; i < n_iterations && has_memory; i++) {
         has_memory = pack(&at, packing);
         if (has_memory)

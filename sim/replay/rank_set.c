@@ -53,8 +53,7 @@ enum mist_status mist_rank_program_find_lanes(struct mist_rank_program *program,
     const struct mist_schedule *schedule = program->schedule;
     size_t capacity = 0;
 
-    program->lane = malloc(((size_t)schedule->n_tasks + 1) * sizeof *program->lane);
-    if (!program->lane)
+    if (!MIST_MALLOC(program->lane, (size_t)schedule->n_tasks + 1))
         return mist_err_memory(err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];
@@ -93,8 +92,7 @@ static enum mist_status alloc_peers(struct mist_rank_set *set, struct mist_err *
 {
     size_t n = 0;
 
-    set->peers = malloc((mist_rank_set_n_lanes(set) + 1) * sizeof *set->peers);
-    if (!set->peers)
+    if (!MIST_MALLOC(set->peers, mist_rank_set_n_lanes(set) + 1))
         return mist_err_memory(err, NULL);
     for (int32_t r = 0; r < set->n_ranks; r++) {
         set->ranks[r].peer = set->peers + n;
@@ -226,8 +224,7 @@ static enum mist_status build_first(struct building *at)
 
     if (status != MIST_OK)
         return status;
-    at->out->programs = calloc((size_t)at->out->n_programs, sizeof *at->out->programs);
-    if (!at->out->programs)
+    if (!MIST_CALLOC(at->out->programs, at->out->n_programs))
         return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < at->plan->n_stages && status == MIST_OK && !at->out->is_over;
          i++) {

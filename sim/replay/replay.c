@@ -81,8 +81,7 @@ static enum mist_status make_work(struct run *at, struct work *work)
     const struct mist_schedule *schedule = at->set->programs[work->program].schedule;
     size_t n = (size_t)schedule->n_tasks + 1;
 
-    work->work_s = mist_arena_alloc(&at->arena, n * sizeof *work->work_s);
-    if (!work->work_s)
+    if (!MIST_ARENA_ALLOC(&at->arena, work->work_s, n))
         return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         work->work_s[i] = task_work_s(at, work, &schedule->tasks[i]);
@@ -432,8 +431,7 @@ static enum mist_status add_timeline(const struct run *at, double origin_s,
             continue;
         if (at->set->ranks[r].program != program) {
             free(live);
-            live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *live);
-            if (!live)
+            if (!MIST_MALLOC(live, (size_t)schedule->n_tasks + 1))
                 return mist_err_memory(at->err, NULL);
             mist_memory_live(schedule, MIST_ARENA_DEVICE, live);
         }
@@ -491,8 +489,7 @@ static enum mist_status find_iterations(const struct run *at,
     const double *end_s = at->events.iteration_end_s;
 
     out->n_iterations = mist_replay_n_counted(at->options);
-    out->iterations_s = calloc((size_t)out->n_iterations, sizeof *out->iterations_s);
-    if (!out->iterations_s)
+    if (!MIST_CALLOC(out->iterations_s, out->n_iterations))
         return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < out->n_iterations; i++) {
         int32_t k = n - out->n_iterations + i;
@@ -536,8 +533,7 @@ static enum mist_status describe(const struct run *at, struct mist_replay_result
     if (status != MIST_OK || at->options->only_times)
         return status;
     out->n_stages = at->plan->n_stages;
-    out->stages = calloc((size_t)out->n_stages, sizeof *out->stages);
-    if (!out->stages)
+    if (!MIST_CALLOC(out->stages, out->n_stages))
         return mist_err_memory(at->err, NULL);
     for (int32_t i = 0; i < out->n_stages; i++)
         out->stages[i].rank = -1;
@@ -589,11 +585,11 @@ enum mist_status mist_replay_run_ranks(const struct mist_plan *plan,
     status = mist_replay_graph_link(plan, ranks, is_folded, &at.arena, &at.graph, err);
     if (status != MIST_OK)
         goto out;
-    at.devices = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.devices);
-    at.recorded = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.recorded);
-    at.i_work = mist_arena_alloc(&at.arena, (n_ranks + 1) * sizeof *at.i_work);
-    status = at.devices && at.recorded && at.i_work ? run_events(&at, interference)
-                                                    : mist_err_memory(err, NULL);
+    status = MIST_ARENA_ALLOC(&at.arena, at.devices, n_ranks + 1) &&
+                     MIST_ARENA_ALLOC(&at.arena, at.recorded, n_ranks + 1) &&
+                     MIST_ARENA_ALLOC(&at.arena, at.i_work, n_ranks + 1)
+                 ? run_events(&at, interference)
+                 : mist_err_memory(err, NULL);
     if (status == MIST_OK)
         status = describe(&at, &result);
 out:

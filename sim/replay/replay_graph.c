@@ -32,14 +32,14 @@ static bool list_lanes(const struct mist_rank_program *program, struct mist_aren
 {
     const struct mist_schedule *schedule = program->schedule;
     size_t n_lanes = (size_t)program->n_lanes, n_tasks = (size_t)schedule->n_tasks;
-    int32_t *n = mist_arena_alloc(arena, (n_lanes + 1) * sizeof *n);
-    int32_t *tags = mist_arena_alloc(arena, (n_tasks + 1) * sizeof *tags);
+    int32_t *n, *tags;
 
-    out->first = mist_arena_alloc(arena, (n_lanes + 1) * sizeof *out->first);
-    out->task = mist_arena_alloc(arena, (n_tasks + 1) * sizeof *out->task);
-    out->place = mist_arena_alloc(arena, (n_tasks + 1) * sizeof *out->place);
-    out->repeats = mist_arena_alloc(arena, n_lanes + 1);
-    if (!n || !tags || !out->first || !out->task || !out->place || !out->repeats)
+    if (!MIST_ARENA_ALLOC(arena, n, n_lanes + 1) ||
+        !MIST_ARENA_ALLOC(arena, tags, n_tasks + 1) ||
+        !MIST_ARENA_ALLOC(arena, out->first, n_lanes + 1) ||
+        !MIST_ARENA_ALLOC(arena, out->task, n_tasks + 1) ||
+        !MIST_ARENA_ALLOC(arena, out->place, n_tasks + 1) ||
+        !MIST_ARENA_ALLOC(arena, out->repeats, n_lanes + 1))
         return false;
     for (size_t i = 0; i < n_tasks; i++)
         if (program->lane[i] >= 0)
@@ -67,11 +67,11 @@ static bool make_program(const struct mist_rank_program *from, struct mist_arena
 {
     const struct mist_schedule *schedule = from->schedule;
     size_t n = (size_t)schedule->n_tasks + 1;
-    uint8_t *channel = mist_arena_alloc(arena, n * sizeof *channel);
-    int32_t *dep_offset = mist_arena_alloc(arena, n * sizeof *dep_offset);
-    int32_t *dep = mist_arena_alloc(arena, ((size_t)schedule->n_deps + 1) * sizeof *dep);
+    uint8_t *channel;
+    int32_t *dep_offset, *dep;
 
-    if (!channel || !dep_offset || !dep)
+    if (!MIST_ARENA_ALLOC(arena, channel, n) || !MIST_ARENA_ALLOC(arena, dep_offset, n) ||
+        !MIST_ARENA_ALLOC(arena, dep, (size_t)schedule->n_deps + 1))
         return false;
     for (int32_t i = 0; i < schedule->n_tasks; i++) {
         const struct mist_task *task = &schedule->tasks[i];
@@ -190,11 +190,8 @@ enum mist_status mist_replay_graph_number(struct mist_replay_graph *graph,
     size_t n_ranks = (size_t)set->n_ranks, n_groups = (size_t)graph->n_groups;
     int64_t n_numbered = 0;
 
-    graph->first_task =
-        mist_arena_alloc(arena, (n_ranks + 1) * sizeof *graph->first_task);
-    graph->first_meeting =
-        mist_arena_alloc(arena, (n_groups + 1) * sizeof *graph->first_meeting);
-    if (!graph->first_task || !graph->first_meeting)
+    if (!MIST_ARENA_ALLOC(arena, graph->first_task, n_ranks + 1) ||
+        !MIST_ARENA_ALLOC(arena, graph->first_meeting, n_groups + 1))
         return mist_err_memory(err, NULL);
     for (int32_t r = 0; r < set->n_ranks; r++)
         graph->first_task[r + 1] =
@@ -204,9 +201,7 @@ enum mist_status mist_replay_graph_number(struct mist_replay_graph *graph,
         graph->first_meeting[g + 1] = graph->first_meeting[g] + n;
     }
     graph->n_meetings = graph->first_meeting[graph->n_groups];
-    graph->meeting =
-        mist_arena_alloc(arena, ((size_t)graph->n_meetings + 1) * sizeof *graph->meeting);
-    if (!graph->meeting)
+    if (!MIST_ARENA_ALLOC(arena, graph->meeting, (size_t)graph->n_meetings + 1))
         return mist_err_memory(err, NULL);
     for (int32_t g = 0, end; g < graph->n_groups; g = end) {
         for (end = g + 1;

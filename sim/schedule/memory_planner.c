@@ -369,16 +369,10 @@ double mist_memory_plan_bytes(const struct mist_schedule *schedule)
 static bool place_all(struct mist_schedule *schedule, const int32_t *born)
 {
     size_t n = (size_t)schedule->n_buffers + 1;
-    struct placer at = {
-        .schedule = schedule,
-        .pieces = malloc(n * sizeof *at.pieces),
-        .other = malloc(n * sizeof *at.other),
-        .places = malloc(n * sizeof *at.places),
-        .sizes = malloc(n * sizeof *at.sizes),
-        .first = malloc(n * sizeof *at.first),
-        .live = malloc(((size_t)schedule->n_tasks + 1) * sizeof *at.live),
-    };
-    bool fits = at.pieces && at.other && at.places && at.sizes && at.first && at.live;
+    struct placer at = {.schedule = schedule};
+    bool fits = MIST_MALLOC(at.pieces, n) && MIST_MALLOC(at.other, n) &&
+                MIST_MALLOC(at.places, n) && MIST_MALLOC(at.sizes, n) &&
+                MIST_MALLOC(at.first, n) && MIST_MALLOC(at.live, schedule->n_tasks + 1);
 
     for (int i = 0; i < MIST_N_ARENAS && fits; i++)
         place_arena(&at, (enum mist_buffer_arena)i, born);
@@ -698,10 +692,8 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, bool waits,
     size_t n = (size_t)schedule->n_buffers + 1;
     struct planner at = {.schedule = schedule};
 
-    at.born = malloc(n * sizeof *at.born);
-    at.dying = malloc(n * sizeof *at.dying);
-    at.last_use = malloc(n * sizeof *at.last_use);
-    if (!at.born || !at.dying || !at.last_use)
+    if (!MIST_MALLOC(at.born, n) || !MIST_MALLOC(at.dying, n) ||
+        !MIST_MALLOC(at.last_use, n))
         status = mist_err_memory(err, NULL);
     if (status == MIST_OK &&
         !(sort_by_task(schedule, false, at.born) && place_all(schedule, at.born)))

@@ -9,6 +9,7 @@
  */
 #include "sim/schedule/pipeline_order.h"
 
+#include "core/memory.h"
 #include "core/order.h"
 #include "sim/schedule/pipeline_auto.h"
 
@@ -245,10 +246,8 @@ static enum mist_status allocate(struct mist_pipeline_order *order, struct mist_
     size_t n_ends = (size_t)order->n_stages * (size_t)order->n_chunks *
                     (size_t)order->n_micro_batches;
 
-    order->slots = calloc(n_slots, sizeof *order->slots);
-    order->end_forward = malloc(n_ends * sizeof *order->end_forward);
-    order->end_backward = malloc(n_ends * sizeof *order->end_backward);
-    if (!order->slots || !order->end_forward || !order->end_backward)
+    if (!MIST_CALLOC(order->slots, n_slots) || !MIST_MALLOC(order->end_forward, n_ends) ||
+        !MIST_MALLOC(order->end_backward, n_ends))
         return mist_err_memory(err, NULL);
     for (size_t i = 0; i < n_ends; i++)
         order->end_forward[i] = order->end_backward[i] = -1;

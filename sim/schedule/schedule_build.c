@@ -184,10 +184,8 @@ static bool list_modules(struct mist_schedule_builder *at)
     size_t n_chunks = (size_t)mist_plan_n_chunks(at->plan);
 
     at->n_chunks = (int32_t)n_chunks;
-    at->chunk_first = calloc(n_chunks, sizeof *at->chunk_first);
-    at->chunk_last = calloc(n_chunks, sizeof *at->chunk_last);
-    at->chunk_base = calloc(n_chunks, sizeof *at->chunk_base);
-    if (!at->chunk_first || !at->chunk_last || !at->chunk_base)
+    if (!MIST_CALLOC(at->chunk_first, n_chunks) ||
+        !MIST_CALLOC(at->chunk_last, n_chunks) || !MIST_CALLOC(at->chunk_base, n_chunks))
         return false;
     for (int32_t c = 0; c < at->n_chunks; c++) {
         mist_schedule_chunk_layers(at->plan, out->i_stage, c, &at->chunk_first[c],
@@ -198,9 +196,8 @@ static bool list_modules(struct mist_schedule_builder *at)
         out->n_modules += at->chunk_last[c] - at->chunk_first[c] + 1;
         at->n_boundaries += at->chunk_last[c] - at->chunk_first[c] + 2;
     }
-    out->modules = calloc((size_t)out->n_modules, sizeof *out->modules);
-    out->storage = calloc((size_t)out->n_modules, sizeof *out->storage);
-    if (!out->modules || !out->storage)
+    if (!MIST_CALLOC(out->modules, out->n_modules) ||
+        !MIST_CALLOC(out->storage, out->n_modules))
         return false;
     for (int32_t c = 0, n = 0; c < at->n_chunks; c++)
         for (int32_t layer = at->chunk_first[c]; layer <= at->chunk_last[c]; layer++)
@@ -235,9 +232,8 @@ static bool alloc_tables(struct mist_schedule_builder *at)
         memset(*tables[i].table, -1, bytes);
     }
     /* every slot has a pass for each module of a chunk at most */
-    at->passes = calloc((size_t)at->order.n_slots * n + 1, sizeof *at->passes);
-    at->slabs = malloc(n * MIST_MAX_SLABS * sizeof *at->slabs);
-    if (!at->passes || !at->slabs)
+    if (!MIST_CALLOC(at->passes, (size_t)at->order.n_slots * n + 1) ||
+        !MIST_MALLOC(at->slabs, n * MIST_MAX_SLABS))
         return false;
     memset(at->slabs, -1, n * MIST_MAX_SLABS * sizeof *at->slabs);
     return true;
