@@ -33,17 +33,22 @@
 #define MIST_BY_9_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_8_(a, b, __VA_ARGS__))
 
 /*
- * Defines what qsort orders an array of structs with, by up to 9 of their members:
+ * Defines what qsort orders an array with, a and b pointing to two elements: by an expression,
+ * or of structs by up to 9 members.
  *
+ *     MIST_COMPARATOR_OF(compare_numbers, int32_t, MIST_COMPARE(*a, *b))
  *     MIST_COMPARATOR(compare_tasks, struct task, rank, shape.dp, start_s)
  */
-#define MIST_COMPARATOR(name, type, ...)                                                 \
+#define MIST_COMPARATOR_OF(name, type, ...)                                              \
     static int name(const void *a_, const void *b_)                                      \
     {                                                                                    \
-        const type *a = a_, *b = b_;                                                     \
+        const type *a = a_;                                                              \
+        const type *b = b_;                                                              \
                                                                                          \
-        return MIST_COMPARE_BY(a, b, __VA_ARGS__);                                       \
+        return __VA_ARGS__;                                                              \
     }
+#define MIST_COMPARATOR(name, type, ...)                                                 \
+    MIST_COMPARATOR_OF(name, type, MIST_COMPARE_BY(a, b, __VA_ARGS__))
 
 /*
  * Bisection: declares low, the first place of [first, behind) of which is_before does not

@@ -2,6 +2,7 @@
 #include "core/statistics.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,12 +22,7 @@ void mist_samples_fini(struct mist_samples *samples)
     *samples = (struct mist_samples){0};
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
+MIST_COMPARATOR_OF(compare, double, MIST_COMPARE(*a, *b))
 
 void mist_sort_doubles(double *values, size_t n)
 {

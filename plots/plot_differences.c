@@ -102,12 +102,7 @@ static enum mist_status read_table(const struct mist_plot_table *table, struct t
 
 /* -------------------------------------------------------------------------------- bars */
 
-static int compare_rows(const void *a_any, const void *b_any)
-{
-    const struct difference *a = a_any, *b = b_any;
-
-    return MIST_COMPARE_BY(a, b, of[a->panel], of[RANK], of[KIND]);
-}
+MIST_COMPARATOR(compare_rows, struct difference, of[a->panel], of[RANK], of[KIND])
 
 /* The sum over rows [first, end), which are sorted by rank, divided by n_ranks; 0: by the
  * number of their ranks. */

@@ -149,12 +149,9 @@ static enum mist_status find_times(struct mist_plot_view *view,
 }
 
 /* By rank; the one that stands for most first. */
-static int compare_ranks(const void *a_any, const void *b_any)
-{
-    const struct rank *a = a_any, *b = b_any;
-
-    return MIST_COMPARE_OR(a->rank, b->rank, MIST_COMPARE(b->n_ranks, a->n_ranks));
-}
+MIST_COMPARATOR_OF(compare_ranks, struct rank,
+                   MIST_COMPARE_OR(a->rank, b->rank,
+                                   MIST_COMPARE(b->n_ranks, a->n_ranks)))
 
 /* Each rank once; those that another timeline has stand for themselves. */
 static void unite_ranks(struct ranks *ranks)

@@ -168,14 +168,11 @@ static enum mist_status read_event(void *context, const struct mist_torch_event 
 /* ------------------------------------------------------------------ who launched what */
 
 /* By thread and begin; one that another lies in comes before it. */
-static int compare_spans(const void *a_void, const void *b_void)
-{
-    const struct span *a = a_void, *b = b_void;
-
-    if (a->thread == b->thread && a->start_us == b->start_us)
-        return MIST_COMPARE_OR(b->end_us, a->end_us, MIST_COMPARE(a->line, b->line));
-    return MIST_COMPARE_BY(a, b, thread, start_us);
-}
+MIST_COMPARATOR_OF(compare_spans, struct span,
+                   a->thread == b->thread && a->start_us == b->start_us
+                       ? MIST_COMPARE_OR(b->end_us, a->end_us,
+                                         MIST_COMPARE(a->line, b->line))
+                       : MIST_COMPARE_BY(a, b, thread, start_us))
 
 MIST_COMPARATOR(compare_launches, struct launch, correlation, start_us, thread)
 

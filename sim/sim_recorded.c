@@ -44,12 +44,8 @@ struct entry {
     int32_t i;
 };
 
-static int compare_entries(const void *a_, const void *b_)
-{
-    const struct entry *a = a_, *b = b_;
-
-    return MIST_COMPARE_OR(b->key, a->key, MIST_COMPARE(a->i, b->i));
-}
+MIST_COMPARATOR_OF(compare_entries, struct entry,
+                   MIST_COMPARE_OR(b->key, a->key, MIST_COMPARE(a->i, b->i)))
 
 /* Sorts n entries; returns how many of them a list has. */
 static int32_t sort_entries(const struct output *to, struct entry *entries, int32_t n)

@@ -421,17 +421,13 @@ static double time_of(const struct pull *pull)
     return isnan(pull->retuned_s) ? pull->more.iteration_s : pull->retuned_s;
 }
 
-static int compare_pulls(const void *a_, const void *b_)
-{
-    const struct pull *a = a_, *b = b_;
-
-    if (time_of(a) != time_of(b))
-        return MIST_COMPARE(time_of(a), time_of(b));
-    if (a->more.iteration_s != b->more.iteration_s)
-        return MIST_COMPARE_BY(a, b, more.iteration_s);
-    return MIST_COMPARE_OR(b->less.iteration_s, a->less.iteration_s,
-                           a->i_lever - b->i_lever);
-}
+MIST_COMPARATOR_OF(
+    compare_pulls, struct pull,
+    MIST_COMPARE_OR(time_of(a), time_of(b),
+                    MIST_COMPARE_OR(a->more.iteration_s, b->more.iteration_s,
+                                    MIST_COMPARE_OR(b->less.iteration_s,
+                                                    a->less.iteration_s,
+                                                    a->i_lever - b->i_lever))))
 
 /* The best that can be done where the plan takes kept_s: another plan, or this one. */
 static enum mist_status retune(const struct sensitivity *at, struct mist_sim_edits edits,

@@ -8,6 +8,7 @@
 #include "traces/chrome_trace.h"
 
 #include "core/atomic_file.h"
+#include "core/order.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -74,12 +75,7 @@ static void write_task(struct event_writer *writer, const struct mist_timeline_r
                                       (json_int_t)row->device_live_bytes));
 }
 
-static int compare_ints(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-
-    return (x > y) - (x < y);
-}
+MIST_COMPARATOR_OF(compare_ints, int, MIST_COMPARE(*a, *b))
 
 /* Names every rank that has a row, each once, in ascending order. */
 static void write_all_names(struct event_writer *writer,

@@ -4,6 +4,7 @@
 #endif
 #include "exec/comm/affinity.h"
 
+#include "core/order.h"
 #include "core/parse.h"
 
 #include <omp.h>
@@ -52,14 +53,7 @@ struct place {
     int32_t processor;
 };
 
-static int compare_places(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-
-    if (x->core != y->core)
-        return x->core < y->core ? -1 : 1;
-    return (x->processor > y->processor) - (x->processor < y->processor);
-}
+MIST_COMPARATOR(compare_places, struct place, core, processor)
 
 /* Share i of n: whole cores where there are enough; what does not divide stays free. */
 static struct mist_processors share_of(const struct mist_processors *within,

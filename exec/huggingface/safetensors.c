@@ -3,6 +3,7 @@
 
 #include "core/bf16.h"
 #include "core/json.h"
+#include "core/order.h"
 #include "core/path.h"
 #include "exec/huggingface/safetensors_internal.h"
 
@@ -14,11 +15,8 @@
 
 /* -------------------------------------------------------------------- sets of files */
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(((const struct safetensors_entry *)a)->info.name,
-                  ((const struct safetensors_entry *)b)->info.name);
-}
+MIST_COMPARATOR_OF(compare_names, struct safetensors_entry,
+                   strcmp(a->info.name, b->info.name))
 
 /* Sorts all tensors by name; none may be there twice. */
 static enum mist_status sort_names(struct mist_safetensors *set, const char *path,

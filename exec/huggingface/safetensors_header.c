@@ -3,6 +3,7 @@
 
 #include "core/atomic_file.h" /* mist_file_map */
 #include "core/json.h"
+#include "core/order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,14 +130,7 @@ static enum mist_status add_tensor(struct mist_safetensors *set,
 
 /* --------------------------------------------------------------------------- one file */
 
-static int compare_places(const void *a, const void *b)
-{
-    const struct safetensors_entry *x = a, *y = b;
-
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return (x->end > y->end) - (x->end < y->end);
-}
+MIST_COMPARATOR(compare_places, struct safetensors_entry, begin, end)
 
 /* Entries first .. are all of a file: they must fill its data. */
 static enum mist_status check_places(struct mist_safetensors *set, size_t first,

@@ -4,6 +4,7 @@
 #include "core/atomic_file.h"
 #include "core/bf16.h"
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -81,10 +82,7 @@ static enum mist_status make_header(FILE *out, const char *path, enum mist_dtype
 
 /* ---------------------------------------------------------------------------- writing */
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
+MIST_COMPARATOR_OF(compare_names, char *const, strcmp(*a, *b))
 
 static enum mist_status check_names(const char *path,
                                     const struct mist_safetensors_info *infos, int32_t n,

@@ -1,6 +1,8 @@
 /* Runs the slots of all stages and the transfers between them. See pass_replay.h. */
 #include "sim/closed_form/pass_replay.h"
 
+#include "core/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,10 +48,8 @@ static bool hands_on(const struct mist_pipeline_order *order, int32_t i_virtual)
 
 /* -------------------------------------------------------------------------- transfers */
 
-static int compare_transfers(const void *a, const void *b)
-{
-    return mist_pipeline_compare_transfers(a, b);
-}
+MIST_COMPARATOR_OF(compare_transfers, struct mist_pipeline_transfer,
+                   mist_pipeline_compare_transfers(a, b))
 
 static void list_transfers(struct run *at)
 {

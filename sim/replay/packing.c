@@ -2,6 +2,7 @@
 #include "sim/replay/packing.h"
 
 #include "core/memory.h" /* mist_grow */
+#include "core/order.h"
 
 #include <stdlib.h>
 
@@ -85,12 +86,7 @@ static bool fill_pool(struct packing *at)
     }
 }
 
-static int compare_falling(const void *a_, const void *b_)
-{
-    int32_t a = *(const int32_t *)a_, b = *(const int32_t *)b_;
-
-    return (a < b) - (a > b);
-}
+MIST_COMPARATOR_OF(compare_falling, int32_t, MIST_COMPARE(*b, *a))
 
 static void set_room(struct packing *at, int64_t i_slot, int32_t room)
 {

@@ -19,12 +19,7 @@ char *mist_replay_task_text(const struct mist_rank_set *set, int32_t i_rank, int
     return out;
 }
 
-static int compare_tags(const void *a, const void *b)
-{
-    const int32_t *x = a, *y = b;
-
-    return MIST_COMPARE(*x, *y);
-}
+MIST_COMPARATOR_OF(compare_tags, int32_t, MIST_COMPARE(*a, *b))
 
 /* The tasks of every lane of a program, in order. */
 static bool list_lanes(const struct mist_rank_program *program, struct mist_arena *arena,

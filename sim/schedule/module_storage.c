@@ -141,13 +141,8 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
 
 /* ------------------------------------------------------------------------ activations */
 
-static int compare_items(const void *a_void, const void *b_void)
-{
-    const struct item *a = a_void, *b = b_void;
-
-    return a->size != b->size ? MIST_COMPARE(b->size, a->size)
-                              : MIST_COMPARE(a->id, b->id);
-}
+MIST_COMPARATOR_OF(compare_items, struct item,
+                   MIST_COMPARE_OR(b->size, a->size, MIST_COMPARE(a->id, b->id)))
 
 /* What a block keeps for its backward, the largest first. */
 static int32_t order_kept(const struct mist_layer_layout *layout, bool is_checkpointed,
