@@ -11,19 +11,13 @@
 
 enum { RUN_BYTES = 8 << 20 /* of rows in memory; the rest is on the disk */ };
 
-/* Those who meet have the same numbers. */
-struct place {
-    int64_t group, first_rank, second_rank, tag;
-    int64_t op;
-};
-
 /* An iteration becomes a job. */
 struct reading {
     struct mist_sim_timeline *timeline; /* row i is operation i */
     struct mist_recorded_job *job;
     int64_t *lane_last; /* [n_lanes] of the job */
     struct mist_recorded_edges edges;
-    struct place *places; /* [n_rows] */
+    struct mist_recorded_place *places; /* [n_rows] */
     int64_t n_places;
     struct mist_err *err;
 };
@@ -36,14 +30,6 @@ struct part {
 };
 
 MIST_COMPARATOR(compare_rows, struct mist_timeline_row, iteration, rank, task, line)
-
-MIST_COMPARATOR(compare_places, struct place, group, first_rank, second_rank, tag, op)
-
-static bool are_together(const struct place *a, const struct place *b)
-{
-    return a->group == b->group && a->first_rank == b->first_rank &&
-           a->second_rank == b->second_rank && a->tag == b->tag;
-}
 
 /* ------------------------------------------------------------------------------- graph */
 
@@ -98,19 +84,19 @@ static void add_place(struct reading *at, const struct part *part, int64_t i)
     int64_t i_task = at->timeline->rows.rows[i].task;
     const struct mist_schedule *schedule = part->program->schedule;
     const struct mist_task *task = &schedule->tasks[i_task];
-    struct place place = {task->group, -1, -1, task->tag, i};
-    int32_t rank = part->rank->rank;
+    int32_t rank = part->rank->rank, first = -1, second = -1;
 
     if (task->group == MIST_GROUP_NONE)
         return;
     if (task->group == MIST_GROUP_PEER) {
         int32_t peer = part->rank->peer[part->program->lane[i_task]];
-        place.first_rank = rank < peer ? rank : peer;
-        place.second_rank = rank < peer ? peer : rank;
+        first = rank < peer ? rank : peer;
+        second = rank < peer ? peer : rank;
     } else {
-        place.first_rank = mist_rank_mesh_member(&schedule->mesh, task->group, rank, 0);
+        first = mist_rank_mesh_member(&schedule->mesh, task->group, rank, 0);
     }
-    at->places[at->n_places++] = place;
+    at->places[at->n_places++] =
+        (struct mist_recorded_place){{task->group, first, second, task->tag}, i};
 }
 
 /* What row i waits for in its iteration, beside its stream; *n: how many. Tasks of the
@@ -231,15 +217,13 @@ static enum mist_status link_rank(struct reading *at, int64_t first, int64_t *be
 static bool alloc_job(struct reading *at, struct mist_arena *arena)
 {
     struct mist_recorded_job *job = at->job;
-    size_t n = (size_t)job->n_ops;
 
-    job->kinds = mist_arena_alloc(arena, (size_t)job->n_kinds * sizeof *job->kinds);
-    job->ops = mist_arena_alloc(arena, n * sizeof *job->ops);
-    at->lane_last = mist_arena_alloc(arena, (size_t)job->n_lanes * sizeof *at->lane_last);
-    at->places = malloc(n * sizeof *at->places);
+    if (!mist_recorded_job_alloc(job, arena) ||
+        !MIST_ARENA_ALLOC(arena, at->lane_last, job->n_lanes) ||
+        !MIST_MALLOC(at->places, job->n_ops))
+        return false;
     job->lane_last = at->lane_last;
-    return job->kinds && job->ops && at->lane_last && at->places &&
-           mist_recorded_times_alloc(job, arena, &job->recorded);
+    return true;
 }
 
 /* Kinds come twice: what computes, and what moves data. */
@@ -270,18 +254,6 @@ static void fill_job(struct reading *at)
     job->recorded.before_s = at->timeline->before_s;
 }
 
-static void find_meetings(struct reading *at)
-{
-    struct mist_recorded_job *job = at->job;
-
-    if (at->n_places > 0)
-        qsort(at->places, (size_t)at->n_places, sizeof *at->places, compare_places);
-    for (int64_t i = 0; i < at->n_places; i++) {
-        job->n_meetings += i == 0 || !are_together(&at->places[i - 1], &at->places[i]);
-        job->ops[at->places[i].op].meeting = job->n_meetings - 1;
-    }
-}
-
 /* Members of a meeting are there as soon as they have nothing else to do. */
 static void move_starts(struct mist_recorded_job *job)
 {
@@ -310,7 +282,7 @@ static enum mist_status link_all(struct reading *at, struct mist_arena *arena)
     if (status == MIST_OK && !mist_recorded_edges_end(&at->edges, job, arena))
         status = out_of_memory(at);
     if (status == MIST_OK) {
-        find_meetings(at);
+        mist_recorded_meet(job, at->places, at->n_places);
         move_starts(job);
     }
     return status;

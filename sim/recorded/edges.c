@@ -2,8 +2,10 @@
 #include "sim/recorded/edges.h"
 
 #include "core/memory.h"
+#include "core/order.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool mist_recorded_edges_add(struct mist_recorded_edges *edges, int64_t op,
                              int64_t waits_for)
@@ -42,4 +44,19 @@ bool mist_recorded_edges_end(struct mist_recorded_edges *edges,
     free(edges->items);
     *edges = (struct mist_recorded_edges){0};
     return is_done;
+}
+
+MIST_COMPARATOR(compare_places, struct mist_recorded_place, key[0], key[1], key[2],
+                key[3], op)
+
+void mist_recorded_meet(struct mist_recorded_job *job, struct mist_recorded_place *places,
+                        int64_t n)
+{
+    if (n > 0)
+        qsort(places, (size_t)n, sizeof *places, compare_places);
+    for (int64_t i = 0; i < n; i++) {
+        job->n_meetings +=
+            i == 0 || memcmp(places[i - 1].key, places[i].key, sizeof places[i].key) != 0;
+        job->ops[places[i].op].meeting = job->n_meetings - 1;
+    }
 }

@@ -1,4 +1,4 @@
-/* What operations wait for, while a job is read. */
+/* What operations wait for and where they meet, while a job is read. */
 #ifndef MIST_SIM_RECORDED_EDGES_H
 #define MIST_SIM_RECORDED_EDGES_H
 
@@ -31,5 +31,14 @@ bool mist_recorded_edges_sort(const struct mist_recorded_edge *edges, size_t n_e
 bool mist_recorded_edges_end(struct mist_recorded_edges *edges,
                              struct mist_recorded_job *job,
                              struct mist_arena *arena) MIST_MUST_CHECK;
+
+/* Those whose keys are the same pass one message. */
+struct mist_recorded_place {
+    int64_t key[4], op;
+};
+
+/* Sorts the places by key and op, and numbers the meetings of job that they make. */
+void mist_recorded_meet(struct mist_recorded_job *job, struct mist_recorded_place *places,
+                        int64_t n);
 
 #endif

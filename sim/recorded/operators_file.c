@@ -384,38 +384,32 @@ static void link_worker(struct reading *at, const struct worker *worker)
 
 /* --------------------------------------------------------------------------- meetings */
 
-/* Those who meet have the same key. */
-struct place {
-    int64_t group, a, b, seq; /* group: a kind, or the way of a transfer */
-    int64_t op;
-};
-
-MIST_COMPARATOR(compare_places, struct place, group, a, b, seq, op)
-
-/* Where row meets others; false: nowhere. A transfer at an end of the pipeline has no
+/* The key of where row meets others: a kind, or the way of a transfer, two numbers, and seq; false: nowhere. A transfer at an end of the pipeline has no
  * peer: profilers write some that nobody makes. With chunks the last stage goes on with
  * the first. */
 static bool find_place(const struct reading *at, const struct mist_operation_row *row,
-                       struct place *out)
+                       int64_t key[4])
 {
     int64_t n_stages = at->job->n_stages;
     bool is_down = row->kind == FORWARD_SEND || row->kind == BACKWARD_RECV;
     int64_t lower = is_down ? row->stage : row->stage - 1;
 
-    *out = (struct place){.group = row->kind, .seq = row->seq};
+    key[0] = row->kind;
+    key[1] = key[2] = 0;
+    key[3] = row->seq;
     switch (meets[row->kind]) {
     case PEER:
-        out->group = row->kind <= FORWARD_RECV ? FORWARD : BACKWARD;
-        out->a = row->dp_rank;
-        out->b = at->table->n_chunks > 1 ? (lower + n_stages) % n_stages : lower;
+        key[0] = row->kind <= FORWARD_RECV ? FORWARD : BACKWARD;
+        key[1] = row->dp_rank;
+        key[2] = at->table->n_chunks > 1 ? (lower + n_stages) % n_stages : lower;
         return row->seq >= 0 &&
                (at->table->n_chunks > 1 ? n_stages > 1
                                         : lower >= 0 && lower + 1 < n_stages);
     case REPLICAS:
-        out->a = row->stage;
+        key[1] = row->stage;
         return true;
     case ENDS:
-        out->a = row->dp_rank;
+        key[1] = row->dp_rank;
         return row->stage == 0 || row->stage == n_stages - 1;
     case ALL:
         return true;
@@ -424,14 +418,8 @@ static bool find_place(const struct reading *at, const struct mist_operation_row
     }
 }
 
-static bool is_same(const struct place *a, const struct place *b)
+static void fail_alone(struct reading *at, const struct mist_operation_row *row)
 {
-    return a->group == b->group && a->a == b->a && a->b == b->b && a->seq == b->seq;
-}
-
-static void fail_alone(struct reading *at, const struct place *place)
-{
-    const struct mist_operation_row *row = &at->rows[place->op];
     int peer = row->kind % 2 == 0 ? row->kind + 1 : row->kind - 1;
 
     at->status = mist_err_at(
@@ -445,26 +433,26 @@ static void fail_alone(struct reading *at, const struct place *place)
 static void find_meetings(struct reading *at)
 {
     struct mist_recorded_job *job = at->job;
-    struct place *places = malloc((size_t)job->n_ops * sizeof *places);
+    struct mist_recorded_place *places;
     int64_t n = 0;
 
-    if (!places) {
+    if (!MIST_MALLOC(places, job->n_ops)) {
         fail_memory(at);
         return;
     }
     for (int64_t i = 0; i < job->n_ops; i++) {
         job->ops[i].meeting = -1;
-        if (find_place(at, &at->rows[i], &places[n]))
+        if (find_place(at, &at->rows[i], places[n].key))
             places[n++].op = i;
     }
-    qsort(places, (size_t)n, sizeof *places, compare_places);
+    mist_recorded_meet(job, places, n);
     for (int64_t i = 0; i < n && at->status == MIST_OK; i++) {
-        bool is_first = i == 0 || !is_same(&places[i - 1], &places[i]);
-        bool is_last = i + 1 == n || !is_same(&places[i], &places[i + 1]);
-        job->n_meetings += is_first;
-        job->ops[places[i].op].meeting = job->n_meetings - 1;
-        if (is_first && is_last && meets[at->rows[places[i].op].kind] == PEER)
-            fail_alone(at, &places[i]);
+        const struct mist_operation_row *row = &at->rows[places[i].op];
+        int32_t meeting = job->ops[places[i].op].meeting;
+        bool is_first = i == 0 || job->ops[places[i - 1].op].meeting != meeting;
+        bool is_last = i + 1 == n || job->ops[places[i + 1].op].meeting != meeting;
+        if (is_first && is_last && meets[row->kind] == PEER)
+            fail_alone(at, row);
     }
     free(places);
 }
@@ -523,10 +511,7 @@ static bool fill_job(struct reading *at, struct mist_arena *arena)
     const struct mist_operation_row *rows = at->rows;
     double first_us = INFINITY;
 
-    job->kinds = mist_arena_alloc(arena, sizeof mist_operations_kinds);
-    job->ops = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *job->ops);
-    if (!job->kinds || !job->ops ||
-        !mist_recorded_times_alloc(job, arena, &job->recorded))
+    if (!mist_recorded_job_alloc(job, arena))
         return false;
     memcpy(job->kinds, mist_operations_kinds, sizeof mist_operations_kinds);
     for (int64_t i = 0; i < job->n_ops; i++)

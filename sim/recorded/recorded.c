@@ -205,6 +205,13 @@ bool mist_recorded_times_alloc(const struct mist_recorded_job *job,
     return times->start_s && times->end_s;
 }
 
+bool mist_recorded_job_alloc(struct mist_recorded_job *job, struct mist_arena *arena)
+{
+    return MIST_ARENA_ALLOC(arena, job->kinds, job->n_kinds) &&
+           MIST_ARENA_ALLOC(arena, job->ops, job->n_ops) &&
+           mist_recorded_times_alloc(job, arena, &job->recorded);
+}
+
 enum mist_status mist_recorded_prepare(struct mist_recorded_job *job,
                                        struct mist_arena *arena, struct mist_err *err)
 {

@@ -111,4 +111,8 @@ bool mist_recorded_times_alloc(const struct mist_recorded_job *job,
                                struct mist_arena *arena,
                                struct mist_recorded_times *times);
 
+/* Room for kinds, operations and their recorded times, of which there are n_kinds and n_ops;
+ * false: no memory. */
+bool mist_recorded_job_alloc(struct mist_recorded_job *job, struct mist_arena *arena);
+
 #endif

@@ -165,10 +165,7 @@ static enum mist_status fill_job(struct joining *at, struct mist_recorded_job *j
     job->n_unlaunched = graph->n_unlaunched;
     job->n_unmatched = graph->n_unmatched;
     job->clock_shift_s = 1e-6 * graph->shift_us;
-    job->kinds = mist_arena_alloc(arena, sizeof mist_torch_kinds);
-    job->ops = mist_arena_alloc(arena, (size_t)job->n_ops * sizeof *job->ops);
-    if (!job->kinds || !job->ops ||
-        !mist_recorded_times_alloc(job, arena, &job->recorded) ||
+    if (!mist_recorded_job_alloc(job, arena) ||
         !mist_recorded_edges_end(&at->graph.edges, job, arena))
         return out_of_memory(at);
     memcpy(job->kinds, mist_torch_kinds, sizeof mist_torch_kinds);
