@@ -550,17 +550,6 @@ static void parallel_forward(struct mist_declaration *at, const struct block *bl
     end_forward(at, block, true);
 }
 
-/* Two norms: each has its gradient; they meet in d_x through d_r. */
-static void two_norms_backward(struct mist_declaration *at, const struct block *block)
-{
-    mist_declare_reduce(at, block->d_n1, block->d_n1_w);
-    mist_declare_linear_weight(at, &block->to_qkv, block->d_qkv, block->n1_w);
-    mist_declare_norm_backward(at, "norm2", &block->norm2, block->d_r, block->d_n2,
-                               block->d_out);
-    mist_declare_norm_backward(at, "norm1", &block->norm1, block->d_x, block->d_n1,
-                               block->d_r);
-}
-
 static void parallel_backward(struct mist_declaration *at, const struct block *block)
 {
     bool is_double = has_two_norms(at);
@@ -576,14 +565,13 @@ static void parallel_backward(struct mist_declaration *at, const struct block *b
     mist_declare_linear_input(at, &block->proj, block->d_att, block->d_out_w, -1);
     mist_declare_linear_weight(at, &block->proj, block->d_out_w, block->att);
     attention_backward(at, block, is_double ? -1 : block->d_n2_w);
-    if (is_double) {
-        two_norms_backward(at, block);
-        return;
-    }
     mist_declare_reduce(at, block->d_n1, block->d_n1_w);
     mist_declare_linear_weight(at, &block->to_qkv, block->d_qkv, block->n1_w);
+    if (is_double) /* each norm has its gradient; they meet in d_x through d_r */
+        mist_declare_norm_backward(at, "norm2", &block->norm2, block->d_r, block->d_n2,
+                                   block->d_out);
     mist_declare_norm_backward(at, "norm1", &block->norm1, block->d_x, block->d_n1,
-                               block->d_out);
+                               is_double ? block->d_r : block->d_out);
 }
 
 /* Whole heads and feed-forward columns; a single key-value head is everyone's. */
