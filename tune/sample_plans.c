@@ -216,17 +216,9 @@ static bool draw_pipeline(struct sampler *at, struct mist_plan *plan)
 
 static bool is_taken(const struct sampler *at, const struct mist_plan *plan)
 {
-    for (size_t k = 0; k < at->n_taken; k++) {
-        const struct mist_plan *other = at->taken[k].plan;
-        bool is_same = other->n_micro_batches == plan->n_micro_batches &&
-                       other->pipeline == plan->pipeline &&
-                       other->n_chunks == plan->n_chunks &&
-                       other->n_stages == plan->n_stages;
-        for (int32_t i = 0; i < plan->n_stages && is_same; i++)
-            is_same = mist_plan_stages_are_same(&other->stages[i], &plan->stages[i]);
-        if (is_same)
+    for (size_t k = 0; k < at->n_taken; k++)
+        if (mist_plan_is_same(at->taken[k].plan, plan))
             return true;
-    }
     return false;
 }
 

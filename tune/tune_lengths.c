@@ -18,17 +18,6 @@ enum mist_status mist_tune_lengths_draw(const struct mist_tune_lengths *at,
 
 /* ------------------------------------------------------------------------------- search */
 
-static bool is_same(const struct mist_plan *a, const struct mist_plan *b)
-{
-    bool is_same = a->n_micro_batches == b->n_micro_batches &&
-                   a->n_stages == b->n_stages && a->pipeline == b->pipeline &&
-                   a->n_chunks == b->n_chunks;
-
-    for (int32_t i = 0; i < a->n_stages && is_same; i++)
-        is_same = mist_plan_stages_are_same(&a->stages[i], &b->stages[i]);
-    return is_same;
-}
-
 /* Moves plans that are new from one result to the other. */
 static enum mist_status move_plans(struct mist_validate_result *to,
                                    struct mist_validate_result *from,
@@ -36,7 +25,8 @@ static enum mist_status move_plans(struct mist_validate_result *to,
 {
     for (size_t i = 0; i < from->n_plans; i++) {
         size_t k = 0;
-        while (k < to->n_plans && !is_same(to->plans[k].plan, from->plans[i].plan))
+        while (k < to->n_plans &&
+               !mist_plan_is_same(to->plans[k].plan, from->plans[i].plan))
             k++;
         if (k < to->n_plans)
             continue;

@@ -137,6 +137,17 @@ bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
     return is_same;
 }
 
+bool mist_plan_is_same(const struct mist_plan *a, const struct mist_plan *b)
+{
+    bool is_same = a->n_micro_batches == b->n_micro_batches &&
+                   a->n_stages == b->n_stages && a->pipeline == b->pipeline &&
+                   a->n_chunks == b->n_chunks;
+
+    for (int32_t i = 0; i < a->n_stages && is_same; i++)
+        is_same = mist_plan_stages_are_same(&a->stages[i], &b->stages[i]);
+    return is_same;
+}
+
 int64_t mist_plan_field_whole(const struct mist_plan_field *field, const void *object)
 {
     const void *in = (const char *)object + field->offset;

@@ -48,10 +48,13 @@ extern const struct mist_plan_field mist_plan_job_fields[];     /* struct mist_j
 extern const struct mist_plan_field mist_plan_cluster_fields[]; /* struct mist_plan */
 extern const struct mist_plan_field mist_plan_stage_fields[]; /* struct mist_stage_plan */
 
-/* Whether every knob of two stages is the same. */
+/* Whether every knob of two stages is the same; of all stages of two plans, and of their
+ * pipelines. */
 struct mist_stage_plan;
+struct mist_plan;
 bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
                                const struct mist_stage_plan *b);
+bool mist_plan_is_same(const struct mist_plan *a, const struct mist_plan *b);
 
 extern const struct mist_plan_field
     mist_plan_pass_fields[]; /* struct mist_pipeline_pass */
