@@ -78,6 +78,14 @@ const struct mist_plan_field mist_plan_cluster_fields[] = {
     {.key = NULL},
 };
 
+const struct mist_plan_field mist_plan_knob_fields[] = {
+    FIELD(mist_plan, pipeline, WORD(mist_pipeline_words)),
+    KEYED(mist_plan, "chunks", n_chunks, WHOLE, IF_SET, .none = 1),
+    FIELD(mist_plan, reduces_each_micro_batch, BOOL, IF_SET),
+    FIELD(mist_plan, n_micro_batches, WHOLE),
+    {.key = NULL},
+};
+
 const struct mist_plan_field mist_plan_stage_fields[] = {
     KEYED(mist_stage_plan, "layers", n_layers, WHOLE),
     KEYED(mist_stage_plan, "mesh_nodes", n_nodes, WHOLE),

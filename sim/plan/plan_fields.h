@@ -26,7 +26,8 @@ enum mist_plan_field_type {
 struct mist_plan_field {
     const char *key; /* NULL ends a table */
     enum mist_plan_field_type type;
-    bool is_left_out;         /* when it is 0, false, the first word or empty */
+    bool is_left_out;         /* when it is 0 or none, false, the first word or empty */
+    int none;                 /* a whole number */
     size_t offset, size;      /* in the struct the object stands for */
     const char *const *words; /* of MIST_FIELD_WORD */
 };
@@ -44,8 +45,9 @@ extern const struct mist_plan_field mist_plan_model_fields[]; /* struct mist_mod
 /* The model as plan.json has it; NULL: out of memory. */
 json_t *mist_plan_model_json(const struct mist_model *model);
 
-extern const struct mist_plan_field mist_plan_job_fields[];     /* struct mist_job */
-extern const struct mist_plan_field mist_plan_cluster_fields[]; /* struct mist_plan */
+extern const struct mist_plan_field mist_plan_job_fields[]; /* struct mist_job */
+/* struct mist_plan: "cluster", and the knobs of the whole plan, which are in the document */
+extern const struct mist_plan_field mist_plan_cluster_fields[], mist_plan_knob_fields[];
 extern const struct mist_plan_field mist_plan_stage_fields[]; /* struct mist_stage_plan */
 
 /* Whether every knob of two stages is the same; of all stages of two plans, and of their

@@ -106,6 +106,17 @@ static enum mist_status read_field(const struct mist_json *object,
     return status;
 }
 
+static enum mist_status read_fields(const struct mist_json *object,
+                                    const struct mist_plan_field *fields, void *base,
+                                    struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (const struct mist_plan_field *f = fields; f->key && !status; f++)
+        status = read_field(object, f, base, err);
+    return status;
+}
+
 /* Reads an object by its table. extra_key (or NULL) is one more key it may have. */
 static enum mist_status read_object(const struct mist_json *object,
                                     const struct mist_plan_field *fields,
@@ -120,9 +131,7 @@ static enum mist_status read_object(const struct mist_json *object,
         keys[n] = fields[n].key;
     keys[n] = extra_key;
     status = mist_json_check_keys(object, keys, err);
-    for (const struct mist_plan_field *f = fields; f->key && !status; f++)
-        status = read_field(object, f, base, err);
-    return status;
+    return status ? status : read_fields(object, fields, base, err);
 }
 
 static enum mist_status read_section(const struct mist_json *root, const char *key,
@@ -213,29 +222,6 @@ static enum mist_status read_predicted(const struct mist_json *root,
                      plan->n_stages, &plan->predicted, MIST_PLAN_PREDICTED_STRIDE, err);
 }
 
-/* The knobs of the whole plan. */
-static enum mist_status read_knobs(const struct mist_json *root, struct mist_plan *plan,
-                                   struct mist_err *err)
-{
-    int64_t n_chunks = 0, n_micro_batches = 0;
-    int pipeline = 0;
-    enum mist_status s;
-
-    if ((s = mist_json_get_choice(root, "pipeline", MIST_JSON_REQUIRED,
-                                  mist_pipeline_words, &pipeline, err)) ||
-        (s = mist_json_get_int64(root, "chunks", MIST_JSON_OPTIONAL, INT32_MIN, INT32_MAX,
-                                 &n_chunks, err)) ||
-        (s = mist_json_get_bool(root, "reduces_each_micro_batch", MIST_JSON_OPTIONAL,
-                                &plan->reduces_each_micro_batch, err)) ||
-        (s = mist_json_get_int64(root, "n_micro_batches", MIST_JSON_REQUIRED, INT32_MIN,
-                                 INT32_MAX, &n_micro_batches, err)))
-        return s;
-    plan->pipeline = (enum mist_pipeline_schedule)pipeline;
-    plan->n_chunks = (int32_t)n_chunks;
-    plan->n_micro_batches = (int32_t)n_micro_batches;
-    return MIST_OK;
-}
-
 static enum mist_status read_plan(const struct mist_json *root, struct mist_plan *plan,
                                   struct mist_err *err)
 {
@@ -257,8 +243,8 @@ static enum mist_status read_plan(const struct mist_json *root, struct mist_plan
         (s = read_section(root, "model", mist_plan_model_fields, &plan->model, err)) ||
         (s = read_section(root, "job", mist_plan_job_fields, &plan->job, err)) ||
         (s = read_section(root, "cluster", mist_plan_cluster_fields, plan, err)) ||
-        (s = read_knobs(root, plan, err)) || (s = read_stages(root, plan, err)) ||
-        (s = read_passes(root, plan, err)))
+        (s = read_fields(root, mist_plan_knob_fields, plan, err)) ||
+        (s = read_stages(root, plan, err)) || (s = read_passes(root, plan, err)))
         return s;
     return read_predicted(root, plan, err);
 }

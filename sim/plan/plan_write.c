@@ -42,8 +42,21 @@ static bool is_left_out(const struct mist_plan_field *f, const void *base)
         return false;
     if (f->type == MIST_FIELD_DOUBLE)
         return mist_plan_field_double(f, base) == 0;
-    return f->type == MIST_FIELD_CHARS ? !((const char *)base)[f->offset]
-                                       : mist_plan_field_whole(f, base) == 0;
+    if (f->type == MIST_FIELD_CHARS)
+        return !((const char *)base)[f->offset];
+    return mist_plan_field_whole(f, base) == 0 ||
+           mist_plan_field_whole(f, base) == f->none;
+}
+
+/* Sets the fields of a table; false: out of memory. */
+static bool write_fields(json_t *object, const struct mist_plan_field *fields,
+                         const void *base)
+{
+    for (const struct mist_plan_field *f = fields; f->key; f++)
+        if (!is_left_out(f, base) &&
+            json_object_set_new(object, f->key, write_field(f, base)))
+            return false;
+    return true;
 }
 
 /* An object by its table; NULL: out of memory. */
@@ -51,15 +64,10 @@ static json_t *write_object(const struct mist_plan_field *fields, const void *ba
 {
     json_t *object = json_object();
 
-    for (const struct mist_plan_field *f = fields; f->key && object; f++) {
-        if (is_left_out(f, base))
-            continue;
-        if (json_object_set_new(object, f->key, write_field(f, base))) {
-            json_decref(object);
-            object = NULL;
-        }
-    }
-    return object;
+    if (write_fields(object, fields, base))
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 json_t *mist_plan_model_json(const struct mist_model *model)
@@ -94,23 +102,6 @@ static bool has_prediction(const struct mist_plan *plan)
     return has;
 }
 
-/* Sets the knobs of the whole plan; false: out of memory. */
-static bool write_knobs(json_t *root, const struct mist_plan *plan)
-{
-    const char *pipeline = mist_pipeline_name(plan->pipeline);
-
-    if (json_object_set_new(root, "pipeline", json_string(pipeline)))
-        return false;
-    if (plan->n_chunks > 1 &&
-        json_object_set_new(root, "chunks", json_integer(plan->n_chunks)))
-        return false;
-    if (plan->reduces_each_micro_batch &&
-        json_object_set_new(root, "reduces_each_micro_batch", json_true()))
-        return false;
-    return !json_object_set_new(root, "n_micro_batches",
-                                json_integer(plan->n_micro_batches));
-}
-
 static bool write_predicted(json_t *root, const struct mist_plan *plan)
 {
     const struct mist_prediction *in = &plan->predicted;
@@ -133,7 +124,7 @@ static json_t *write_plan(const struct mist_plan *plan)
                             write_object(mist_plan_job_fields, &plan->job)) ||
         json_object_set_new(root, "cluster",
                             write_object(mist_plan_cluster_fields, plan)) ||
-        !write_knobs(root, plan) ||
+        !write_fields(root, mist_plan_knob_fields, plan) ||
         json_object_set_new(root, "stages",
                             write_array(mist_plan_stage_fields, plan->stages,
                                         plan->n_stages, sizeof plan->stages[0])) ||
