@@ -8,7 +8,8 @@ enum { FROM_0, ABOVE_0 };
 #define FIELD(of, i_kind, needs, least, member)                                          \
     {                                                                                    \
         .key = #member, .kind = MIST_CLUSTER_##i_kind, .is_required = needs,             \
-        .is_above_0 = least, .offset = offsetof(struct of, member)                       \
+        .is_above_0 = least, .offset = offsetof(struct of, member),                      \
+        .size = sizeof(((struct of *)0)->member)                                         \
     }
 #define OBJECT(of, least, member, fields)                                                \
     {                                                                                    \
@@ -59,10 +60,10 @@ static const struct mist_cluster_field declared[] = {
 
 const struct mist_cluster_field mist_cluster_fields[] = {
     OTHER("format"),
-    OTHER("name"),
-    OTHER("backend"),
-    OTHER("date"),
-    OTHER("how_measured"),
+    FIELD(mist_cluster, TEXT, REQUIRED, FROM_0, name),
+    FIELD(mist_cluster, BACKEND, REQUIRED, FROM_0, backend),
+    FIELD(mist_cluster, TEXT, OPTIONAL, FROM_0, date),
+    FIELD(mist_cluster, TEXT, OPTIONAL, FROM_0, how_measured),
     FIELD(mist_cluster, INT, REQUIRED, ABOVE_0, nodes),
     FIELD(mist_cluster, INT, REQUIRED, ABOVE_0, devices_per_node),
     FIELD(mist_cluster, MEMORY, REQUIRED, ABOVE_0, device_memory_bytes),

@@ -167,6 +167,8 @@ static enum mist_status check_field(const char *name, const struct mist_cluster_
         return mist_cluster_has_object(f, in) ? check_fields(name, f->members, in, err)
                                               : MIST_OK;
     case MIST_CLUSTER_BOOL:
+    case MIST_CLUSTER_TEXT:
+    case MIST_CLUSTER_BACKEND:
     case MIST_CLUSTER_OTHER:
         break;
     }

@@ -106,27 +106,6 @@ static enum mist_status read_libraries(const struct mist_json *root,
     return MIST_OK;
 }
 
-static enum mist_status read_words(const struct mist_json *root,
-                                   struct mist_cluster *cluster, struct mist_err *err)
-{
-    int backend = 0;
-    enum mist_status status = read_string(root, "name", MIST_JSON_REQUIRED, cluster->name,
-                                          sizeof cluster->name, err);
-
-    if (status == MIST_OK)
-        status = mist_json_get_choice(root, "backend", MIST_JSON_REQUIRED,
-                                      mist_trace_backend_words, &backend, err);
-    if (status != MIST_OK)
-        return status;
-    cluster->backend = (enum mist_trace_backend)backend;
-    status = read_string(root, "date", MIST_JSON_OPTIONAL, cluster->date,
-                         sizeof cluster->date, err);
-    if (status == MIST_OK)
-        status = read_string(root, "how_measured", MIST_JSON_OPTIONAL,
-                             cluster->how_measured, sizeof cluster->how_measured, err);
-    return status;
-}
-
 static enum mist_status read_fields(const struct mist_json *object,
                                     const struct mist_cluster_field *fields, void *base,
                                     struct mist_err *err);
@@ -153,6 +132,11 @@ static enum mist_status read_field(const struct mist_json *object,
                                    err);
     case MIST_CLUSTER_BOOL:
         return mist_json_get_bool(object, f->key, need, out, err);
+    case MIST_CLUSTER_TEXT:
+        return read_string(object, f->key, need, out, f->size, err);
+    case MIST_CLUSTER_BACKEND:
+        return mist_json_get_choice(object, f->key, need, mist_trace_backend_words, out,
+                                    err);
     case MIST_CLUSTER_DOUBLE:
     case MIST_CLUSTER_FRAC:
     case MIST_CLUSTER_RATE:
@@ -224,8 +208,6 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
         return status;
     struct mist_json root = mist_json_root(&doc);
     status = read_fields(&root, mist_cluster_fields, cluster, err);
-    if (status == MIST_OK)
-        status = read_words(&root, cluster, err);
     if (status == MIST_OK)
         status = read_rates(&root, cluster, err);
     if (status == MIST_OK)

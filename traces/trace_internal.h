@@ -85,6 +85,8 @@ enum mist_cluster_kind {
     MIST_CLUSTER_INT64,
     MIST_CLUSTER_MEMORY, /* int64_t, bytes: fewer than a million are meant otherwise */
     MIST_CLUSTER_BOOL,
+    MIST_CLUSTER_TEXT,    /* char[size] */
+    MIST_CLUSTER_BACKEND, /* its word */
     MIST_CLUSTER_DOUBLE,
     MIST_CLUSTER_FRAC,     /* double, up to 1 in files */
     MIST_CLUSTER_RATE,     /* double, per second: up to what a device can do */
@@ -100,7 +102,7 @@ struct mist_cluster_field {
     bool is_required;
     bool
         is_above_0; /* else 0 is fine; of an object: it is there if its first, an int, is */
-    size_t offset;                            /* in the struct that the list is of */
+    size_t offset, size;                      /* in the struct that the list is of */
     const struct mist_cluster_field *members; /* of MIST_CLUSTER_OBJECT */
 };
 /* struct mist_cluster, in the order of writing */

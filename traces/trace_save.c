@@ -57,6 +57,10 @@ static json_t *write_field(const struct mist_cluster_field *f, const void *in)
         return json_integer(*(const int64_t *)in);
     case MIST_CLUSTER_BOOL:
         return json_boolean(*(const bool *)in);
+    case MIST_CLUSTER_TEXT:
+        return json_string(in);
+    case MIST_CLUSTER_BACKEND:
+        return json_string(mist_trace_backend_words[*(const int *)in]);
     case MIST_CLUSTER_OBJECT:
         return write_fields(f->members, in, NULL);
     default:
@@ -109,11 +113,8 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         json_decref(rows);
         return NULL;
     }
-    json_t *others =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "format", 1, "name",
-                  cluster->name, "backend", mist_trace_backend_name(cluster->backend),
-                  "date", cluster->date, "how_measured", cluster->how_measured,
-                  "peak_flop_per_s", rates, "libraries", libraries, "rows", rows);
+    json_t *others = json_pack("{s:i, s:o, s:o, s:o}", "format", 1, "peak_flop_per_s",
+                               rates, "libraries", libraries, "rows", rows);
     json_t *root = others ? write_fields(mist_cluster_fields, cluster, others) : NULL;
     if (root && !mist_cluster_declares_links(cluster))
         json_object_del(root, "declared");
