@@ -221,9 +221,16 @@ static __device__ __forceinline__ void finish_row(T *row, int64_t n, int64_t n_v
         row[j] = mist_from_float<T>(0.0f);
 }
 
-static __device__ __forceinline__ float loss_of(float max, float sum, float target_logit)
+/* A row without target takes no part: no loss, no gradient. */
+static __device__ __forceinline__ float loss_of(int32_t target, float max, float sum,
+                                                float target_logit)
 {
-    return logf(sum) + (max - target_logit);
+    return target < 0 ? 0.0f : logf(sum) + (max - target_logit);
+}
+
+static __device__ __forceinline__ float slope_of(int32_t target, float scale)
+{
+    return target < 0 ? 0.0f : scale;
 }
 
 /* ---------------------------------------------------------------------------- kernels */
@@ -250,14 +257,15 @@ static __global__ void __launch_bounds__(MAX_THREADS) cross_entropy(loss_args<T>
 {
     __shared__ float partial[2 * WARP];
     T *row = at.logits + blockIdx.x * at.n;
-    int64_t target = at.targets[blockIdx.x];
+    int32_t target = at.targets[blockIdx.x];
     float target_logit = target_logit_of(at, row, target);
+    float scale = slope_of(target, at.scale);
     online all = scan_row((const T *)row, at.n_valid, partial);
 
     if (threadIdx.x == 0)
-        at.losses[blockIdx.x] = loss_of(all.max, all.sum, target_logit);
+        at.losses[blockIdx.x] = loss_of(target, all.max, all.sum, target_logit);
     finish_row(row, at.n, at.n_valid,
-               {all.max, at.scale / all.sum, at.scale, target_logit, target});
+               {all.max, scale / all.sum, scale, target_logit, target});
 }
 
 template <typename T>
@@ -298,14 +306,16 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     cross_entropy_parallel(loss_args<T> at)
 {
     T *row = at.logits + blockIdx.x * at.n;
-    int64_t target = at.targets[blockIdx.x] - at.first_token;
+    int32_t token = at.targets[blockIdx.x];
+    int64_t target = token - at.first_token;
     float own_logit = target_logit_of(at, row, target), target_logit;
+    float scale = slope_of(token, at.scale);
     online all = combine_slices(at, &target_logit);
 
     if (threadIdx.x == 0)
-        at.losses[blockIdx.x] = loss_of(all.max, all.sum, target_logit);
+        at.losses[blockIdx.x] = loss_of(token, all.max, all.sum, target_logit);
     finish_row(row, at.n, at.n_valid,
-               {all.max, at.scale / all.sum, at.scale, own_logit, target});
+               {all.max, scale / all.sum, scale, own_logit, target});
 }
 
 /* ----------------------------------------------------------------------------- launch */

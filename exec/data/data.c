@@ -423,14 +423,19 @@ enum mist_status mist_data_validation_batch(const struct mist_data *data, int64_
     int64_t first = i_batch * global_batch + first_sample;
     enum mist_status status = MIST_OK;
 
-    if (first < 0 || first > n - n_samples)
+    if (i_batch < 0 || i_batch >= n / global_batch + (n % global_batch > 0))
         return mist_err_set(err, MIST_ERR_RANGE,
-                            "validation samples %lld to %lld are asked for, there are "
-                            "%lld",
-                            (long long)first, (long long)(first + n_samples - 1),
-                            (long long)n);
+                            "validation batch %lld of %lld samples is asked for, there "
+                            "are %lld samples",
+                            (long long)i_batch, (long long)global_batch, (long long)n);
     for (int64_t i = 0; i < n_samples && status == MIST_OK; i++)
-        status = read_window(&data->validation, first + i, seq_len, data->bound,
-                             tokens + i * seq_len, targets + i * seq_len, err);
+        if (first + i < n)
+            status = read_window(&data->validation, first + i, seq_len, data->bound,
+                                 tokens + i * seq_len, targets + i * seq_len, err);
+        else
+            for (int64_t k = i * seq_len; k < (i + 1) * seq_len; k++) {
+                tokens[k] = 0;
+                targets[k] = -1;
+            }
     return status;
 }

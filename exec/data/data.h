@@ -127,8 +127,9 @@ MIST_MUST_CHECK enum mist_status mist_data_batch(const struct mist_data *data,
 /*
  * The same for samples first_sample .. first_sample + n_samples - 1 of the 0 .. global_batch
  * - 1 of batch i_batch of the validation stream: its sample i is window i_batch
- * global_batch + i. MIST_ERR_RANGE when a window is none of the
- * mist_data_n_validation_samples().
+ * global_batch + i. In the last batch those behind the last of the
+ * mist_data_n_validation_samples() have tokens 0 and targets -1, which take no part in a
+ * loss. MIST_ERR_RANGE when no window is in the batch.
  */
 MIST_MUST_CHECK enum mist_status
 mist_data_validation_batch(const struct mist_data *data, int64_t i_batch,

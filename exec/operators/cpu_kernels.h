@@ -215,8 +215,8 @@ void mist_cpu_zero(void *x, int64_t n_bytes, int n_threads);
  * Cross-entropy of a chunk of logits, in place. logits [rows, vocab] become their
  * gradient, (softmax - onehot(target)) * scale; losses[rows] (unscaled) = -log
  * softmax[target]. Columns from n_valid_vocab (1 .. vocab) on are padding: no part in the
- * softmax, gradient 0. Targets are 0 .. n_valid_vocab - 1. scale is 1 / (tokens of the
- * step) for a mean loss.
+ * softmax, gradient 0. Targets are 0 .. n_valid_vocab - 1, or -1: that row takes no part,
+ * its loss and gradient are 0. scale is 1 / (tokens of the step) for a mean loss.
  */
 void mist_cpu_cross_entropy(bool is_bf16, void *logits, float *losses,
                             const int32_t *targets, int64_t rows, int64_t vocab,
@@ -226,7 +226,7 @@ void mist_cpu_cross_entropy(bool is_bf16, void *logits, float *losses,
  * The same where tp ranks hold a slice of the vocabulary each: logits [rows, n_local] are
  * those of tokens first_token .. first_token + n_local - 1, of which the last n_local -
  * n_valid_local are padding (all of them where n_valid_local is 0). Targets are tokens of
- * the whole vocabulary; one of the slices has each.
+ * the whole vocabulary, of which one of the slices has each, or -1.
  *
  * First each slice writes stats[rows, 3]: maximum, sum of exp(l - maximum), logit of the
  * target or 0 where another slice has it; -inf, 0, 0 for a slice of padding.

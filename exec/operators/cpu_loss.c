@@ -104,13 +104,25 @@ static float finish_row(bool is_bf16, void *logits, int64_t first, const float s
 static float finish_float_row(float *row, int64_t n, int64_t n_valid, int64_t target,
                               float scale)
 {
-    float max = max_logits(row, n_valid), target_logit = row[target];
+    float max = max_logits(row, n_valid), target_logit = target < 0 ? 0 : row[target];
     float sum = exp_logits(row, max, n_valid);
 
     mist_cpu_scale_chunk(row, scale / sum, n_valid);
-    row[target] -= scale;
+    if (target >= 0)
+        row[target] -= scale;
     memset(row + n_valid, 0, (size_t)(n - n_valid) * sizeof *row);
     return logf(sum) + (max - target_logit);
+}
+
+/* A row without target takes no part: no gradient, no loss. */
+static float slope_of(int32_t target, float scale)
+{
+    return target < 0 ? 0.0f : scale;
+}
+
+static float loss_of(int32_t target, float loss)
+{
+    return target < 0 ? 0.0f : loss;
 }
 
 void mist_cpu_cross_entropy(bool is_bf16, void *logits, float *losses,
@@ -119,15 +131,16 @@ void mist_cpu_cross_entropy(bool is_bf16, void *logits, float *losses,
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        float stats[3];
-        if (!is_bf16) {
-            losses[i] = finish_float_row((float *)logits + i * vocab, vocab,
-                                         n_valid_vocab, targets[i], scale);
-            continue;
+        float stats[3], loss, slope = slope_of(targets[i], scale);
+        if (is_bf16) {
+            row_stats(is_bf16, stats, logits, i * vocab, n_valid_vocab, targets[i]);
+            loss = finish_row(is_bf16, logits, i * vocab, stats, vocab, n_valid_vocab,
+                              targets[i], slope);
+        } else {
+            loss = finish_float_row((float *)logits + i * vocab, vocab, n_valid_vocab,
+                                    targets[i], slope);
         }
-        row_stats(is_bf16, stats, logits, i * vocab, n_valid_vocab, targets[i]);
-        losses[i] = finish_row(is_bf16, logits, i * vocab, stats, vocab, n_valid_vocab,
-                               targets[i], scale);
+        losses[i] = loss_of(targets[i], loss);
     }
 }
 
@@ -173,7 +186,9 @@ void mist_cpu_cross_entropy_parallel(bool is_bf16, void *logits, float *losses,
     for (int64_t i = 0; i < rows; i++) {
         float stats[3];
         combine_stats(stats, all_stats, i, rows, tp);
-        losses[i] = finish_row(is_bf16, logits, i * n_local, stats, n_local,
-                               n_valid_local, targets[i] - first_token, scale);
+        float loss =
+            finish_row(is_bf16, logits, i * n_local, stats, n_local, n_valid_local,
+                       (int64_t)targets[i] - first_token, slope_of(targets[i], scale));
+        losses[i] = loss_of(targets[i], loss);
     }
 }

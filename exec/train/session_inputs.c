@@ -138,29 +138,26 @@ static enum mist_status open_data(struct mist_session *at, struct mist_err *err)
     return status;
 }
 
-/* How many batches a validation has. */
+/* How many samples a validation has: of whole batches, or all. */
 static enum mist_status plan_validation(struct mist_session *at, struct mist_err *err)
 {
     const struct mist_exec_options *options = &at->options;
     const struct mist_job *job = &at->plan.job;
     int64_t n_samples = mist_data_n_validation_samples(at->data, job->seq_len);
-    int64_t n = n_samples / job->global_batch, wanted = options->n_validation_batches;
+    int64_t batch = job->global_batch, wanted = options->n_validation_batches;
+    int64_t n = n_samples / batch + (n_samples % batch > 0);
 
     if (options->validation_data.n == 0 && options->validation_frac <= 0)
         return MIST_OK;
-    if (n == 0)
-        return mist_err_set(err, MIST_ERR_INPUT,
-                            "the validation data has %lld samples of %d tokens, a global "
-                            "batch has %lld",
-                            (long long)n_samples, (int)job->seq_len,
-                            (long long)job->global_batch);
     if (wanted > n)
         return mist_err_set(err, MIST_ERR_INPUT,
-                            "--validation-batches %lld: the validation data has %lld of "
-                            "%lld samples",
-                            (long long)wanted, (long long)n,
-                            (long long)job->global_batch);
-    at->job.n_validation_batches = wanted > 0 ? wanted : n < 8 ? n : 8;
+                            "--validation-batches %lld: the validation data has %lld "
+                            "samples, which are %lld batches of %lld",
+                            (long long)wanted, (long long)n_samples, (long long)n,
+                            (long long)batch);
+    if (wanted == 0)
+        wanted = n < 8 ? n : 8;
+    at->job.n_validation_samples = wanted < n ? wanted * batch : n_samples;
     at->job.validate_every = options->validate_every;
     return MIST_OK;
 }

@@ -228,7 +228,8 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
 /* *loss: NaN where a signal came before the last batch. */
 static enum mist_status validate(struct run *run, double *loss, struct mist_err *err)
 {
-    int64_t n = run->job->n_validation_batches;
+    int64_t n_samples = run->job->n_validation_samples, seq_len = run->plan->job.seq_len;
+    int64_t batch = run->plan->job.global_batch, n = (n_samples - 1) / batch + 1;
     double sum = 0;
     enum mist_status status = mist_runtime_apply(run->runtime, err);
 
@@ -243,7 +244,7 @@ static enum mist_status validate(struct run *run, double *loss, struct mist_err 
         run->skips_validation = result.stops && i + 1 < n;
     }
     if (!run->skips_validation)
-        *loss = isfinite(sum) ? sum / ((double)n * tokens_of_step(run)) : INFINITY;
+        *loss = isfinite(sum) ? sum / ((double)n_samples * (double)seq_len) : INFINITY;
     return status;
 }
 
@@ -315,7 +316,7 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
     const struct mist_train_job *job = run->job;
     int64_t last = job->settings.n_iterations;
     bool validates =
-        job->n_validation_batches > 0 && is_due(job->validate_every, step->step, last);
+        job->n_validation_samples > 0 && is_due(job->validate_every, step->step, last);
     bool saves = false;
     /* one iteration before the first that is timed, if there is one */
     int64_t first = job->progress.n_steps + 1,
@@ -521,7 +522,7 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
         if (i == 0)
             report->first = *step;
     }
-    if (status == MIST_OK && report->n_iterations == 0 && job->n_validation_batches > 0) {
+    if (status == MIST_OK && report->n_iterations == 0 && job->n_validation_samples > 0) {
         status = validate(&run, &report->validation_loss, err);
         run.stops = run.skips_validation;
     }

@@ -55,7 +55,7 @@ struct mist_train_job {
     struct mist_train_progress progress; /* where checkpoint stands; else 0 */
     struct mist_checkpoint *checkpoint;  /* to go on from; NULL: none */
     const struct mist_hf *import;        /* weights to start from; NULL: none */
-    int64_t n_validation_batches;        /* 0: no validation */
+    int64_t n_validation_samples;        /* the first so many; 0: no validation */
     int64_t validate_every;              /* steps, and after the last; 0: only there */
     int64_t save_every;                  /* the same */
     struct mist_train_saving saving;
@@ -86,7 +86,7 @@ struct mist_train_step {
     double gradient_norm;   /* before clipping; NaN: not finite */
     double lr;              /* that its gradients are applied with */
     double step_s;          /* without validation and saving; of rank 0 */
-    double validation_loss; /* mean over the tokens of the batches; NaN: none;
+    double validation_loss; /* mean over the tokens of the samples; NaN: none;
                                infinite: not finite */
     bool is_skipped;        /* something was not finite: not applied */
     bool is_saved_next;     /* a checkpoint is about to be written, or the run ends */

@@ -142,12 +142,11 @@ static void say_training(const struct mist_train_logger *logger)
         settings->clip_norm > 0
             ? mist_format_double(norm, sizeof norm, settings->clip_norm)
             : "");
-    if (job->n_validation_batches > 0) {
+    if (job->n_validation_samples > 0) {
         say_when(logger->stream, "validation", job->validate_every);
-        fprintf(logger->stream, ", %lld batch%s of %lld samples\n",
-                (long long)job->n_validation_batches,
-                job->n_validation_batches == 1 ? "" : "es",
-                (long long)job->plan->job.global_batch);
+        fprintf(logger->stream, ", %lld of %lld samples\n",
+                (long long)job->n_validation_samples,
+                (long long)mist_data_n_validation_samples(job->data, of->seq_len));
     }
     if (job->saving.dir) {
         say_when(logger->stream, "checkpoint", job->save_every);

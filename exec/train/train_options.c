@@ -31,7 +31,8 @@ static const struct mist_option option_table[] = {
                     0, 1e9, "validate after every N steps and the last; 0: the last"),
     WITH_VALIDATION("validation-batches", MIST_OPTION_INT64, n_validation_batches, "Data",
                     "M", "0", 0, 1e9,
-                    "global batches of a validation; 0: 8, or what there is"),
+                    "global batches of a validation, the last with what is left; 0: 8, "
+                    "or what there is"),
     ROW("iterations", MIST_OPTION_INT64, settings.n_iterations, "Training", "N", "30", 1,
         1e9, "optimizer steps of the whole run, resumed ones included"),
     ROW("lr", MIST_OPTION_DOUBLE, settings.lr, "Training", "RATE", "0.001", 0, 1e18,

@@ -7,14 +7,19 @@
 
 #include <math.h>
 
-static void emit_validation(struct mist_emit *emit, double loss)
+static void emit_validation(struct mist_emit *emit, const struct mist_train_job *job,
+                            double loss)
 {
-    if (!isnan(loss))
-        mist_emit_double(emit, "validation_loss_last", "validation loss, last", loss,
-                         MIST_HUMAN_NUMBER);
+    if (isnan(loss))
+        return;
+    mist_emit_double(emit, "validation_loss_last", "validation loss, last", loss,
+                     MIST_HUMAN_NUMBER);
+    mist_emit_int64(emit, "validation_samples", "samples of the validation",
+                    job->n_validation_samples, MIST_HUMAN_NUMBER);
 }
 
-static void emit_steps(struct mist_emit *emit, const struct mist_train_report *report)
+static void emit_steps(struct mist_emit *emit, const struct mist_train_report *report,
+                       const struct mist_train_job *job)
 {
     const struct mist_train_step *first = &report->first;
     const struct mist_train_step *last =
@@ -27,7 +32,7 @@ static void emit_steps(struct mist_emit *emit, const struct mist_train_report *r
                     MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "loss_first", "loss, first", first->loss, MIST_HUMAN_NUMBER);
     mist_emit_double(emit, "loss_last", "loss, last", last->loss, MIST_HUMAN_NUMBER);
-    emit_validation(emit, last->validation_loss);
+    emit_validation(emit, job, last->validation_loss);
 }
 
 /* What probes around the run say of the machine, and of the prediction at its level. */
@@ -162,13 +167,13 @@ enum mist_status mist_train_report_print(const struct mist_train_report *report,
     if (status != MIST_OK)
         return status;
     if (report->n_iterations > 0) {
-        emit_steps(emit, report);
+        emit_steps(emit, report, job);
         emit_speed(emit, report, job, logger);
     } else {
         mist_emit_int64(emit, "steps_done", "steps done before", job->progress.n_steps,
                         MIST_HUMAN_NUMBER);
         mist_emit_int64(emit, "iterations", "iterations", 0, MIST_HUMAN_NUMBER);
-        emit_validation(emit, report->validation_loss);
+        emit_validation(emit, job, report->validation_loss);
     }
     mist_emit_text(emit, "parameters_fingerprint", "fingerprint of the parameters",
                    mist_hash_format(&hash, text));

@@ -50,9 +50,9 @@ expect_exit 2
 expect_once '^mist-exec: --graphs on can.t be had: more than one rank$'
 expect_stdout_empty
 wrong 'attention by nobody' '--attention: .*auto, cudnn, own' --attention fast
-refuse 'validation data of less than a batch' 3 '^mist-exec: the validation data has [0-3] samples of 16 tokens, a global batch has 4$' \
-    $exec --validation-frac 0.001
-refuse 'more validation than there is' 3 '^mist-exec: --validation-batches 1000: the validation data has [0-9]+ of 4 samples$' \
+refuse 'validation data of less than a sample' 3 '^mist-exec: .*validation part of the data' $exec --validation-frac 0.0001
+refuse 'more validation than there is' 3 \
+    '^mist-exec: --validation-batches 1000: the validation data has [0-9]+ samples, which are [0-9]+ batches of 4$' \
     $exec --validation-frac 0.1 --validation-batches 1000
 refuse 'no validation file' 5 '^mist-exec: none\.txt: ' $exec --validation-data none.txt
 refuse 'no checkpoint there' 3 '^mist-exec: traces: ' $exec --resume traces
@@ -139,13 +139,35 @@ head -c 3201 text.txt > epoch.txt # 200 windows of 16
 run mist-exec one.json --data epoch.txt --validation-data epoch.txt --validation-batches 50 --lr 0 --iterations 50 --json
 expect_exit 0
 perl -MJSON::PP -MList::Util=sum -e 'local $/; $d = JSON::PP->new->decode(<STDIN>); $mean = sum(@{$d->{losses}}) / 50;
-    exit abs($d->{validation_loss_last} / $mean - 1) > 1e-12' < "$out" || fail "$(grep -A 51 validation_loss "$out")"
+    exit(abs($d->{validation_loss_last} / $mean - 1) > 1e-12)' < "$out" || fail "$(grep -A 51 validation_loss "$out")"
+begin 'validation takes the samples behind the last whole batch, too: the mean of all, whatever the plan'
+head -c 3233 text.txt > epoch.txt # 202 windows of 16
+edit one.json 's/"global_batch": 4/"global_batch": 2/; s/"n_micro_batches": 2/"n_micro_batches": 1/' > pairs.json
+edit one.json 's/"global_batch": 4/"global_batch": 400/; s/"n_micro_batches": 2/"n_micro_batches": 200/' > more.json
+edit one.json 's/"dp": 1/"dp": 2/; s/"mesh_devices": 1/"mesh_devices": 2/; s/"micro_batch": 2/"micro_batch": 1/' > dp.json
+edit one.json 's/"tp": 1/"tp": 2/; s/"mesh_devices": 1/"mesh_devices": 2/' > tp.json
+run mist-exec pairs.json --data epoch.txt --lr 0 --iterations 101 --json
+expect_exit 0
+mean=$(perl -MJSON::PP -MList::Util=sum -e 'local $/; printf "%.17g", sum(@{JSON::PP->new->decode(<STDIN>)->{losses}}) / 101' \
+    < "$out")
+for plan in 'one 51 1' 'batch 26 1' 'more 0 1' 'two 51 2' 'dp 51 2' 'tp 51 2'; do
+    # shellcheck disable=SC2086
+    set -- $plan
+    run mpirun --oversubscribe --bind-to none -n "$3" "$MIST_BUILD/mist-exec" "$1.json" --data text.txt --json --lr 0 \
+        --iterations 1 --validation-data epoch.txt --validation-batches "$2"
+    expect_exit 0
+    expect_stderr '^validation +after the last step, 202 of 202 samples$'
+    perl -MJSON::PP -e 'local $/; $d = JSON::PP->new->decode(<STDIN>);
+        exit($d->{validation_samples} != 202 || abs($d->{validation_loss_last} / $ARGV[0] - 1) > 1e-6)' "$mean" < "$out" ||
+        fail "$1: $(grep validation_ "$out"), expected $mean"
+done
+rm pairs.json more.json dp.json tp.json
 rm epoch.txt
 begin 'the table: columns, warm-up, decay, validation'
 run $exec --iterations 6 --lr 0.01 --lr-min 0.001 --warm-up 2 --validation-data other.txt --validate-every 2 \
     --validation-batches 3 --log log.csv
 expect_exit 0
-expect_stderr '^validation +after every 2 steps and the last, 3 batches of 4 samples$'
+expect_stderr '^validation +after every 2 steps and the last, 12 of [0-9]+ samples$'
 expect_stderr '^ +4 .* validation [0-9.]+$'
 [ "$(head -n 1 log.csv)" = step,loss,gradient_norm,lr,step_s,tokens_per_s,validation_loss,skipped ] ||
     fail "$(head -n 1 log.csv)"

@@ -281,7 +281,8 @@ static inline void naive_geglu_backward(double *d_gate_up, const double *d_out,
         }
 }
 
-/* -log softmax(logits)[target]; logits become (softmax - onehot) * scale. */
+/* -log softmax(logits)[target]; logits become (softmax - onehot) * scale. Both are 0 for a
+ * target of -1. */
 static inline double naive_cross_entropy(double *logits, int target, int vocab,
                                          double scale)
 {
@@ -291,9 +292,9 @@ static inline double naive_cross_entropy(double *logits, int target, int vocab,
     for (int j = 0; j < vocab; j++)
         sum += exp(logits[j] - max);
     /* cppcheck-suppress invalidFunctionArg ; vocab > 0, so that sum >= 1 */
-    double loss = log(sum) - (logits[target] - max);
+    double loss = target < 0 ? 0 : log(sum) - (logits[target] - max);
     for (int j = 0; j < vocab; j++)
-        logits[j] = (exp(logits[j] - max) / sum - (j == target)) * scale;
+        logits[j] = target < 0 ? 0 : (exp(logits[j] - max) / sum - (j == target)) * scale;
     return loss;
 }
 

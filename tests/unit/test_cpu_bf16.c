@@ -325,6 +325,7 @@ static void check_loss(struct help *h, int64_t vocab, int64_t n_valid, int n_thr
     int32_t targets[ROWS];
     for (int i = 0; i < ROWS; i++)
         targets[i] = (int32_t)((i * 977 + n_valid - 1) % n_valid);
+    targets[ROWS - 1] = -1;
     if (n_valid > 2048) /* at a piece's end */
         targets[1] = 2047, targets[2] = 2048;
     mist_cpu_cross_entropy(false, whole_f, losses_f, targets, ROWS, vocab, n_valid, 0.2f,

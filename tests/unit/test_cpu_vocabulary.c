@@ -206,6 +206,7 @@ static void check_loss(struct help *h, const struct cut *c, double size)
     int32_t *targets = random_tokens(h, N_ROWS, c->n_valid);
     double *gradient = help_zeros(h, n), *losses = help_zeros(h, N_ROWS);
     targets[0] = c->n_valid - 1;
+    targets[1] = -1;
     for (int i = 0; i < N_ROWS; i++) {
         for (int64_t j = 0; j < c->n_valid; j++)
             gradient[i * width + j] = (double)logits[i * width + j];

@@ -12,12 +12,23 @@ struct shape {
 
 static const float scale = 0.37f;
 
+/* Random tokens, and no target in the second row. */
+static struct pair *random_targets(struct cuda_help *h, int64_t rows, int64_t vocab)
+{
+    struct pair *targets = pair_tokens(h, rows, vocab);
+
+    if (rows > 1)
+        ((int32_t *)targets->host)[1] = -1;
+    pair_upload(targets);
+    return targets;
+}
+
 static void check_whole(struct cuda_help *h, const void *context)
 {
     const struct shape *s = context;
     struct pair *logits =
         pair_random(h, s->dtype, s->rows * s->vocab, s->middle, s->size);
-    struct pair *targets = pair_tokens(h, s->rows, s->n_valid);
+    struct pair *targets = random_targets(h, s->rows, s->n_valid);
     struct pair *losses = pair_empty(h, MIST_DTYPE_FP32, s->rows);
 
     mist_cuda_cross_entropy(NULL, s->dtype, logits->device, losses->device,
@@ -72,7 +83,7 @@ static void check_slices(struct cuda_help *h, const void *context)
     bool is_bf16 = s->dtype == MIST_DTYPE_BF16;
     const int64_t n_valid[N_SLICES] = {s->vocab, s->n_valid, 0};
     struct pair *logits[N_SLICES], *losses[N_SLICES];
-    struct pair *targets = pair_tokens(h, s->rows, s->vocab + s->n_valid);
+    struct pair *targets = random_targets(h, s->rows, s->vocab + s->n_valid);
     struct pair *stats = pair_empty(h, MIST_DTYPE_FP32, N_SLICES * s->rows * 3);
 
     for (int t = 0; t < N_SLICES; t++) {
@@ -117,7 +128,7 @@ static void check_one_slice(struct cuda_help *h, const void *context)
     const struct shape *s = context;
     struct pair *whole = pair_random(h, s->dtype, s->rows * s->vocab, 0.0, s->size);
     struct pair *slice = pair_empty(h, s->dtype, s->rows * s->vocab);
-    struct pair *targets = pair_tokens(h, s->rows, s->n_valid);
+    struct pair *targets = random_targets(h, s->rows, s->n_valid);
     struct pair *stats = pair_empty(h, MIST_DTYPE_FP32, s->rows * 3);
     struct pair *losses[2] = {pair_empty(h, MIST_DTYPE_FP32, s->rows),
                               pair_empty(h, MIST_DTYPE_FP32, s->rows)};

@@ -218,7 +218,7 @@ TEST(test_held_out)
     }
 }
 
-/* Files for validation: in order, sliced like a batch, and no further than they go. */
+/* Files for validation: in order, sliced like a batch, and behind their end padding. */
 TEST(test_validation_files)
 {
     enum { SEQ = 10, BATCH = 4 };
@@ -247,12 +247,17 @@ TEST(test_validation_files)
         }
     }
     assert_int_equal(
-        mist_data_validation_batch(data, 3, BATCH, SEQ, 0, 1, tokens, targets, &err),
+        mist_data_validation_batch(data, 3, BATCH, SEQ, 0, 4, tokens, targets, &err),
         MIST_OK);
-    assert_int_equal(
-        mist_data_validation_batch(data, 3, BATCH, SEQ, 0, 2, tokens, targets, &err),
-        MIST_ERR_RANGE);
-    assert_non_null(strstr(err.message, "12 to 13"));
+    for (int k = 0; k < BATCH * SEQ; k++) {
+        assert_int_equal(tokens[k], k < SEQ ? 1120 + k : 0);
+        assert_int_equal(targets[k], k < SEQ ? 1121 + k : -1);
+    }
+    for (int i = -1; i < 5; i += 5)
+        assert_int_equal(
+            mist_data_validation_batch(data, i, BATCH, SEQ, 0, 1, tokens, targets, &err),
+            MIST_ERR_RANGE);
+    assert_non_null(strstr(err.message, "batch 4 of 4 samples"));
     /* A vocabulary that only training fits, a sequence that only training holds. */
     assert_int_equal(mist_data_check(data, 1131, 130, &err), MIST_OK);
     assert_int_equal(mist_data_check(data, 1131, 131, &err), MIST_ERR_INPUT);
