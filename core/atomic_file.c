@@ -381,7 +381,7 @@ static int make_one(const char *path)
     int code = errno;
     if (stat(path, &info) == 0)
         return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
-    return code;
+    return code == EEXIST ? errno : code; /* a link that leads nowhere */
 }
 
 enum mist_status mist_make_directory(const char *path, struct mist_err *err)

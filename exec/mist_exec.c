@@ -177,8 +177,6 @@ static enum mist_status run(struct mist_session *at, struct mist_err *err)
     at->messages = mist_messages_to_stderr(
         mist_exec_tool.name, at->options.common.is_quiet || !mist_session_is_first(at));
     status = mist_session_prepare(at, err);
-    if (status == MIST_OK && mist_session_is_first(at) && at->options.checkpoint)
-        status = mist_session_check_folder(at->options.checkpoint, NULL, 0, err);
     status = mist_comm_agree(at->comm, status, err);
     if (status == MIST_OK)
         status = mist_session_agree_on_start(at, err);

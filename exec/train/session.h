@@ -73,13 +73,6 @@ MIST_MUST_CHECK enum mist_status mist_session_agree_on_run(struct mist_session *
 MIST_MUST_CHECK enum mist_status mist_session_open_start(struct mist_session *at,
                                                          struct mist_err *err);
 
-/* A folder that is there or can be made: the nearest one above it that is there can be
- * written to, and its disk has room for bytes of what. MIST_ERR_IO. */
-MIST_MUST_CHECK enum mist_status mist_session_check_folder(const char *path,
-                                                           const char *what,
-                                                           int64_t bytes,
-                                                           struct mist_err *err);
-
 /* Rank 0: what could not be written at the end is refused at the beginning. */
 MIST_MUST_CHECK enum mist_status mist_session_check_outputs(struct mist_session *at,
                                                             struct mist_err *err);

@@ -43,8 +43,10 @@ static char *find_above(const char *path)
     return above;
 }
 
-enum mist_status mist_session_check_folder(const char *path, const char *what,
-                                           int64_t bytes, struct mist_err *err)
+/* A folder that is there or can be made: the nearest one above it that is there can be
+ * written to, and its disk has room for bytes of what. MIST_ERR_IO. */
+static enum mist_status check_folder(const char *path, const char *what, int64_t bytes,
+                                     struct mist_err *err)
 {
     char needed[MIST_FORMAT_BYTES], left[MIST_FORMAT_BYTES];
     char *above = find_above(path);
@@ -91,7 +93,7 @@ static enum mist_status check_checkpoints(const struct mist_session *at,
     struct mist_checkpoint *newest = NULL;
     struct stat info;
     char *path = NULL;
-    enum mist_status status = mist_session_check_folder(dir, "a checkpoint", bytes, err);
+    enum mist_status status = check_folder(dir, "a checkpoint", bytes, err);
 
     if (status == MIST_OK && stat(dir, &info) == 0 &&
         mist_checkpoint_find(dir, NULL, &path, NULL, NULL) == MIST_OK &&
@@ -135,8 +137,7 @@ static enum mist_status check_export(struct mist_session *at, struct mist_err *e
                      config);
         return MIST_OK;
     }
-    status = mist_session_check_folder(folder, "the export",
-                                       bytes_of_model(at, each_bytes), err);
+    status = check_folder(folder, "the export", bytes_of_model(at, each_bytes), err);
     if (status != MIST_OK || access(folder, F_OK) != 0)
         return status;
     status = mist_output_check(weights, at->job.force, err);
@@ -156,7 +157,7 @@ enum mist_status mist_session_check_outputs(struct mist_session *at, struct mist
     if (status == MIST_OK)
         status = mist_output_check(options->log, force || mist_session_goes_on(at), err);
     if (status == MIST_OK && options->tensorboard)
-        status = mist_session_check_folder(options->tensorboard, NULL, 0, err);
+        status = check_folder(options->tensorboard, NULL, 0, err);
     if (status == MIST_OK && options->export)
         status = check_export(at, err);
     if (status == MIST_OK && options->checkpoint)

@@ -58,7 +58,7 @@ refuse 'no validation file' 5 '^mist-exec: none\.txt: ' $exec --validation-data 
 refuse 'no checkpoint there' 3 '^mist-exec: traces: ' $exec --resume traces
 refuse 'no folder to resume from' 5 '^mist-exec: none: ' $exec --resume none
 refuse 'no weights there' 3 '^mist-exec: traces: holds neither model\.safetensors' $exec --import traces
-refuse 'a file for the folder of checkpoints' 5 '^mist-exec: plan\.json.* is no folder$' $exec --checkpoint plan.json
+refuse 'a file for the folder of checkpoints' 5 "^mist-exec: plan\.json: can't make the directory: Not a directory\$" $exec --checkpoint plan.json
 refuse 'a folder of checkpoints below a file' 5 '^mist-exec: plan\.json/run: ' $exec --checkpoint plan.json/run
 refuse 'a file for the folder of weights' 5 '^mist-exec: plan\.json.* is no folder$' $exec --export plan.json
 if [ -d /proc/self ]; then
