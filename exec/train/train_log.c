@@ -116,7 +116,9 @@ static void say_flop(const struct mist_train_logger *logger)
 
 static void say_when(FILE *stream, const char *what, int64_t every)
 {
-    if (every > 0)
+    if (every == 1)
+        fprintf(stream, "%s  after every step", what);
+    else if (every > 1)
         fprintf(stream, "%s  after every %lld steps and the last", what,
                 (long long)every);
     else

@@ -170,22 +170,28 @@ static enum mist_status read_settings(const struct mist_json *training,
     return status;
 }
 
-/* The run is made longer or shorter, and nobody knows whether the decay was to end with it.
- */
-static void note_old_decay(const struct mist_json *training,
-                           const struct mist_train_settings *old,
-                           const struct mist_train_settings *new,
-                           const struct mist_messages *messages)
+/* The run is made longer or shorter: whether the decay, which ended with it, does so still.
+ * Of an old checkpoint nobody knows whether it was meant to. */
+static void note_decay(const struct mist_json *training,
+                       const struct mist_train_settings *old,
+                       const struct mist_train_settings *new,
+                       const struct mist_messages *messages)
 {
-    if (json_object_get(training->value, "lr_decays_to_last") ||
-        old->lr_decay_steps != old->n_iterations ||
-        new->lr_decay_steps != old->lr_decay_steps ||
+    bool is_known = json_object_get(training->value, "lr_decays_to_last");
+
+    if (old->lr_decay_steps != old->n_iterations ||
         new->n_iterations == old->n_iterations)
         return;
-    mist_message(messages,
-                 "the learning rate's decay ends at step %lld, where the checkpoint's "
-                 "run ended: --lr-decay-steps moves it",
-                 (long long)old->lr_decay_steps);
+    if (old->lr_decays_to_last)
+        mist_message(messages,
+                     "the learning rate's decay ends at step %lld, with the run, instead "
+                     "of %lld: --lr-decay-steps moves it",
+                     (long long)new->n_iterations, (long long)old->lr_decay_steps);
+    else if (!is_known)
+        mist_message(messages,
+                     "the learning rate's decay ends at step %lld, where the "
+                     "checkpoint's run ended: --lr-decay-steps moves it",
+                     (long long)old->lr_decay_steps);
 }
 
 static bool is_same(const void *a_settings, const void *b_settings, int32_t i)
@@ -341,6 +347,7 @@ enum mist_status mist_train_settings_take_over(
         else if (!is_same(settings, &old, i))
             note_difference(&old, settings, i, messages);
     }
-    note_old_decay(training, &old, settings, messages);
+    if (!is_given[SETTING_LR_DECAY])
+        note_decay(training, &old, settings, messages);
     return MIST_OK;
 }

@@ -93,7 +93,9 @@ TEST(test_decay)
     open_data();
     struct mist_train_settings out = take_over(NULL, 8, &plan, false, MIST_OK);
     assert_true(out.lr_decay_steps == 8 && out.lr_decays_to_last && out.lr_min == 1e-4);
-    assert_null(strstr(said, "decay"));
+    assert_non_null(strstr(said, "decay ends at step 8, with the run, instead of 4"));
+    take_over(NULL, 4, &plan, false, MIST_OK);
+    assert_string_equal(said, "");
     /* a checkpoint that does not say where the end came from: it stays, which is said */
     out = take_over("lr_decays_to_last", 8, &plan, false, MIST_OK);
     assert_true(out.lr_decay_steps == 4 && !out.lr_decays_to_last);
