@@ -16,6 +16,9 @@
 #include "core/random.h"
 #include "exec/data/data_file.h"
 
+#include <fnmatch.h>
+#include <glob.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +31,7 @@ struct chain {
     struct mist_data_file *files; /* owned; [n_files] */
     int64_t *first;               /* owned; [n_files + 1] place of each file's token 0 */
     int32_t n_files;
+    size_t capacity, first_capacity;
 };
 
 /* A part of a chain. */
@@ -67,24 +71,84 @@ static enum mist_status check_kind(const struct mist_data_file *model,
                        model->is_text ? "text" : "a token file");
 }
 
-/* model: see check_kind. chain is zeroed before; close_chain ends it, whatever comes. */
+/* model: of all files; NULL: the chain's first. */
+static enum mist_status add_file(struct chain *chain, const char *name,
+                                 const struct mist_data_file *model, struct mist_err *err)
+{
+    if (!MIST_RESERVE(chain->files, chain->capacity, chain->n_files + 1) ||
+        !MIST_RESERVE(chain->first, chain->first_capacity, chain->n_files + 2))
+        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for data");
+    int32_t i = chain->n_files++;
+    struct mist_data_file *file = &chain->files[i];
+    enum mist_status status = mist_data_file_open(file, name, err);
+    if (status == MIST_OK)
+        status = check_kind(model ? model : chain->files, file, err);
+    if (i == 0)
+        chain->first[0] = 0;
+    chain->first[i + 1] = chain->first[i] + file->n_tokens;
+    return status;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Of x.bin and x.idx, which are one file, the second, where the pattern fits both. */
+static bool is_second(const char *pattern, const char *path)
+{
+    char other[4096];
+    int n = (int)strlen(path) - 4;
+
+    if (n < 0 || strcmp(path + n, ".idx") != 0)
+        return false;
+    snprintf(other, sizeof other, "%.*s.bin", n, path);
+    return fnmatch(pattern, other, FNM_PATHNAME | FNM_PERIOD) == 0;
+}
+
+/* What a pattern stands for, by the bytes of their names, whatever the locale. n_prefix:
+ * bytes of name that name a format. */
+static enum mist_status add_pattern(struct chain *chain, const char *name,
+                                    size_t n_prefix, const struct mist_data_file *model,
+                                    struct mist_err *err)
+{
+    const char *pattern = name + n_prefix;
+    glob_t found = {0};
+    char whole[4096];
+    int code = glob(pattern, GLOB_NOSORT, NULL, &found);
+    enum mist_status status = MIST_OK;
+
+    if (code == GLOB_NOSPACE)
+        status = mist_err_memory(err, pattern);
+    else if (code != 0)
+        status = mist_err_at(err, MIST_ERR_IO, pattern, 0, 0,
+                             "there is no file of such a name");
+    if (found.gl_pathc > 0)
+        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    for (size_t i = 0; i < found.gl_pathc && status == MIST_OK; i++) {
+        if (is_second(pattern, found.gl_pathv[i]))
+            continue;
+        snprintf(whole, sizeof whole, "%.*s%s", (int)n_prefix, name, found.gl_pathv[i]);
+        status = add_file(chain, whole, model, err);
+    }
+    globfree(&found);
+    return status;
+}
+
+/* chain is zeroed before; close_chain ends it, whatever comes. */
 static enum mist_status open_chain(struct chain *chain, const char *const *paths,
                                    int32_t n, const struct mist_data_file *model,
                                    struct mist_err *err)
 {
-    if (!MIST_CALLOC(chain->files, n) || !MIST_CALLOC(chain->first, (size_t)n + 1))
-        return mist_err_set(err, MIST_ERR_MEMORY, "out of memory for data");
-    for (int32_t i = 0; i < n; i++) {
-        struct mist_data_file *file = &chain->files[i];
-        chain->n_files++;
-        enum mist_status status = mist_data_file_open(file, paths[i], err);
-        if (status == MIST_OK)
-            status = check_kind(model ? model : chain->files, file, err);
-        if (status != MIST_OK)
-            return status;
-        chain->first[i + 1] = chain->first[i] + file->n_tokens;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t i = 0; i < n && status == MIST_OK; i++) {
+        size_t n_prefix = 0;
+        status = mist_data_file_is_pattern(paths[i], &n_prefix)
+                     ? add_pattern(chain, paths[i], n_prefix, model, err)
+                     : add_file(chain, paths[i], model, err);
     }
-    return MIST_OK;
+    return status;
 }
 
 static enum mist_status open_streams(struct mist_data *data,
@@ -96,7 +160,7 @@ static enum mist_status open_streams(struct mist_data *data,
 
     if (status != MIST_OK)
         return status;
-    int64_t n_tokens = chains[0].first[config->n], n_held_out = 0;
+    int64_t n_tokens = chains[0].first[chains[0].n_files], n_held_out = 0;
     const char *label = chains[0].files[0].is_text ? "text" : "token stream";
     if (config->n_validation > 0) {
         status = open_chain(&chains[1], config->validation_paths, config->n_validation,
@@ -104,7 +168,7 @@ static enum mist_status open_streams(struct mist_data *data,
         if (status != MIST_OK)
             return status;
         data->validation = (struct stream){
-            &chains[1], 0, chains[1].first[config->n_validation], "validation data"};
+            &chains[1], 0, chains[1].first[chains[1].n_files], "validation data"};
     } else if (config->validation_frac > 0) {
         n_held_out = (int64_t)((double)n_tokens * config->validation_frac);
         data->validation = (struct stream){&chains[0], n_tokens - n_held_out, n_held_out,

@@ -167,6 +167,15 @@ static int named_format(const char *name, const char **path)
     return -1;
 }
 
+bool mist_data_file_is_pattern(const char *name, size_t *n_prefix)
+{
+    const char *path;
+
+    (void)named_format(name, &path);
+    *n_prefix = (size_t)(path - name);
+    return strpbrk(path, "*?[") && !exists(path, 0, "");
+}
+
 /* The llm.c header with this magic; -1: none. */
 static int find_llmc_magic(uint32_t magic)
 {

@@ -56,6 +56,10 @@ MIST_MUST_CHECK enum mist_status
 mist_data_source_read(const struct mist_data_source *source, size_t first, size_t n,
                       uint8_t *bytes, struct mist_err *err);
 
+/* Whether name is a pattern: has *, ? or [, and no file is called so. *n_prefix: bytes
+ * before its path that name a format. */
+bool mist_data_file_is_pattern(const char *name, size_t *n_prefix);
+
 /*
  * Opens what name stands for, see exec/data/data.h for the formats and how they are told
  * apart. *file is overwritten; the caller ends it with mist_data_file_close, whatever the

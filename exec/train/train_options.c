@@ -20,8 +20,8 @@ static const char *const nan_choices[] = {"abort", "skip", NULL};
 static const struct mist_option option_table[] = {
     LIST("data", data, "Data", "FILE",
          "text, ids (.u16, .u32), llm.c .bin or Megatron .idx; text: uint16: uint32: "
-         "llmc: megatron: in front name the format; repeatable; default: this system's "
-         "licence texts"),
+         "llmc: megatron: in front name the format; repeatable, or a pattern, 'a/*.bin'; "
+         "default: this system's licence texts"),
     LIST("validation-data", validation_data, "Data", "FILE",
          "the same, for validation; repeatable"),
     MIST_OPTION_ROW_BUT(struct mist_exec_options, "validation-data", "validation-frac",

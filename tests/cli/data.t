@@ -40,6 +40,27 @@ begin 'ids of such a vocabulary'
 perl -e 'print pack "v*", map { $_ % 300 } 1 .. 2000' > ids.u16
 run mist-exec wide.json --data ids.u16 --iterations 1 -q
 expect_exit 0
+# losses_of OPTION...: of two steps, in $losses
+losses_of() {
+    run mist-exec "$plan" --iterations 2 -q --json "$@"
+    expect_exit 0
+    losses=$(grep '"losses"' "$out")
+}
+begin 'a pattern stands for all files that it fits, more than options could name, in the order of their names'
+mkdir 'a b' && perl -e 'for $i (0 .. 99) { open $f, ">", "a b/part-$i.u16"; print $f pack "v*", map { ($_ * $i) % 300 } 1 .. 50 + $i }'
+(cd 'a b' && LC_ALL=C && cat part-*.u16) > whole.u16
+plan=wide.json
+losses_of --data whole.u16
+whole=$losses
+losses_of --data 'a b/part-*.u16'
+[ "$losses" = "$whole" ] || fail "$losses, expected $whole"
+mv 'a b/part-7.u16' 'a b/part-7.ids' && perl -e 'open $f, "<", "a b/part-7.ids"; read $f, $_, 1e6; print pack "V*", unpack "v*"' > '[x].u32'
+losses_of --data 'a b/part-[0-6]*.u16' --data '[x].u32' --data 'uint16:a b/part-7?.u16' --data 'a b/part-[89]*.u16'
+[ "$losses" = "$whole" ] || fail "$losses, expected $whole"
+refuse 'a pattern that fits nothing' 5 '^mist-exec: a b/none\*: there is no file of such a name$' \
+    mist-exec one.json --data 'a b/none*' --iterations 1
+refuse 'a pattern that fits what is no token file' 3 '^mist-exec: .*is text, but .* is a token file' \
+    mist-exec one.json --data 'a b/part-[67]*' --iterations 1
 begin 'the message names a part of the README that is there'
 grep -q '^##* Token files$' "$root/README.md" || fail 'README.md has no such part'
 finish

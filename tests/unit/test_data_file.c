@@ -308,6 +308,8 @@ TEST(test_megatron)
         check_file("", "set.idx", naive, 323);
         check_file("megatron:", "set", naive, 323);
         check_file("megatron:", "set.bin", naive, 323);
+        check_file("megatron:", "s?t.bin", naive, 323);
+        check_file("", "set.*", naive, 323); /* two files of one set */
     }
     assert_int_equal(remove(scratch_path(&scratch, "set.idx")), 0);
     check_refused("", "set", MIST_ERR_IO, "/set.idx", "No such file");
