@@ -45,7 +45,7 @@ struct mist_data {
     struct chain chains[2]; /* of training; of validation, when it has its own files */
     struct stream training, validation; /* validation.chain = NULL: none */
     int64_t bound;                      /* of ids in samples */
-    uint64_t fingerprint;
+    uint64_t fingerprint, validation_fingerprint;
 };
 
 /* ---------------------------------------------------------------------------- opening */
@@ -342,7 +342,6 @@ int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq
     return n_windows(&data->validation, seq_len);
 }
 
-/* Of the training stream. */
 static enum mist_status find_fingerprint(const struct stream *stream, uint64_t *out,
                                          struct mist_err *err)
 {
@@ -386,6 +385,8 @@ enum mist_status mist_data_open_config(const struct mist_data_config *config,
     enum mist_status status = open_streams(data, config, err);
     if (status == MIST_OK)
         status = find_fingerprint(&data->training, &data->fingerprint, err);
+    if (status == MIST_OK && data->validation.chain)
+        status = find_fingerprint(&data->validation, &data->validation_fingerprint, err);
     if (status != MIST_OK) {
         mist_data_close(data);
         return status;
@@ -414,6 +415,11 @@ void mist_data_close(struct mist_data *data)
 uint64_t mist_data_fingerprint(const struct mist_data *data)
 {
     return data->fingerprint;
+}
+
+uint64_t mist_data_validation_fingerprint(const struct mist_data *data)
+{
+    return data->validation_fingerprint;
 }
 
 /* ---------------------------------------------------------------------------- samples */

@@ -103,6 +103,9 @@ int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq
  */
 uint64_t mist_data_fingerprint(const struct mist_data *data);
 
+/* The same of the validation stream; 0: there is none. */
+uint64_t mist_data_validation_fingerprint(const struct mist_data *data);
+
 /*
  * MIST_OK if training and, where there is one, validation have at least one window, and
  * the vocabulary holds every byte of text or every id among the first

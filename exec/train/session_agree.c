@@ -206,6 +206,7 @@ enum mist_status mist_session_agree_on_run(struct mist_session *at, struct mist_
     add_options(&items, names, &at->options);
     hash = add(&items, "validation-batches, and the same --validation-data", NULL, NULL);
     mist_hash_add_int64(hash, job->n_validation_samples);
+    mist_hash_add_int64(hash, (int64_t)mist_data_validation_fingerprint(at->data));
     hash = add(&items, "timed-iterations, with --timeline or --kernels", NULL, NULL);
     mist_hash_add_int64(hash, job->config.n_timed_iterations);
     mist_hash_add_int64(hash, job->times_operators);

@@ -50,6 +50,9 @@ differ 'numbers of timed iterations' "$options --timed-iterations, .*" \
 differ 'validating and not' "$options --validation-frac" --validation-frac 0.1 : two.json --iterations 3
 differ 'validation data and none' "$options --validation-batches, and the same --validation-data" \
     --validation-data text.txt : two.json --iterations 3
+sed 's/same/SAME/' text.txt > other.txt
+differ 'two files of validation data' "$options --validation-batches, and the same --validation-data" \
+    --validation-data text.txt : two.json --iterations 3 --validation-data other.txt
 differ 'exporting and not' "$options --export" --export hf : two.json --iterations 3
 
 # --------------------------------------------------------------------------------------- plans
