@@ -153,6 +153,20 @@ static char *config_path(struct mist_arena *arena, const char *weights)
                : mist_path_beside_in(arena, weights, "config.json");
 }
 
+static enum mist_status read_positions(const struct mist_json *root,
+                                       const struct mist_model *model, int32_t *out,
+                                       struct mist_err *err)
+{
+    int64_t n = 0;
+    enum mist_status status = MIST_OK;
+
+    if (!mist_family_traits(model->family)->has_positions)
+        status = mist_json_get_int64(root, "max_position_embeddings", MIST_JSON_OPTIONAL,
+                                     0, INT32_MAX, &n, err);
+    *out = (int32_t)n;
+    return status;
+}
+
 static enum mist_status check(const char *path, const struct mist_model *model,
                               struct mist_hf_config *out, struct mist_err *err)
 {
@@ -167,6 +181,8 @@ static enum mist_status check(const char *path, const struct mist_model *model,
     struct mist_json root = mist_json_root(&doc);
     struct sides sides = {&root, &theirs, model};
     status = compare(&sides, err);
+    if (status == MIST_OK)
+        status = read_positions(&root, model, &out->n_positions, err);
     memcpy(out->dropout, theirs.dropout, sizeof out->dropout);
     mist_json_fini(&doc);
     return status;

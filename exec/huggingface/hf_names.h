@@ -80,18 +80,21 @@ typedef enum mist_status (*mist_hf_source)(void *context, int32_t module,
  * Writes folder/model.safetensors (one file, F32 or BF16) and folder/config.json; the
  * folder is made as needed. source is asked once for every parameter, in the order of
  * modules; one parameter is in memory at a time, twice where it is transposed. The same
- * weights give the same bytes. MIST_ERR_USAGE: a file exists and force is false;
- * MIST_ERR_IO, MIST_ERR_MEMORY,  what source returns.
+ * weights give the same bytes. n_positions: how long sequences may be as far as anybody
+ * knows, for models with RoPE, which don't say it themselves; 0: not said. MIST_ERR_USAGE:
+ * a file exists and force is false; MIST_ERR_IO, MIST_ERR_MEMORY, what source returns.
  */
 enum mist_status mist_hf_save(const char *folder, const struct mist_model *model,
-                              enum mist_dtype dtype, bool force, mist_hf_source source,
-                              void *context, struct mist_err *err) MIST_MUST_CHECK;
+                              int32_t n_positions, enum mist_dtype dtype, bool force,
+                              mist_hf_source source, void *context,
+                              struct mist_err *err) MIST_MUST_CHECK;
 
 /* ------------------------------------------------------------------------ config.json */
 
 /* What there is beside weights. */
 struct mist_hf_config {
-    bool is_there;                          /* a config.json */
+    bool is_there;       /* a config.json */
+    int32_t n_positions; /* its max_position_embeddings; 0: not said, or learned ones */
     char dropout[MIST_MODEL_DROPOUT_BYTES]; /* its keys that ask for it, by commas */
 };
 

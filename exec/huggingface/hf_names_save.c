@@ -227,15 +227,20 @@ static bool add_keys(json_t *config, const struct mist_model *m,
 }
 
 /* NULL: out of memory. */
-static json_t *config_json(const struct mist_model *m, enum mist_dtype dtype)
+static json_t *config_json(const struct mist_model *m, int32_t n_positions,
+                           enum mist_dtype dtype)
 {
     const struct mist_model_type *type = &mist_model_types[m->family];
     json_t *config = json_pack("{s:[s], s:s}", "architectures", type->architecture,
                                "model_type", type->name);
     json_t *more = family_config(m);
+    bool says_positions =
+        n_positions > 0 && !mist_family_traits(m->family)->has_positions;
     bool is_scaled = m->rope_scaling != MIST_ROPE_DEFAULT;
     bool ok = config && more && add_keys(config, m, type) &&
               json_object_update(config, more) == 0 &&
+              (!says_positions || json_object_set_new(config, "max_position_embeddings",
+                                                      json_integer(n_positions)) == 0) &&
               (!is_scaled ||
                json_object_set_new(config, "rope_scaling", rope_scaling(m)) == 0) &&
               json_object_set_new(config, "bos_token_id", json_null()) == 0 &&
@@ -252,10 +257,10 @@ static json_t *config_json(const struct mist_model *m, enum mist_dtype dtype)
 }
 
 static enum mist_status write_config(const char *path, const struct mist_model *model,
-                                     enum mist_dtype dtype, bool force,
-                                     struct mist_err *err)
+                                     int32_t n_positions, enum mist_dtype dtype,
+                                     bool force, struct mist_err *err)
 {
-    json_t *config = config_json(model, dtype);
+    json_t *config = config_json(model, n_positions, dtype);
     enum mist_status status = config ? mist_json_write_file(config, path, force, err)
                                      : mist_err_memory(err, path);
 
@@ -266,8 +271,8 @@ static enum mist_status write_config(const char *path, const struct mist_model *
 /* --------------------------------------------------------------------------- saving */
 
 enum mist_status mist_hf_save(const char *folder, const struct mist_model *model,
-                              enum mist_dtype dtype, bool force, mist_hf_source source,
-                              void *context, struct mist_err *err)
+                              int32_t n_positions, enum mist_dtype dtype, bool force,
+                              mist_hf_source source, void *context, struct mist_err *err)
 {
     struct saver saver = {.model = model};
     enum mist_status status = MIST_OK;
@@ -285,7 +290,7 @@ enum mist_status mist_hf_save(const char *folder, const struct mist_model *model
     if (!status)
         status = write_weights(&saver, weights, dtype, force, source, context, err);
     if (!status)
-        status = write_config(config, model, dtype, force, err);
+        status = write_config(config, model, n_positions, dtype, force, err);
 out:
     free(saver.values);
     free(saver.moved);

@@ -237,6 +237,19 @@ static enum mist_status open_import(struct mist_session *at, struct mist_err *er
     return status;
 }
 
+/* How long sequences of the export may be: as long as these, or as long as of the weights
+ * that the run began with, also where it goes on from a checkpoint. */
+static int32_t find_positions(const struct mist_session *at)
+{
+    struct mist_hf_config config = {.n_positions = 0};
+    int32_t seq_len = at->plan.job.seq_len;
+
+    if (at->options.import && mist_hf_check_config(at->options.import, &at->plan.model,
+                                                   &config, NULL) != MIST_OK)
+        return seq_len;
+    return seq_len > config.n_positions ? seq_len : config.n_positions;
+}
+
 enum mist_status mist_session_open_start(struct mist_session *at, struct mist_err *err)
 {
     const struct mist_exec_options *options = &at->options;
@@ -248,6 +261,7 @@ enum mist_status mist_session_open_start(struct mist_session *at, struct mist_er
     else if (status == MIST_OK && options->import)
         status = open_import(at, err);
     free(path);
+    at->job.n_positions = find_positions(at);
     if (status == MIST_OK)
         status =
             mist_train_settings_resolve(&at->options.settings, options->is_given, err);

@@ -425,9 +425,9 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
         status = mist_gather_report(run->comm, job, run->schedule, run->runtime,
                                     run->begin_s, run->device, report, err);
     if (status == MIST_OK && job->export_folder)
-        status =
-            mist_train_export(run->runtime, run->comm, &run->plan->model,
-                              job->export_folder, job->export_dtype, job->force, err);
+        status = mist_train_export(run->runtime, run->comm, &run->plan->model,
+                                   job->n_positions, job->export_folder,
+                                   job->export_dtype, job->force, err);
     return status;
 }
 

@@ -62,6 +62,7 @@ struct mist_train_job {
     const struct mist_messages *messages; /* warnings of rank 0; NULL: nowhere */
     const char *export_folder;            /* NULL: none */
     enum mist_dtype export_dtype;
+    int32_t n_positions;  /* of the export: mist_hf_save() */
     bool force;           /* of the export */
     bool times_operators; /* in timed iterations, for the report */
     double begun_s;       /* when the process began; 0: nobody asks */

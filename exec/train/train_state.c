@@ -300,7 +300,8 @@ static enum mist_status bring(void *context, int32_t module, const char *param, 
 
 enum mist_status mist_train_export(const struct mist_runtime *runtime,
                                    struct mist_comm *comm, const struct mist_model *model,
-                                   const char *folder, enum mist_dtype dtype, bool force,
+                                   int32_t n_positions, const char *folder,
+                                   enum mist_dtype dtype, bool force,
                                    struct mist_err *err)
 {
     struct mist_hf_param params[MIST_HF_MAX_PARAMS];
@@ -313,7 +314,7 @@ enum mist_status mist_train_export(const struct mist_runtime *runtime,
     if (!at.sizes)
         return mist_err_memory(err, NULL);
     if (mist_comm_rank(comm) == 0) {
-        status = mist_hf_save(folder, model, dtype, force, bring, &at, err);
+        status = mist_hf_save(folder, model, n_positions, dtype, force, bring, &at, err);
     } else { /* in the order that mist_hf_save() asks for them */
         for (int32_t module = 0; module <= model->n_layers + 1; module++) {
             int32_t n = mist_hf_params(model, module, params);

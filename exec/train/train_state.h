@@ -57,7 +57,7 @@ MIST_MUST_CHECK enum mist_status mist_train_import(const struct mist_runtime *ru
  */
 MIST_MUST_CHECK enum mist_status
 mist_train_export(const struct mist_runtime *runtime, struct mist_comm *comm,
-                  const struct mist_model *model, const char *folder,
+                  const struct mist_model *model, int32_t n_positions, const char *folder,
                   enum mist_dtype dtype, bool force, struct mist_err *err);
 
 #endif

@@ -375,6 +375,22 @@ run $exec -q --iterations 2 --export hf --export-dtype bf16 --force
 expect_exit 0
 awk -v a="$(wc -c < hf/model.safetensors)" -v b="$(wc -c < hf2/model.safetensors)" 'BEGIN { exit !(a < 0.52 * b) }' ||
     fail 'bf16 is not half as large'
+begin 'weights with RoPE say how long sequences may be: as those of the run, or as the weights it began with said'
+echo '{"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64,
+    "vocab_size": 256, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096}' > config.json
+run mist-sim --model config.json --dtype fp32 --seq-len 16 --micro-batch 2 --global-batch 4 --cluster a100-80:1x1 -q \
+    --save-plan rope.json
+expect_exit 0
+for from in '' '--import began' '--import began --checkpoint rope --resume auto' '--import began --checkpoint rope --resume auto' \
+    '--checkpoint rope --resume auto'; do
+    # shellcheck disable=SC2086
+    run mist-exec rope.json --data text.txt -q --iterations 1 --export hf4 --force $from
+    expect_exit 0
+    sed -n 's/.*"max_position_embeddings": \([0-9]*\).*/\1/p' hf4/config.json >> said
+    [ -d began ] || { cp -R hf4 began && edit hf4/config.json 's/\("max_position_embeddings": \)16/\14096/' > began/config.json; }
+done
+[ "$(xargs < said)" = '16 4096 4096 4096 16' ] || fail "$(xargs < said)"
+rm -rf rope.json began hf4 rope said config.json
 refuse 'weights that exist' 2 '^mist-exec: hf/model\.safetensors: exists already; --force' $exec --export hf
 refuse 'weights of another model' 3 '^mist-exec: hf2/config\.json:[0-9:]+ n_inner is 128, the plan.s model has 64$' mist-exec other.json --data text.txt --import hf2
 

@@ -101,7 +101,7 @@ static void check_round_trip(struct mist_hf *hf, const struct mist_model *model)
 
     fuzz_path(folder, "out");
     enum mist_status status =
-        mist_hf_save(folder, model, MIST_DTYPE_FP32, true, source, hf, &err);
+        mist_hf_save(folder, model, 0, MIST_DTYPE_FP32, true, source, hf, &err);
     if (status == MIST_ERR_INPUT) { /* values that are not finite */
         fuzz_check_refusal(status, &err, true);
         return;
@@ -145,7 +145,7 @@ void fuzz_write_seeds(void)
         struct mist_err err = {0};
         char name[2] = {(char)('0' + kind), '\0'};
         char folder[FUZZ_PATH_BYTES], path[FUZZ_PATH_BYTES];
-        fuzz_must(mist_hf_save(fuzz_path(folder, "seed"), &model,
+        fuzz_must(mist_hf_save(fuzz_path(folder, "seed"), &model, 0,
                                kind == 3 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32, true,
                                source, NULL, &err),
                   &err);

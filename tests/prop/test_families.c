@@ -309,7 +309,7 @@ TEST(test_gradients)
             if (!(fabs(loss / expected - 1) <= TOLERANCE / 10))
                 fail_msg("%s, %s: loss %.9g, expected %.9g", at.of->name,
                          run.variant->name, loss, expected);
-            must(mist_hf_save(at.again.folder, &at.model, MIST_DTYPE_FP32, true,
+            must(mist_hf_save(at.again.folder, &at.model, 0, MIST_DTYPE_FP32, true,
                               gradient_of, &run, &err),
                  &err);
             read_back(&at, check_gradient);
@@ -395,8 +395,8 @@ TEST(test_round_trip)
         struct mist_model again;
         open_instance(&cases[i], &at);
         struct mist_hf *hf = open_weights(&at);
-        must(mist_hf_save(at.again.folder, &at.model, MIST_DTYPE_FP32, false, weight_of,
-                          hf, &err),
+        must(mist_hf_save(at.again.folder, &at.model, 0, MIST_DTYPE_FP32, false,
+                          weight_of, hf, &err),
              &err);
         mist_hf_close(hf);
         read_back(&at, check_same_bits);

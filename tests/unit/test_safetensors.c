@@ -522,18 +522,18 @@ TEST(test_models_come_back)
         model.ties_embeddings = i == 1 || i == 4;
         model.has_bias = i < 2;
         scratch_init(&scratch);
-        assert_int_equal(mist_hf_save(scratch.folder, &model, MIST_DTYPE_FP32, false,
+        assert_int_equal(mist_hf_save(scratch.folder, &model, 0, MIST_DTYPE_FP32, false,
                                       fill, NULL, &err),
                          MIST_OK);
         expect_model(scratch.folder, &model);
         expect_model(scratch_path(&scratch, "model.safetensors"), &model);
         expect_config(&scratch, &model);
-        assert_int_equal(mist_hf_save(scratch.folder, &model, MIST_DTYPE_FP32, false,
+        assert_int_equal(mist_hf_save(scratch.folder, &model, 0, MIST_DTYPE_FP32, false,
                                       fill, NULL, &err),
                          MIST_ERR_USAGE);
-        assert_int_equal(
-            mist_hf_save(scratch.folder, &model, MIST_DTYPE_BF16, true, fill, NULL, &err),
-            MIST_OK);
+        assert_int_equal(mist_hf_save(scratch.folder, &model, 0, MIST_DTYPE_BF16, true,
+                                      fill, NULL, &err),
+                         MIST_OK);
         assert_int_equal(scratch_count(&scratch), 2);
         scratch_fini(&scratch);
     }
@@ -560,7 +560,7 @@ TEST(test_places)
 
     scratch_init(&scratch);
     assert_int_equal(
-        mist_hf_save(scratch.folder, &gpt, MIST_DTYPE_FP32, false, fill, NULL, &err),
+        mist_hf_save(scratch.folder, &gpt, 0, MIST_DTYPE_FP32, false, fill, NULL, &err),
         MIST_OK);
     assert_int_equal(mist_safetensors_open(scratch.folder, &set, &err), MIST_OK);
     assert_int_equal(mist_safetensors_n(set), 2 + 2 * 12 + 2 + 1);
@@ -577,7 +577,7 @@ TEST(test_places)
     assert_true(at(set, "lm_head.weight", 60 * 24) == element(3, "head.weight", 60 * 24));
     mist_safetensors_close(set);
     assert_int_equal(
-        mist_hf_save(scratch.folder, &llama, MIST_DTYPE_FP32, true, fill, NULL, &err),
+        mist_hf_save(scratch.folder, &llama, 0, MIST_DTYPE_FP32, true, fill, NULL, &err),
         MIST_OK);
     assert_int_equal(mist_safetensors_open(scratch.folder, &set, &err), MIST_OK);
     assert_int_equal(mist_safetensors_n(set), 1 + 2 * 9 + 1 + 1);
@@ -739,7 +739,7 @@ TEST(test_failed_saves)
     scratch_init(&scratch);
     for (int n = 0;; n++) {
         int n_left = n;
-        enum mist_status status = mist_hf_save(scratch.folder, &model, MIST_DTYPE_BF16,
+        enum mist_status status = mist_hf_save(scratch.folder, &model, 0, MIST_DTYPE_BF16,
                                                false, fill, &n_left, &err);
         if (!status)
             break;
@@ -750,7 +750,7 @@ TEST(test_failed_saves)
         for (long n = 1;; n++) {
             fault_arm((enum fault)fault, n);
             enum mist_status status = mist_hf_save(
-                scratch.folder, &model, MIST_DTYPE_FP32, true, fill, NULL, &err);
+                scratch.folder, &model, 0, MIST_DTYPE_FP32, true, fill, NULL, &err);
             bool has_failed = fault_disarm();
             assert_int_equal(status, has_failed ? MIST_ERR_IO : MIST_OK);
             assert_int_equal(scratch_count(&scratch), 2); /* nothing half-written */
@@ -769,7 +769,7 @@ TEST(test_faults_of_malloc)
 
     scratch_init(&scratch);
     assert_int_equal(
-        mist_hf_save(scratch.folder, &model, MIST_DTYPE_FP32, false, fill, NULL, &err),
+        mist_hf_save(scratch.folder, &model, 0, MIST_DTYPE_FP32, false, fill, NULL, &err),
         MIST_OK);
     long n_live = fault_n_live();
     for (long n = 1;; n++) {
@@ -787,8 +787,8 @@ TEST(test_faults_of_malloc)
     }
     for (long n = 1;; n++) {
         fault_arm(FAULT_MALLOC, n);
-        enum mist_status status =
-            mist_hf_save(scratch.folder, &model, MIST_DTYPE_FP32, true, fill, NULL, &err);
+        enum mist_status status = mist_hf_save(scratch.folder, &model, 0, MIST_DTYPE_FP32,
+                                               true, fill, NULL, &err);
         bool has_failed = fault_disarm();
         assert_true(status == MIST_OK ||
                     (has_failed && (status == MIST_ERR_MEMORY || status == MIST_ERR_IO)));

@@ -91,8 +91,8 @@ static void check_saving(enum mist_dtype dtype)
                          &err),
          &err);
     int n_reads = at.remote.n_reads;
-    must(mist_train_export(at.runtime, at.comm, &plan.model, scratch_path(&scratch, name),
-                           MIST_DTYPE_FP32, false, &err),
+    must(mist_train_export(at.runtime, at.comm, &plan.model, 0,
+                           scratch_path(&scratch, name), MIST_DTYPE_FP32, false, &err),
          &err);
     assert_true(n_reads > 0 && at.remote.n_reads > n_reads);
     assert_int_equal(at.remote.n_writes, 0);
