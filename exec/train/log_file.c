@@ -90,7 +90,7 @@ static enum mist_status scan(FILE *stream, const char *path, int64_t n_steps_bef
         out->n_dropped += is_over;
         if (is_over)
             continue;
-        last = step;
+        out->last_step = last = step;
         out->n_rows += step > 0;
         out->n_bytes += n;
     }

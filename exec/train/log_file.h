@@ -31,6 +31,7 @@ struct mist_log_file {
 struct mist_log_kept {
     int64_t n_bytes;   /* of the file that stay */
     int64_t n_rows;    /* in them */
+    int64_t last_step; /* of the last of these; 0: there is none */
     int64_t n_dropped; /* rows behind them */
 };
 

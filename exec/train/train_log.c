@@ -60,6 +60,13 @@ static enum mist_status open_files(struct mist_train_logger *logger, struct mist
                      "%s: goes on behind step %lld, rows of later steps cut: %lld",
                      logger->path, (long long)logger->job->progress.n_steps,
                      (long long)logger->kept.n_dropped);
+    if (status == MIST_OK && logger->kept.n_rows > 0 &&
+        logger->kept.last_step < logger->job->progress.n_steps)
+        mist_message(logger->job->messages,
+                     "%s: ends with step %lld, the run goes on behind step %lld: rows "
+                     "between them are missing",
+                     logger->path, (long long)logger->kept.last_step,
+                     (long long)logger->job->progress.n_steps);
     if (status == MIST_OK && logger->board_folder)
         status = mist_tensorboard_open(&logger->board, logger->board_folder,
                                        logger->job->progress.n_steps + 1, err);

@@ -71,6 +71,14 @@ expect_once '^mist-exec: goes on from run/step-00000004$'
 expect_once '^mist-exec: log\.csv: goes on behind step 4, rows of later steps cut: 1$'
 [ "$(losses log.csv)" = "$(losses whole.csv)" ] || fail "$(cat log.csv)"
 expect_same hf/model.safetensors alone/model.safetensors
+begin 'an older log: the rows that it lacks are said'
+rm -r hf run/step-00000006
+head -n 3 whole.csv > log.csv
+# shellcheck disable=SC2086
+run mist-exec $command
+expect_exit 0
+expect_once '^mist-exec: log\.csv: ends with step 2, the run goes on behind step 4: rows between them are missing$'
+[ "$(cut -d, -f1 log.csv | xargs)" = 'step 1 2 5 6' ] || fail "$(cat log.csv)"
 begin 'the same on two ranks, with a log that lost power behind the checkpoint'
 rm -r hf run/step-00000006
 head -n 5 whole.csv > log.csv
