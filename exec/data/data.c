@@ -13,6 +13,7 @@
 
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/order.h"
 #include "core/random.h"
 #include "exec/data/data_file.h"
 
@@ -89,10 +90,7 @@ static enum mist_status add_file(struct chain *chain, const char *name,
     return status;
 }
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
+MIST_COMPARATOR_OF(compare_paths, char *const, strcmp(*a, *b))
 
 /* Of x.bin and x.idx, which are one file, the second, where the pattern fits both. */
 static bool is_second(const char *pattern, const char *path)
