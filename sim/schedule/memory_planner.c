@@ -643,9 +643,11 @@ static bool order_reuse(struct planner *at)
     const struct mist_schedule *schedule = at->schedule;
     int32_t next_born = 0, next_dying = 0, n = schedule->n_buffers;
 
-    note_uses(at);
-    if (!sort_by_task(schedule, true, at->dying))
+    if (!MIST_MALLOC(at->last_use, (size_t)n + 1) ||
+        !MIST_MALLOC(at->dying, (size_t)n + 1) ||
+        !sort_by_task(schedule, true, at->dying))
         return false;
+    note_uses(at);
     for (int i = 0; i < MIST_N_ARENAS; i++) {
         struct segment all = {0, schedule->arena_bytes[i], -1, NOBODY};
         if (!replace_segments(&at->arenas[i], 0, 0, &all, 1))
@@ -689,14 +691,11 @@ enum mist_status mist_memory_plan(struct mist_schedule *schedule, bool waits,
                                   struct mist_err *err)
 {
     enum mist_status status = check_sizes(schedule, err);
-    size_t n = (size_t)schedule->n_buffers + 1;
     struct planner at = {.schedule = schedule};
 
-    if (!MIST_MALLOC(at.born, n) || !MIST_MALLOC(at.dying, n) ||
-        !MIST_MALLOC(at.last_use, n))
-        status = mist_err_memory(err, NULL);
     if (status == MIST_OK &&
-        !(sort_by_task(schedule, false, at.born) && place_all(schedule, at.born)))
+        !(MIST_MALLOC(at.born, (size_t)schedule->n_buffers + 1) &&
+          sort_by_task(schedule, false, at.born) && place_all(schedule, at.born)))
         status = mist_err_memory(err, NULL);
     if (status == MIST_OK && waits)
         status = order_reuse(&at)
