@@ -35,8 +35,8 @@ static enum mist_status claim_folder(struct mist_session *at, struct mist_err *e
     return status;
 }
 
-/* Of probes before the first step, and after the last. */
-static const double probe_s = 0.5;
+/* Of probes between steps, of a step's time. */
+static const double probe_frac = 0.2;
 
 static void fill_job(struct mist_session *at)
 {
@@ -63,7 +63,7 @@ static void fill_job(struct mist_session *at)
             (int32_t)(options->n_timed < n ? options->n_timed : n);
     job->config.n_threads = (int32_t)options->n_threads;
     job->deadline_s = options->deadline_s;
-    job->probe_s = options->probes ? probe_s : 0;
+    job->probe_frac = options->probes ? probe_frac : 0;
     job->config.is_serial = options->is_serial;
     job->config.delay_seed = (uint64_t)options->delay_seed;
     job->config.skips_nonfinite = options->on_nan == 1;

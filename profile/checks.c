@@ -226,8 +226,11 @@ static enum mist_status decide(struct checks *at, enum mist_mechanism mechanism,
     double told[] = {0, 0, 0}; /* iterations, the prediction, the probe's */
 
     if (is_first(at) && predict(at, &why) == MIST_OK) {
-        double left_s = budget_s - 2 * at->config->probe_s;
-        double wanted = floor(left_s / at->plan.predicted.iteration_s) - N_WARM;
+        double iteration_s = at->plan.predicted.iteration_s;
+        if (at->config->probe_frac > 0)
+            iteration_s += fmax(at->config->probe_frac * iteration_s,
+                                MIST_PROBE_LEAST * cluster->probe_us * 1e-6);
+        double wanted = floor(budget_s / iteration_s) - N_WARM;
         told[0] = fmin(fmax(wanted, LEAST_ITERATIONS), MOST_ITERATIONS);
         told[1] = at->plan.predicted.iteration_s;
         told[2] = cluster->probe_us * 1e-6;
@@ -263,7 +266,7 @@ static struct mist_train_job make_job(const struct checks *at, int32_t n)
                      .clip_norm = 1},
         .config = {.n_threads = grid->n_threads, .n_processors = place->n_processors},
         .deadline_s = deadline_s,
-        .probe_s = at->config->probe_s,
+        .probe_frac = at->config->probe_frac,
         .allows_atomics = grid->allows_atomics,
         .attention = grid->attention,
     };
@@ -274,12 +277,11 @@ static struct mist_check_row make_row(const struct checks *at,
                                       const struct mist_train_report *report)
 {
     const struct mist_prediction *predicted = &at->plan.predicted;
-    double level = 1;
-    if (report->probe_before_s > 0 && report->probe_predicted_s > 0)
-        level = mist_probe_judge(report->probe_before_s, report->probe_after_s,
-                                 report->probe_predicted_s, predicted->iteration_s,
-                                 report->steady_s)
-                    .level;
+    double level = mist_probe_judge(report->steady_s, report->steady_probes,
+                                    report->probe_predicted_s, predicted->iteration_s)
+                       .level;
+    if (level <= 0)
+        level = 1;
     int32_t n = report->n_iterations - N_WARM;
     struct mist_estimate estimate =
         mist_estimate_make(report->iteration_s + N_WARM, (size_t)n);

@@ -22,7 +22,7 @@ struct mist_checks_config {
     const struct mist_grid *grid;         /* borrowed */
     struct mist_bench_place place;        /* of this rank */
     int64_t limit_bytes;                  /* of device memory, for a rank */
-    double budget_s, probe_s;             /* of all; of probes at one time */
+    double budget_s, probe_frac;          /* of all; mist_train_job's */
     struct mist_journal *journal;         /* borrowed; NULL: none */
     const struct mist_messages *messages; /* borrowed; NULL: nothing is said */
 };

@@ -20,6 +20,7 @@ static const double links_budget_s[2] = {60, 10};
 static const double interference_budget_s[2] = {90, 15};
 static const double checks_budget_s[2] = {40, 14};
 static const double probe_budget_s = 0.2; /* at one time */
+static const double probe_frac = 0.2;     /* of an iteration, between those of a check */
 
 /* Operators, messages and mixtures take turns, so that none of them has the machine at
  * another time than the others; probes stand before, between and after. */
@@ -413,7 +414,8 @@ static enum mist_status conclude(const struct mist_profile_config *config,
                                               .place = *place,
                                               .limit_bytes = plan->limit_bytes,
                                               .budget_s = plan->checks_s,
-                                              .probe_s = plan->probe_s,
+                                              .probe_frac =
+                                                  plan->probe_s > 0 ? probe_frac : 0,
                                               .journal = config->journal,
                                               .messages = config->messages};
     enum mist_status status = MIST_OK;

@@ -36,7 +36,7 @@ step "other plans, predicted and measured"
 rm -rf "$out/plans"
 run "$build/mist-tune" --model gpt3-demo --cluster "$out/traces" --ranks 2 --global-batch 16 \
     --seq-len 128 --device-memory 250MiB --plans "$out/plans" --sample-plans 8 --force
-run "$here/accuracy.sh" "$out/plans" "$out/compare.csv" 4 > "$out/accuracy.txt"
+run "$here/accuracy.sh" "$out/plans" "$out/compare.csv" > "$out/accuracy.txt"
 cat "$out/accuracy.txt"
 step "pictures"
 # of the measured iterations the last one, as long as the predicted one

@@ -19,7 +19,7 @@ for attempt in 1 2; do
     "$build/mist-profile" --backend cpu --quick --seconds 12 -q --force -o "$folder/traces" > "$folder/profile.txt"
     "$build/mist-tune" --model gpt3-demo --cluster "$folder/traces" --ranks 2 --global-batch 16 --seq-len 128 \
         --device-memory 250MiB --plans "$folder/plans" --sample-plans 8 --force > "$folder/table.txt"
-    "$here/accuracy.sh" "$folder/plans" "$folder/compare.csv" 3 1 > "$folder/accuracy.txt"
+    "$here/accuracy.sh" "$folder/plans" "$folder/compare.csv" 6 1 > "$folder/accuracy.txt"
     tail -n 2 "$folder/accuracy.txt"
     median=$(sed -n 's/^[0-9]* plans\(, without probes\)*: median error \([0-9.]*\) %.*/\2/p' "$folder/accuracy.txt" |
         sort -n | head -n 1)

@@ -8,8 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Timings in one mist_probe_run(), and those before them that don't count. */
-enum { MOST_TIMINGS = 1000, N_WARM_UPS = 10, N_TRIALS = 3 };
+/* Timings in one mist_probe_run(), and those before them that don't count: the first time,
+ * and behind other work. */
+enum { MOST_TIMINGS = 1000, N_WARM_UPS = 10, N_TRIALS = 3, N_WARM_AGAIN = 2 };
 
 /* Of all groups this one's messages have the highest tag that every MPI has. */
 enum { TAG_SPACE = 32767 };
@@ -26,6 +27,7 @@ struct mist_probe {
     char *sum, *addend;            /* [region_bytes] */
     char *message;                 /* [message_bytes] */
     int64_t i_turn;                /* probes so far: which part of the regions is next */
+    double trial_s;                /* of one, the first time; 0: none has run */
     double times_us[MOST_TIMINGS];
 };
 
@@ -256,17 +258,21 @@ int32_t mist_probe_count(double duration_s, double trial_s)
 static enum mist_status agree(struct mist_probe *probe, double duration_s, int32_t *n,
                               struct mist_err *err)
 {
+    bool is_first = probe->trial_s <= 0;
+    int n_warm = is_first ? N_WARM_UPS + N_TRIALS : N_WARM_AGAIN;
     double time_s = 0, trial_s = INFINITY;
     enum mist_status status = MIST_OK;
 
-    for (int i = 0; i < N_WARM_UPS + N_TRIALS && status == MIST_OK; i++) {
+    for (int i = 0; i < n_warm && status == MIST_OK; i++) {
         status = time_once(probe, &time_s, err);
         if (i >= N_WARM_UPS)
             trial_s = fmin(trial_s, time_s);
     }
     if (status != MIST_OK)
         return status;
-    *n = mist_probe_count(duration_s, trial_s * probe->work.n_at_once);
+    if (is_first)
+        probe->trial_s = trial_s;
+    *n = mist_probe_count(duration_s, probe->trial_s * probe->work.n_at_once);
     return mist_comm_broadcast_bytes(probe->comm, 0, n, sizeof *n, err);
 }
 
@@ -296,16 +302,14 @@ enum mist_status mist_probe_run(struct mist_probe *probe, double duration_s,
 
 /* ---------------------------------------------------------------------------- verdict */
 
-struct mist_probe_verdict mist_probe_judge(double before_s, double after_s,
-                                           double probe_predicted_s, double predicted_s,
-                                           double measured_s)
+struct mist_probe_verdict mist_probe_judge(double measured_s, double measured_probes,
+                                           double probe_predicted_s, double predicted_s)
 {
-    struct mist_probe_verdict out = {.probe_s = (before_s + after_s) / 2,
-                                     .level_change_frac = after_s / before_s - 1};
+    struct mist_probe_verdict out = {0};
 
-    if (probe_predicted_s <= 0)
+    if (probe_predicted_s <= 0 || measured_probes <= 0)
         return out;
-    out.level = out.probe_s / probe_predicted_s;
+    out.level = measured_s / measured_probes / probe_predicted_s;
     out.predicted_s = predicted_s * out.level;
     if (predicted_s > 0)
         out.prediction_error_frac = out.predicted_s / measured_s - 1;

@@ -4,7 +4,7 @@
  *
  * A machine is not always as fast as when it was profiled, in all operators alike. So
  * mist-profile times probes all over its session, predictions carry that time, and a run
- * that times probes around itself knows what part of its error is the machine's (struct
+ * that times probes between its iterations knows what part of its error is the machine's (struct
  * mist_probe_verdict).
  *
  * A probe is one matrix product and one sum of two vectors that are in no cache, both on
@@ -75,8 +75,9 @@ struct mist_probe_times {
 };
 
 /*
- * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: after some that
- * warm up, rank 0 finds how many more there is time for and tells the others. Allocates
+ * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: behind some that
+ * warm up, the first time more, by which rank 0 finds how many there is time for. It tells
+ * the others. Allocates
  * nothing from the second time on. All ranks must call it at once, while comm and its
  * devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The
  * bytes of probes are their own: nothing else changes. MIST_OK or an error of device or
@@ -91,19 +92,17 @@ MIST_MUST_CHECK enum mist_status mist_probe_run(struct mist_probe *probe,
 /* How often probes with a trial of so many seconds are to be timed in duration_s. */
 int32_t mist_probe_count(double duration_s, double trial_s);
 
-/* What probes before and after a run say of its prediction. */
+/* What probes between the iterations of a run say of its prediction; all 0 when no probe was
+ * predicted. */
 struct mist_probe_verdict {
-    double probe_s;           /* mean of both */
-    double level_change_frac; /* after / before - 1 */
-    /* The next three are 0 when no probe was predicted. */
-    double level;       /* measured / predicted probe; 1.05: 5 % slower than profiled */
+    double level;       /* of the median iteration, 1.05: 5 % slower than profiled */
     double predicted_s; /* prediction at that level */
     double prediction_error_frac; /* of that: predicted / measured - 1 */
 };
 
-/* All in seconds, > 0 but for probe_predicted_s, 0: unknown, and predicted_s, 0: none. */
-struct mist_probe_verdict mist_probe_judge(double before_s, double after_s,
-                                           double probe_predicted_s, double predicted_s,
-                                           double measured_s);
+/* measured_s: of an iteration, in the median; measured_probes: the same in probes, each
+ * iteration by those around it. probe_predicted_s, 0: unknown, and predicted_s, 0: none. */
+struct mist_probe_verdict mist_probe_judge(double measured_s, double measured_probes,
+                                           double probe_predicted_s, double predicted_s);
 
 #endif

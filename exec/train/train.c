@@ -29,7 +29,9 @@ struct run {
     bool skips_validation;       /* the one due after it, or some of it */
     enum mist_status log_status; /* rank 0: of the log, which gets no more steps */
     struct mist_err log_err;
-    double *begin_s; /* [n_kept] when a step began after a pause; 0: no pause */
+    double *begin_s;          /* [n_kept] when a step began after a pause; 0: no pause */
+    struct mist_probe *probe; /* NULL: none */
+    double level_s;           /* that it last took */
 };
 
 /* ------------------------------------------------------------------------------ parts */
@@ -123,6 +125,7 @@ static enum mist_status open_rank(struct run *run, struct mist_train_report *rep
 static void close_rank(struct run *run)
 {
     mist_comm_set_pause(run->comm, NULL, NULL);
+    mist_probe_close(run->probe);
     mist_runtime_free(run->runtime);
     mist_collectives_close(run->collectives);
     if (run->device) {
@@ -445,9 +448,31 @@ static enum mist_status stop(const struct run *run, struct mist_train_report *re
     return status;
 }
 
-/* What the machine's level is while nothing is open: the time of a probe. */
-static enum mist_status probe(const struct run *run, double *level_s,
-                              struct mist_err *err)
+/* What the machine's level is, for about duration_s. */
+static enum mist_status probe(struct run *run, double duration_s, struct mist_err *err)
+{
+    struct mist_probe_times times;
+    enum mist_status status = mist_probe_run(run->probe, duration_s, &times, err);
+
+    mist_comm_set_pause(run->comm, mist_device_pause, run->device);
+    run->level_s = times.level_s;
+    return status;
+}
+
+/* Behind a step, and behind what had to be done after it. */
+static enum mist_status probe_after(struct run *run, struct mist_train_step *step,
+                                    struct mist_err *err)
+{
+    double before_s = run->level_s;
+    enum mist_status status = probe(run, run->job->probe_frac * step->step_s, err);
+
+    step->probe_s = (before_s + run->level_s) / 2;
+    return status;
+}
+
+/* While nothing else of the run is there: it can't be that there is no room for probes. */
+static enum mist_status open_probe(struct run *run, struct mist_train_report *report,
+                                   struct mist_err *err)
 {
     const struct mist_train_job *job = run->job;
     const struct mist_probe_config config = {
@@ -458,23 +483,6 @@ static enum mist_status probe(const struct run *run, double *level_s,
         .n_threads = job->config.n_threads,
         .deadline_s = job->deadline_s,
         .work = mist_probe_usual_work(job->config.n_threads)};
-    struct mist_probe *at = NULL;
-    struct mist_probe_times times = {0};
-    enum mist_status status = mist_probe_open(run->comm, &config, &at, err);
-
-    if (status == MIST_OK)
-        status = mist_probe_run(at, job->probe_s, &times, err);
-    mist_probe_close(at);
-    *level_s = times.level_s;
-    return status;
-}
-
-/* Before anything of the run is there. */
-static enum mist_status probe_before(const struct run *run,
-                                     struct mist_train_report *report,
-                                     struct mist_err *err)
-{
-    const struct mist_train_job *job = run->job;
 
     if (job->config.n_threads == mist_plan_n_threads(run->plan))
         report->probe_predicted_s = run->plan->predicted.probe_s;
@@ -482,7 +490,7 @@ static enum mist_status probe_before(const struct run *run,
         mist_message(job->messages,
                      "the plan was predicted without a probe of as many ranks and "
                      "threads: --probe can't tell the machine's level");
-    return probe(run, &report->probe_before_s, err);
+    return mist_probe_open(run->comm, &config, &run->probe, err);
 }
 
 enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_job *job,
@@ -502,16 +510,19 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
 
     if (status != MIST_OK)
         return status;
-    bool probes = job->probe_s > 0 && report->n_iterations > 0;
+    bool probes = job->probe_frac > 0 && report->n_iterations > 0;
     double probe_start_s = mist_clock_now_s();
     if (probes)
-        status = probe_before(&run, report, err);
+        status = open_probe(&run, report, err);
     double probed_s = mist_clock_now_s() - probe_start_s;
     if (status == MIST_OK)
         status = open_rank(&run, report, err);
     if (status == MIST_OK)
         status = begin(&run, err);
     report->start_s = job->begun_s > 0 ? mist_clock_now_s() - job->begun_s - probed_s : 0;
+    if (status == MIST_OK && probes)
+        status = probe(&run, 0, err);
+    has_paused = probes;
     for (int32_t i = 0; i < report->n_iterations && status == MIST_OK && !run.stops;
          i++) {
         int32_t place = i % report->n_kept;
@@ -519,6 +530,9 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
         *step = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
                                          .validation_loss = NAN};
         status = iterate(&run, step, &run.begin_s[place], &has_paused, err);
+        if (status == MIST_OK && probes && !run.stops)
+            status = probe_after(&run, step, err);
+        has_paused |= probes;
         if (i == 0)
             report->first = *step;
     }
@@ -533,7 +547,5 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
     if (status == MIST_OK)
         status = mist_comm_agree(comm, run.log_status, err);
     close_rank(&run);
-    if (status == MIST_OK && probes && !run.stops)
-        status = probe(&run, &report->probe_after_s, err);
     return status;
 }

@@ -67,7 +67,7 @@ struct mist_train_job {
     bool times_operators; /* in timed iterations, for the report */
     double begun_s;       /* when the process began; 0: nobody asks */
     double deadline_s;    /* of a wait for other ranks */
-    double probe_s; /* of probes before the first step, and after the last; 0: none */
+    double probe_frac;    /* time of probes between steps, of a step's; 0: none */
     int32_t n_kept; /* last iterations that the report tells one by one; 0: a million */
     bool allows_atomics; /* see struct mist_device_config */
     enum mist_attention_choice attention;
@@ -82,11 +82,12 @@ struct mist_train_memory {
 
 /* What every rank knows after each step. */
 struct mist_train_step {
-    int64_t step;           /* from 1 */
-    double loss;            /* mean over the tokens of the step */
-    double gradient_norm;   /* before clipping; NaN: not finite */
-    double lr;              /* that its gradients are applied with */
-    double step_s;          /* without validation and saving; of rank 0 */
+    int64_t step;         /* from 1 */
+    double loss;          /* mean over the tokens of the step */
+    double gradient_norm; /* before clipping; NaN: not finite */
+    double lr;            /* that its gradients are applied with */
+    double step_s;        /* without validation and saving; of rank 0 */
+    double probe_s;       /* mean of the probes before and after it (probe.h); 0: none */
     double validation_loss; /* mean over the tokens of the samples; NaN: none;
                                infinite: not finite */
     bool is_skipped;        /* something was not finite: not applied */
@@ -122,7 +123,9 @@ struct mist_train_report {
     double steady_s; /* median of iteration_s without the first two (or what there is) */
     double start_s;  /* from the process' begin to that of its first step, without probes;
                         0: not asked */
-    double probe_before_s, probe_after_s; /* a probe's mean time (probe.h); 0: none */
+    double probe_s;  /* mean of the steps' that steady_s is of; 0: none */
+    double steady_probes;     /* as steady_s, of iteration_s over probe_s of its step */
+    double level_spread_frac; /* the longest of those probe_s / the shortest - 1 */
     double probe_predicted_s; /* of the plan, if it is for as many threads; 0: unknown */
     int64_t n_skipped;        /* of all steps of the run */
     int64_t stopped_after;    /* the step that the run was stopped after; 0: none.

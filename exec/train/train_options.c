@@ -97,9 +97,8 @@ static const struct mist_option option_table[] = {
         "how long a rank waits for another before the job ends, and a job for one that "
         "still saves in its folder"),
     FLAG("probe", probes, "Results",
-         "time fixed work for half a second before the first step and after the last, "
-         "and report how fast the machine is, of what it was when it was profiled, and "
-         "the prediction at that level"),
+         "time fixed work between steps, and report how fast the machine is, of what it "
+         "was when it was profiled, and the prediction at that level"),
     ROW("log-every", MIST_OPTION_INT64, log_every, "Results", "N", "1", 1, 1e9,
         "print every Nth step"),
     TEXT("log", log, "Results", "FILE",

@@ -35,18 +35,18 @@ static void emit_steps(struct mist_emit *emit, const struct mist_train_report *r
     emit_validation(emit, job, last->validation_loss);
 }
 
-/* What probes around the run say of the machine, and of the prediction at its level. */
+/* What probes between the steps say of the machine, and of the prediction at its level. */
 static void emit_level(struct mist_emit *emit, const struct mist_train_report *report,
                        const struct mist_prediction *predicted)
 {
-    struct mist_probe_verdict verdict = mist_probe_judge(
-        report->probe_before_s, report->probe_after_s, report->probe_predicted_s,
-        predicted->iteration_s, report->steady_s);
+    struct mist_probe_verdict verdict =
+        mist_probe_judge(report->steady_s, report->steady_probes,
+                         report->probe_predicted_s, predicted->iteration_s);
 
-    mist_emit_double(emit, "probe_s", "a probe, around the run", verdict.probe_s,
+    mist_emit_double(emit, "probe_s", "a probe, between steps", report->probe_s,
                      MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "level_change_frac", "its change over the run",
-                     verdict.level_change_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "level_spread_frac", "the longest / the shortest - 1",
+                     report->level_spread_frac, MIST_HUMAN_FRAC);
     if (verdict.level <= 0)
         return;
     mist_emit_double(emit, "level", "level, 1: as when profiled", verdict.level,
@@ -85,7 +85,7 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
         mist_emit_double(emit, "prediction_error_frac", "predicted / measured - 1",
                          predicted->iteration_s / report->steady_s - 1, MIST_HUMAN_FRAC);
     }
-    if (report->probe_before_s > 0)
+    if (report->probe_s > 0)
         emit_level(emit, report, predicted);
 }
 

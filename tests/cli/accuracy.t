@@ -9,11 +9,14 @@ cat > fake/mist-exec <<'END'
 case " $* " in *' --dry-run '*) exit 0 ;; esac
 case " $* " in *' --probe '*) ;; *) exit 2 ;; esac
 for word; do case $word in *.json) plan=$word ;; esac; done
+n=$(cat "$plan.runs" 2> /dev/null) || n=0
+echo $((n + 1)) > "$plan.runs"
+if [ "$n" = 1 ] && [ -e "$plan.says_then" ]; then exec cat "$plan.says_then"; fi
 exec cat "$plan.says"
 END
 chmod +x fake/mist-exec
 
-# made NAME RAW AT_LEVEL MEASURED BAR: a plan and what its run says; AT_LEVEL -: it has no probe.
+# made NAME RAW AT_LEVEL MEASURED BAR [LEVEL]: a plan and what its run says; AT_LEVEL -: it has no probe.
 made() {
     cp plan.json "plans/$1.json"
     {
@@ -22,6 +25,7 @@ made() {
         echo "  \"predicted_iteration_s\": $2,"
         echo "  \"predicted_error_s\": $5,"
         [ "$3" = - ] || echo "  \"predicted_at_level_s\": $3,"
+        [ -z "${6:-}" ] || echo "  \"level\": $6,"
         echo '  "losses": []'
         echo '}'
     } > "plans/$1.json.says"
@@ -63,8 +67,19 @@ accuracy
 expect_stdout '^4 plans: .*, Kendall tau -0\.20, '
 expect_stdout '^4 plans, without probes: .*, Kendall tau 1\.00$'
 
+# two rounds: the first at a level of 1.3, +30 %; the second at 1.1, -12 %, though it took longer
+begin 'the round of the lowest level counts'
+made a 1.00 1.30 1.00 0.03 1.3
+mv plans/a.json.says plans/first
+made a 1.00 1.10 1.25 0.03 1.1
+mv plans/a.json.says plans/a.json.says_then
+mv plans/first plans/a.json.says
+rm -f plans/a.json.runs
+accuracy
+expect_stdout '^a S1 +1100\.0 +1250\.0 +-12\.0$'
+
 begin 'a plan that does not run is left out'
-rm plans/a.json.says
+rm plans/a.json.says*
 accuracy
 expect_exit 0
 expect_stderr '^a S1: mist-exec failed$'

@@ -24,18 +24,18 @@ check() {
         fail "not true: $1: $(grep -E 'probe|level|predict' "$out")"
 }
 
-# probe NAME RANKS PLAN: with and without; leaves the report with probes in $out.
+# probe NAME RANKS PLAN ITERATIONS: with and without; leaves the report with probes in $out.
 probe() {
     begin "$1"
     launch=
     [ "$2" = 1 ] || launch="mpirun -n $2"
     # shellcheck disable=SC2086
-    run $launch "$MIST_BUILD/mist-exec" "$3" --data text.txt --iterations 4 -q --json
+    run $launch "$MIST_BUILD/mist-exec" "$3" --data text.txt --iterations "$4" -q --json
     expect_exit 0
     results "$out" > "$scratch/io/plain"
     if grep -Eq 'probe|level' "$out"; then fail "nobody asked for probes: $(grep -E 'probe|level' "$out")"; fi
     # shellcheck disable=SC2086
-    run $launch "$MIST_BUILD/mist-exec" "$3" --data text.txt --iterations 4 -q --json --probe
+    run $launch "$MIST_BUILD/mist-exec" "$3" --data text.txt --iterations "$4" -q --json --probe
     expect_exit 0
     expect_json
     expect_stderr_empty
@@ -43,19 +43,23 @@ probe() {
     results "$out" > "$scratch/io/probed"
     expect_same "$scratch/io/plain" "$scratch/io/probed"
     expect_file "$scratch/io/plain"
-    check '$j->{probe_s} > 0 && $j->{level_change_frac} > -1'
+    check '$j->{probe_s} > 0 && $j->{level_spread_frac} >= 0'
 }
 
 for ranks in 1 2; do
-    probe "the same losses with probes, and the level: ranks: $ranks" $ranks known$ranks.json
-    check 'abs($j->{level} / ($j->{probe_s} / 0.01) - 1) < 1e-9'
+    probe "the same losses with probes, and the level: ranks: $ranks" $ranks known$ranks.json 6
+    # that of the median iteration is between those of all
+    check 'abs(log($j->{level} / ($j->{probe_s} / 0.01))) <= log(1 + $j->{level_spread_frac}) + 1e-9'
     check 'abs($j->{predicted_at_level_s} / (0.02 * $j->{level}) - 1) < 1e-9'
     check 'abs($j->{prediction_error_at_level_frac} + 1 - $j->{predicted_at_level_s} / $j->{iteration_s}) < 1e-9'
     check 'abs($j->{prediction_error_frac} + 1 - 0.02 / $j->{iteration_s}) < 1e-9'
     check '$j->{predicted_iteration_s} == 0.02'
 done
 
-probe 'a plan without a probe has no level' 2 unknown2.json
+probe 'of one iteration the level is that of the probes around it' 1 known1.json 3
+check '$j->{level_spread_frac} == 0 && abs($j->{level} / ($j->{probe_s} / 0.01) - 1) < 1e-9'
+
+probe 'a plan without a probe has no level' 2 unknown2.json 4
 check '!exists $j->{level} && !exists $j->{predicted_at_level_s} && !exists $j->{prediction_error_at_level_frac}'
 check 'exists $j->{prediction_error_frac}'
 
@@ -63,7 +67,7 @@ begin 'that a plan has no probe is said once'
 run mpirun -n 2 "$MIST_BUILD/mist-exec" unknown2.json --data text.txt --iterations 1 --probe
 expect_exit 0
 expect_once '^mist-exec: the plan was predicted without a probe'
-expect_stdout '^a probe, around the run +[0-9]'
+expect_stdout '^a probe, between steps +[0-9]'
 run mpirun -n 2 "$MIST_BUILD/mist-exec" unknown2.json --data text.txt --iterations 1
 if grep -q 'probe' "$err"; then fail "nobody asked for probes: $(grep probe "$err")"; fi
 
