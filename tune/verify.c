@@ -220,16 +220,13 @@ static enum mist_status run_once(struct verification *at, size_t i, struct mist_
     const struct mist_verify_place place = {at->config, at->mist_exec, at->tokens};
     struct mist_verified *plan = &at->out->plans[i];
     enum mist_verify_outcome outcome = MIST_VERIFY_STOPPED;
-    double time_s = 0;
     enum mist_status status =
-        mist_verify_run_plan(&place, at->plans[i], plan, &time_s, &outcome, err);
+        mist_verify_run_plan(&place, at->plans[i], plan, &outcome, err);
 
     if (status != MIST_OK)
         return status;
     at->out->was_stopped = outcome == MIST_VERIFY_STOPPED;
-    if (outcome == MIST_VERIFY_RAN)
-        plan->times_s[plan->n_rounds++] = time_s;
-    else if (outcome == MIST_VERIFY_FAILED)
+    if (outcome == MIST_VERIFY_FAILED)
         say_failure(at, plan);
     return MIST_OK;
 }

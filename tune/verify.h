@@ -9,7 +9,8 @@
  *
  * with the mist-exec beside the running program. The launcher is Open MPI's mpirun for
  * plans of several ranks, none for one rank, or what the user says. mist-exec's median
- * over the iterations of a run is the time of the plan in that round.
+ * over the iterations of a run is the time of the plan in that round, at the level that its
+ * probes tell.
  *
  * A run ends at the latest after limit_s, or 60 s and 20 times what its iterations are
  * predicted to take. A plan whose run fails is left out from there on. A signal ends the

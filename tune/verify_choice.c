@@ -34,6 +34,26 @@ static bool has_run(const struct mist_verified *plan)
     return plan->failure[0] == '\0';
 }
 
+/* Brings the times of all plans to the mean of their levels, where all are known. */
+static void bring_to_level(struct mist_verified *plans, size_t n, int n_rounds)
+{
+    double sum = 0;
+    int n_levels = 0;
+
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < n_rounds && has_run(&plans[i]); k++, n_levels++) {
+            if (plans[i].levels[k] <= 0)
+                return;
+            sum += plans[i].levels[k];
+        }
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < n_rounds && has_run(&plans[i]); k++) {
+            double level = sum / n_levels;
+            plans[i].times_s[k] *= level / plans[i].levels[k];
+            plans[i].levels[k] = level;
+        }
+}
+
 /* Fills what was measured; false: all plans failed. */
 static bool measure(struct mist_verified *plans, size_t n, size_t *first, int *n_rounds)
 {
@@ -47,6 +67,7 @@ static bool measure(struct mist_verified *plans, size_t n, size_t *first, int *n
             if (plans[i].n_rounds < *n_rounds)
                 *n_rounds = plans[i].n_rounds;
         }
+    bring_to_level(plans, n, *n_rounds);
     for (size_t i = 0; i < n; i++) {
         struct mist_verified *plan = &plans[i];
         plan->measured_s = plan->spread_s = NAN;

@@ -2,8 +2,9 @@
  * The choice among plans that were run.
  *
  * All plans are run once in every round, one after the other, so that what makes the
- * machine slower for a while is in the times of all of them. Plans are therefore compared
- * round by round: the difference of two plans is the median of the rounds' differences,
+ * machine slower for a while is in the times of all of them; what makes it slower for a
+ * shorter while probes tell (mist-exec --probe), so times are brought to the mean level of
+ * all runs first. Plans are therefore compared round by round: the difference of two plans is the median of the rounds' differences,
  * and its spread half of what lies between the least and the largest.
  *
  * Fastest is the plan with the least median time. Chosen is the first plan, in the order
@@ -25,6 +26,7 @@ struct mist_verified {
     const struct mist_plan *plan;       /* borrowed */
     int n_rounds;                       /* it was run in */
     double times_s[MIST_VERIFY_ROUNDS]; /* [n_rounds] of an iteration */
+    double levels[MIST_VERIFY_ROUNDS];  /* of the machine then; 0: not known */
     double measured_s; /* median over the rounds that all plans were run in; NaN: none */
     double spread_s;   /* half of what lies between the least and the largest of them */
     char failure[320]; /* why it could not be run; "": it could */
@@ -41,8 +43,8 @@ struct mist_verify_choice {
 };
 
 /*
- * plans: [n], in the order of prediction; measured_s and spread_s are filled. Plans with
- * a failure are left out. False: there is no other plan (out is untouched).
+ * plans: [n], in the order of prediction; measured_s and spread_s are filled, times_s and
+ * levels brought to one level where all are known. Plans with a failure are left out. False: there is no other plan (out is untouched).
  */
 bool mist_verify_choose(struct mist_verified *plans, size_t n,
                         struct mist_verify_choice *out);

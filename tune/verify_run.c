@@ -72,6 +72,8 @@ static enum mist_status make_command(const struct mist_verify_place *place,
     add_launcher(place->config, mist_plan_n_ranks(plan), command);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         mist_command_add(command, words[i]);
+    if (is_cpu) /* a GPU has one user, and plans that leave no room for probes */
+        mist_command_add(command, "--probe");
     return mist_command_end(command, err);
 }
 
@@ -106,15 +108,16 @@ static void explain(const struct mist_process_result *result, const char *progra
 
 /* ---------------------------------------------------------------------------- the run */
 
-/* Starts the command and reads its result. */
+/* Starts the command and adds its result to the plan's. */
 static enum mist_status run(const struct mist_capture *capture, char *const *words,
                             double limit_s, const atomic_int *stop,
-                            struct mist_verified *plan, double *time_s,
-                            enum mist_verify_outcome *outcome, struct mist_err *err)
+                            struct mist_verified *plan, enum mist_verify_outcome *outcome,
+                            struct mist_err *err)
 {
     const struct mist_process_result result =
         mist_capture_run(capture, words, limit_s, stop);
     struct mist_err wrong = {0};
+    double *level = &plan->levels[plan->n_rounds];
     char how[160];
 
     *outcome = MIST_VERIFY_FAILED;
@@ -126,9 +129,12 @@ static enum mist_status run(const struct mist_capture *capture, char *const *wor
         explain(&result, words[0], limit_s, capture->errors, plan);
         return MIST_OK;
     }
-    enum mist_status status =
-        mist_capture_read(capture, NULL, "iteration_s", 1e-9, 1e9, time_s, &wrong);
+    enum mist_status status = mist_capture_read(capture, NULL, "iteration_s", 1e-9, 1e9,
+                                                &plan->times_s[plan->n_rounds], &wrong);
+    if (mist_capture_read(capture, NULL, "level", 1e-9, 1e9, level, NULL) != MIST_OK)
+        *level = 0; /* the plan says nothing of probes */
     if (status == MIST_OK) {
+        plan->n_rounds++;
         *outcome = MIST_VERIFY_RAN;
     } else if (status == MIST_ERR_INPUT || status == MIST_ERR_RANGE) {
         snprintf(how, sizeof how, "printed no result of mist-exec (%.100s)",
@@ -142,7 +148,7 @@ static enum mist_status run(const struct mist_capture *capture, char *const *wor
 
 enum mist_status mist_verify_run_plan(const struct mist_verify_place *place,
                                       const char *path, struct mist_verified *plan,
-                                      double *time_s, enum mist_verify_outcome *outcome,
+                                      enum mist_verify_outcome *outcome,
                                       struct mist_err *err)
 {
     const struct mist_verify_config *config = place->config;
@@ -157,8 +163,7 @@ enum mist_status mist_verify_run_plan(const struct mist_verify_place *place,
     if (status == MIST_OK)
         status = make_command(place, path, plan->plan, &command, err);
     if (status == MIST_OK)
-        status = run(&capture, command.words, limit_s, config->stop, plan, time_s,
-                     outcome, err);
+        status = run(&capture, command.words, limit_s, config->stop, plan, outcome, err);
     mist_command_fini(&command);
     mist_capture_close(&capture);
     return status;

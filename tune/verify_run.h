@@ -12,17 +12,17 @@ struct mist_verify_place {
 };
 
 enum mist_verify_outcome {
-    MIST_VERIFY_RAN,     /* *time_s is set */
+    MIST_VERIFY_RAN,     /* the plan has one round more */
     MIST_VERIFY_FAILED,  /* plan->failure is set */
     MIST_VERIFY_STOPPED, /* by config->stop */
 };
 
-/* Runs the plan that is saved at path once. MIST_OK; MIST_ERR_IO (no temporary file) or
+/* Runs the plan that is saved at path for a round. MIST_OK; MIST_ERR_IO (no temporary file) or
  * MIST_ERR_MEMORY. */
 MIST_MUST_CHECK enum mist_status
 mist_verify_run_plan(const struct mist_verify_place *place, const char *path,
-                     struct mist_verified *plan, double *time_s,
-                     enum mist_verify_outcome *outcome, struct mist_err *err);
+                     struct mist_verified *plan, enum mist_verify_outcome *outcome,
+                     struct mist_err *err);
 
 /* Looks for the launcher of plans of n_ranks ranks; errors of mist_verify_check(). */
 MIST_MUST_CHECK enum mist_status

@@ -148,7 +148,7 @@ begin 'the plans are run in rounds, by the launcher, as asked for'
 verify --verify-iterations 9 -q
 order=$(sed 's/.*plan_00\(.\)\.json.*/\1/' "$calls" | tr -d '\n')
 [ "$order" = 123412341234 ] || fail "the order is $order"
-grep -Evq '^2 /.*/mist-exec /.*/mist-verify-.*/plan_00[1-4]\.json -q --json --data /.*/tokens\.u16 --iterations 9 --backend cpu$' \
+grep -Evq '^2 /.*/mist-exec /.*/mist-verify-.*/plan_00[1-4]\.json -q --json --data /.*/tokens\.u16 --iterations 9 --backend cpu --probe$' \
     "$calls" && fail "$(cat "$calls")"
 ends
 begin 'one that is faster than predicted is chosen, for all outputs'

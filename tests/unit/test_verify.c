@@ -5,6 +5,7 @@
 #include "tune/verify_choice.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { N = 4 };
 
@@ -104,6 +105,31 @@ TEST(test_rounds_are_compared)
     assert_near(plans[0].spread_s, 0.050);
     assert_near(choice.ahead_s, 0.005);
     assert_near(choice.ahead_spread_s, 0.0005);
+}
+
+/* What only one run met, its probes met, too. */
+TEST(test_levels_are_taken_out)
+{
+    const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 100, 150}, {95, 190, 95}};
+    const double levels[][MIST_VERIFY_ROUNDS] = {{1, 1, 1.5}, {1, 2, 1}};
+    struct mist_verified plans[2];
+    struct mist_verify_choice choice;
+
+    fill(plans, 2, 3, times_ms);
+    memcpy(plans[0].levels, levels[0], sizeof levels[0]);
+    memcpy(plans[1].levels, levels[1], sizeof levels[1]);
+    for (int twice = 0; twice < 2; twice++) {
+        assert_int_equal(choose(plans, 2, &choice), 1);
+        assert_near(plans[0].measured_s, 0.1 * 1.25); /* the mean of all levels */
+        assert_near(plans[1].measured_s, 0.095 * 1.25);
+        assert_near(choice.ahead_s, 0.005 * 1.25);
+        assert_near(choice.ahead_spread_s, 0);
+    }
+    /* a round of which one is not known: times as they are, -90 apart once */
+    fill(plans, 2, 3, times_ms);
+    memcpy(plans[0].levels, levels[0], sizeof levels[0]);
+    assert_int_equal(choose(plans, 2, &choice), 0);
+    assert_near(plans[1].measured_s, 0.095);
 }
 
 /* The first may be beaten while the second is not told apart from the fastest. */
