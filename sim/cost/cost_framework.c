@@ -289,8 +289,7 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
     bool adds_gradients = is_loss || step->phase == MIST_PHASE_BACKWARD_WEIGHT;
     double bytes = bytes_of(at, step->op, op);
     /* by the product itself */
-    bool is_fused = adds_gradients && n_products > 0 && at->framework->fuses_gradients &&
-                    at->job->gradient_dtype == MIST_DTYPE_FP32;
+    bool is_fused = adds_gradients && n_products > 0 && at->framework->fuses_gradients;
     /* to what adds the residual, behind the sum over ranks */
     bool leaves_bias = step->op == MIST_OP_LINEAR_BIAS && step->adds_bias_once;
     double n_weights =

@@ -34,7 +34,8 @@ struct mist_framework {
     bool blocks_transfers;     /* nothing is computed while a stage sends or receives */
     bool overlaps_interleaved; /* but in interleaved pipelines, unless the job says no */
     bool overlaps_zero3;  /* and with ZeRO-3 in spite of takes_turns, unless it does */
-    bool fuses_gradients; /* products of weights' gradients add to fp32 ones themselves */
+    bool fuses_gradients; /* products of weights' gradients add to those of an iteration,
+                             in fp32 or in two bytes, themselves */
     bool has_dropout;     /* keeps masks of a byte per element: one of what is embedded,
                                  two of a block's input */
     bool keeps_gradients; /* and copy_bytes, of an iteration until the next one's */
