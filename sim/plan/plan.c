@@ -44,6 +44,8 @@ bool mist_plan_overlaps(const struct mist_plan *plan)
 {
     const struct mist_framework *framework = mist_framework_get(plan->job.framework);
 
+    if (framework->takes_turns && plan->n_stages > 1)
+        return false; /* DeepSpeed's pipelines switch overlap_comm off (engine.py) */
     return plan->job.overlaps && (!framework->overlaps_interleaved ||
                                   plan->pipeline == MIST_PIPELINE_INTERLEAVED);
 }

@@ -133,7 +133,7 @@ int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
 int32_t mist_plan_n_chunks(const struct mist_plan *plan);
 
 /* Whether communication of the job's framework overlaps: as the job says, but in Megatron-LM's
- * pipelines only where they are interleaved. */
+ * pipelines only where they are interleaved, and not at all in DeepSpeed's. */
 bool mist_plan_overlaps(const struct mist_plan *plan);
 
 /* The stage that holds a virtual stage; the head's is that of the last one. */

@@ -43,6 +43,15 @@ done
 awk -v a="$(field overlap.out iteration_s)" -v b="$(field turns.out iteration_s)" 'BEGIN { exit !(a < b) }' ||
     fail "$(field overlap.out iteration_s) and $(field turns.out iteration_s)"
 
+begin 'pipelines of DeepSpeed do not, whatever the JSON says'
+for how in turns overlap; do
+    sed 's/"stage": 3/"stage": 1/; s/^{/{"pipeline": {"stages": 2}, /' $how.json > pipe.json
+    run mist-sim --framework deepspeed --from-args pipe.json --model gpt3-1.3b --seq-len 1024 $cluster --json
+    expect_exit 0
+    cp "$out" pipe_$how.out
+done
+expect_same pipe_overlap.out pipe_turns.out
+
 begin 'ZeRO-3 of a plan and of options overlaps as that of a JSON does'
 sed '/"framework"/d; /"attention"/d; /"overlap"/d; s/\("gpu": true\),/\1/' overlap.plan > zero3.json
 run mist-sim zero3.json --framework deepspeed --attention fused $cluster --json
