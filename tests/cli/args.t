@@ -52,6 +52,12 @@ for how in turns overlap; do
 done
 expect_same pipe_overlap.out pipe_turns.out
 
+begin 'data-parallel messages of Megatron-LM go on beside those of tensor-parallel ranks'
+run mist-sim --framework megatron --model gpt3-1.3b --seq-len 1024 --tp 2 --zero 1 --micro-batch 1 $cluster -o beside.csv
+expect_exit 0
+awk -F, '$1 == 0 && $3 == "reduce_gradient" && $2 != "shards" { wrong++ } $2 == "shards" { n++ }
+    END { exit !(n && !wrong) }' beside.csv || fail "$(grep -c shards beside.csv) in shards"
+
 begin 'ZeRO-3 of a plan and of options overlaps as that of a JSON does'
 sed '/"framework"/d; /"attention"/d; /"overlap"/d; s/\("gpu": true\),/\1/' overlap.plan > zero3.json
 run mist-sim zero3.json --framework deepspeed --attention fused $cluster --json

@@ -849,8 +849,8 @@ TEST(test_compiled)
     mist_trace_set_fini(&set);
 }
 
-/* Collectives of data-parallel ranks have a stream of their own in torchtitan, where there
- * are tensor-parallel ones, and nowhere else. */
+/* Collectives of data-parallel ranks have a stream of their own in torchtitan and Megatron-LM,
+ * where there are tensor-parallel ones, and nowhere else. */
 TEST(test_separate_groups)
 {
     for (int f = 0; f < MIST_N_FRAMEWORKS; f++)
@@ -860,7 +860,7 @@ TEST(test_separate_groups)
             struct mist_stage_plan *stage = &job->plan.stages[0];
             struct mist_schedule *schedule;
             struct mist_err err = {0};
-            bool is_apart = is_torchtitan(f) && tp > 1;
+            bool is_apart = (is_torchtitan(f) || f == MIST_FRAMEWORK_MEGATRON) && tp > 1;
             int n = 0;
             stage->dp = 2;
             stage->n_devices = 2 * tp;
