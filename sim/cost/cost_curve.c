@@ -50,18 +50,22 @@
 /* Of the peak, by attention over long sequences, forward and backward; over a sequence
  * and with a head size that are as long as these, half of it. Kernels with A100's
  * instructions have no higher peak than so many FLOP/s of each processor (0: that of the
- * device), and none is faster than large products, which have the same limit of power. */
+ * device), and none is faster than large products, which have the same limit of power. Heads
+ * of other sizes than there are kernels for take the next one, and fill it up. */
 struct attention_rate {
     double forward_frac, backward_frac, seq, head_dim, processor_flop_per_s;
+    int32_t head_dims[8]; /* that there are kernels for, rising; 0: any */
 };
-static const struct attention_rate ATTENTION_OURS = {0.72, 0.60, 500, 16, 0};
+static const struct attention_rate ATTENTION_OURS = {0.72, 0.60, 500, 16, 0, {0}};
 /* FlashAttention-2 is 1.67 times as fast on H100 as on A100 (its authors' benchmark, 12
  * cases), which is 520 of 989e12. */
-static const struct attention_rate ATTENTION_2 = {0.72, 0.60, 500, 16, 3.94e12};
+static const struct attention_rate ATTENTION_2 = {
+    0.72, 0.60, 500, 16, 3.94e12, {32, 64, 96, 128, 160, 192, 224, 256}};
 /* FlashAttention of 2022: its authors' benchmark on A100, forward and backward in one,
  * heads of 64 (0.31 of the peak) and of 128 (0.27); on H100 that of Triton in the runs of
  * MPT-1B, which tests/published.sh calls calibration. */
-static const struct attention_rate ATTENTION_2022 = {0.28, 0.28, 350, 0, 4.6e12};
+static const struct attention_rate ATTENTION_2022 = {0.28, 0.28,   350,
+                                                     0,    4.6e12, {32, 64, 128}};
 
 #define ROOFLINE_DOUBT_FRAC 0.5
 
@@ -145,20 +149,29 @@ static double product_s(const struct product *of, const struct mist_trace_curve 
     return best / (curve->product_frac * peak * of->aligned_frac);
 }
 
+static double kernel_head_dim(const struct attention_rate *rate, int64_t head_dim)
+{
+    for (size_t i = 0; i < sizeof rate->head_dims / sizeof *rate->head_dims; i++)
+        if (rate->head_dims[i] >= head_dim)
+            return rate->head_dims[i];
+    return (double)head_dim;
+}
+
 /* dims: batch, seq, heads, kv_heads, head_dim. */
 static double attention_s(const struct attention_rate *rate, enum mist_phase phase,
                           const struct mist_trace_curve *curve,
                           const int64_t dims[MIST_MAX_DIMS], double flop, double peak)
 {
     double frac = phase == MIST_PHASE_FORWARD ? rate->forward_frac : rate->backward_frac;
-    double seq = (double)dims[1], head_dim = (double)dims[4];
+    double seq = (double)dims[1], head_dim = kernel_head_dim(rate, dims[4]);
     double own_peak = curve->processors > 0 && rate->processor_flop_per_s > 0
                           ? fmin(peak, curve->processors * rate->processor_flop_per_s)
                           : peak;
     double most = curve->processors > 0 ? curve->product_frac * peak : INFINITY;
 
-    return flop / fmin(own_peak * frac, most) * (1 + rate->seq / seq) *
-           (1 + rate->head_dim / head_dim) / (1 + rate->head_dim / 128);
+    return flop * head_dim / (double)dims[4] / fmin(own_peak * frac, most) *
+           (1 + rate->seq / seq) * (1 + rate->head_dim / head_dim) /
+           (1 + rate->head_dim / 128);
 }
 
 double mist_cost_attention_factor(const struct mist_cluster *cluster,

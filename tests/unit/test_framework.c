@@ -536,7 +536,7 @@ static double attention_rate(const char *preset, enum mist_attention attention,
     const enum mist_attention ways[] = {MIST_ATTENTION_FLASH_CUDNN, attention};
     struct mist_trace_set set;
     struct mist_cost_model *model;
-    struct mist_model of = gpt(2048, n_heads);
+    struct mist_model of = gpt(n_heads * head_dim, n_heads);
     struct mist_err err = {0};
     double s[2], flop = 0, ours_s = 0;
 
@@ -590,6 +590,29 @@ TEST(test_attention_rates)
         print_message("# %s %s, heads of %d: %.3f of what was measured\n", rows[i].preset,
                       mist_attention_ways[rows[i].attention], (int)rows[i].head_dim, sum);
         near_to(sum, 1, 0.12);
+    }
+}
+
+/* Heads take the next larger kernel there is (FlashAttention 1: fmha_api.cpp, run_fmha_fwd,
+ * 32, 64, 128; 2: flash_api.cpp, HEADDIM_SWITCH, also 96 and from 160 to 256), and as long as
+ * heads that fill it. */
+TEST(test_head_sizes)
+{
+    static const struct {
+        enum mist_attention attention;
+        int32_t head_dim, kernel;
+    } cases[] = {
+        {MIST_ATTENTION_FLASH1, 80, 128},  {MIST_ATTENTION_FLASH1, 40, 64},
+        {MIST_ATTENTION_FLASH1, 128, 128}, {MIST_ATTENTION_FLASH, 80, 96},
+        {MIST_ATTENTION_FLASH, 112, 128},  {MIST_ATTENTION_FLASH, 200, 224},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double rate =
+            attention_rate("a100-80", cases[i].attention, 8192, cases[i].head_dim);
+        double full =
+            attention_rate("a100-80", cases[i].attention, 8192, cases[i].kernel);
+        near_to(rate / full, (double)cases[i].head_dim / cases[i].kernel, 0.01);
     }
 }
 
