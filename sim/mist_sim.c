@@ -101,7 +101,8 @@ static void warn_of_memory(const struct mist_sim_run *at,
     if (beside_arena.n > 0)
         mist_message(&at->messages,
                      "stage %d leaves %s of device memory to holes between what its "
-                     "allocator gives out, usually %s: it may run out of memory%s",
+                     "allocator gives out, usually %s: it may run out of memory, or "
+                     "slow down while its allocator frees what it kept%s",
                      (int)beside_arena.i_stage, there, needed,
                      others(more, sizeof more, beside_arena.n, "stage"));
 }
