@@ -166,18 +166,13 @@ static bool try_attention(struct pricing *at, const struct mist_step *step)
 
 /* -------------------------------------------------------------------------------- steps */
 
-static bool is_linear(enum mist_op op)
-{
-    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS ||
-           op == MIST_OP_LINEAR_GELU || op == MIST_OP_LINEAR_RESIDUAL;
-}
-
 /* Elements of an operator's result, in which its other kernels' bytes are. */
 static double result_elements(const struct mist_step *step)
 {
     double dims[MIST_MAX_DIMS];
-    bool ends_with_columns = step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
-                             (is_linear(step->op) && step->phase == MIST_PHASE_FORWARD);
+    bool ends_with_columns =
+        step->op == MIST_OP_LINEAR_CROSS_ENTROPY ||
+        (mist_op_is_product(step->op) && step->phase == MIST_PHASE_FORWARD);
 
     for (int i = 0; i < MIST_MAX_DIMS; i++)
         dims[i] = i < step->n_dims ? (double)step->dims[i] : 1;
@@ -285,7 +280,7 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
                          const struct mist_framework_op *op)
 {
     bool is_loss = step->op == MIST_OP_LINEAR_CROSS_ENTROPY;
-    int n_products = is_loss ? 3 : is_linear(step->op) ? 1 : 0;
+    int n_products = is_loss ? 3 : mist_op_is_product(step->op) ? 1 : 0;
     bool adds_gradients = is_loss || step->phase == MIST_PHASE_BACKWARD_WEIGHT;
     double bytes = bytes_of(at, step->op, op);
     /* by the product itself */

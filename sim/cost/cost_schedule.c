@@ -14,6 +14,8 @@
 #include "sim/cost/cost_internal.h"
 #include "sim/model/framework.h"
 
+#include <math.h> /* fmax */
+
 /* Where a task is priced. */
 struct place {
     const struct mist_cost_model *model;
@@ -102,6 +104,70 @@ static enum mist_status price_transfer(const struct place *at,
     return status;
 }
 
+/* Device time of the product that reads what a part of a block's program gathers, or makes
+ * what it scatters; 0: there is none. */
+static enum mist_status find_product(const struct place *at, const struct mist_task *task,
+                                     double *out_s, struct mist_err *err)
+{
+    const struct mist_layer_layout *layout =
+        &at->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
+    const struct mist_program *program = &layout->programs[task->program];
+    const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
+    bool is_behind = task->kind == MIST_TASK_TP_ALL_GATHER;
+    int32_t i_part = task->part + (is_behind ? 1 : -1);
+    struct mist_cost_split split = {0};
+    enum mist_status status = MIST_OK;
+
+    *out_s = 0;
+    if (layout->kind != MIST_LAYER_BLOCK || i_part < 0 || i_part >= program->n_parts ||
+        program->parts[i_part].is_communication)
+        return MIST_OK;
+    const struct mist_part *part = &program->parts[i_part];
+    status = mist_cost_framework_split(at->model, &at->plan->job, layout, task->program,
+                                       i_part, &split, err);
+    for (int32_t k = 0; k < part->n_steps && *out_s == 0; k++) {
+        int32_t i = part->first_step + (is_behind ? k : part->n_steps - 1 - k);
+        if (mist_op_is_product(steps[i].op))
+            *out_s = split.step_s[i];
+    }
+    return status;
+}
+
+/*
+ * What is left of a message of tensor-parallel ranks that goes on beside the parts of a
+ * product. Of tp parts of what is gathered a rank has one, and computes with each while the
+ * next one comes; what is scattered goes in SPLITS parts, the last when all are computed
+ * (Transformer Engine, module/base.py: ring_exchange and pipeline). Left out: what products
+ * lose as they are cut, and to the processors that send.
+ */
+static enum mist_status hide_message(const struct place *at, const struct mist_task *task,
+                                     struct mist_cost *cost, struct mist_err *err)
+{
+    enum { SPLITS = 4 };
+    bool gathers = task->kind == MIST_TASK_TP_ALL_GATHER;
+    double first_frac = 1.0 / (gathers ? at->stage->tp : SPLITS), product_s;
+    enum mist_status status = find_product(at, task, &product_s, err);
+
+    if (status != MIST_OK || product_s == 0 || cost->time_s <= 0)
+        return status;
+    double least_s = gathers ? 0 : cost->time_s * first_frac;
+    double left_s = fmax(least_s, cost->time_s - product_s * (1 - first_frac));
+    mist_cost_scale(cost, left_s / cost->time_s);
+    return MIST_OK;
+}
+
+static enum mist_status price_tensor_parallel(const struct place *at,
+                                              enum mist_link_operation operation,
+                                              const struct mist_task *task,
+                                              struct mist_cost *out, struct mist_err *err)
+{
+    enum mist_status status = price_message(at, operation, task, out, err);
+
+    return status == MIST_OK && at->plan->job.cuts_products && task->part >= 0
+               ? hide_message(at, task, out, err)
+               : status;
+}
+
 static enum mist_status price_communication(const struct place *at,
                                             const struct mist_task *task,
                                             struct mist_cost *out, struct mist_err *err)
@@ -112,10 +178,11 @@ static enum mist_status price_communication(const struct place *at,
     case MIST_TASK_REDUCE_GRADIENT:
         return price_reduction(at, task, out, err);
     case MIST_TASK_GATHER_PARAMETER:
-    case MIST_TASK_TP_ALL_GATHER:
         return price_message(at, MIST_LINK_ALL_GATHER, task, out, err);
+    case MIST_TASK_TP_ALL_GATHER:
+        return price_tensor_parallel(at, MIST_LINK_ALL_GATHER, task, out, err);
     case MIST_TASK_TP_REDUCE_SCATTER:
-        return price_message(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
+        return price_tensor_parallel(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
     default: /* tp_all_reduce, tp_reduce_gradient, reduce_norm */
         return price_message(at, MIST_LINK_ALL_REDUCE, task, out, err);
     }

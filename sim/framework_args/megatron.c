@@ -89,7 +89,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--use-torch-fsdp2", NULL, "the profile has Megatron-LM's own data parallelism"),
     MIST_ROW_REFUSED("--data-parallel-sharding-strategy", "no_shard", "it belongs to Megatron-FSDP"),
     MIST_ROW_REFUSED("--num-distributed-optimizer-instances", "1", "the optimizer is sharded over all of dp"),
-    MIST_ROW_REFUSED("--tp-comm-overlap", NULL, "the profile does not cut products up to send parts of them"),
+    MIST_ROW_FLAG("--tp-comm-overlap", MIST_ARG_CUTS_PRODUCTS, 1, NAN),
     MIST_ROW_REFUSED("--defer-embedding-wgrad-compute", NULL, "not in the profile"),
     /* batches */
     MIST_ROW_COUNT("--micro-batch-size", MIST_ARG_MICRO_BATCH, 1, NAN),
@@ -392,6 +392,11 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
                               "--sequence-parallel cuts --seq-length %g, which "
                               "--tensor-model-parallel-size %g does not divide",
                               args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]);
+    if (mist_args_or(args, MIST_ARG_CUTS_PRODUCTS, 0) != 0 &&
+        args->v[MIST_ARG_SEQUENCE_PARALLEL] == 0)
+        return mist_args_fail(args, MIST_ARG_CUTS_PRODUCTS, err,
+                              "--tp-comm-overlap needs --sequence-parallel over 2 ranks "
+                              "or more");
     if (!mist_args_is_open(args, CHUNK_LAYERS)) {
         double chunks = layers / pp / args->v[CHUNK_LAYERS];
         if (chunks != floor(chunks))

@@ -213,6 +213,9 @@ bool mist_op_adds_gradients(enum mist_op op, enum mist_phase phase);
 /* Whether an operator is ever run in a phase; rows of others are of no use. */
 bool mist_op_has_phase(enum mist_op op, enum mist_phase phase);
 
+/* Whether it is a matrix product, with what is fused with it. */
+bool mist_op_is_product(enum mist_op op);
+
 /* Whether it is MIST_OP_TP_*: communication, which no kernel does. */
 bool mist_op_is_communication(enum mist_op op);
 

@@ -396,6 +396,12 @@ bool mist_op_has_losses(enum mist_op op)
     return op_table[op].has_losses;
 }
 
+bool mist_op_is_product(enum mist_op op)
+{
+    return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS ||
+           op == MIST_OP_LINEAR_GELU || op == MIST_OP_LINEAR_RESIDUAL;
+}
+
 bool mist_op_is_communication(enum mist_op op)
 {
     return op_table[op].is_communication;

@@ -55,6 +55,8 @@ struct mist_framework {
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
     bool sends_whole_gradients; /* and scatters activations alone */
+    bool can_cut_products;  /* products of blocks, where the job says so, to send and
+                               receive parts of them beside the others */
     bool sums_in_rings;     /* in a fixed order, which switches of a node don't keep */
     bool separates_groups;  /* collectives of data-parallel ranks go on beside those of
                                tensor-parallel ones */

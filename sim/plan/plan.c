@@ -190,6 +190,10 @@ static enum mist_status check_framework(const struct check *c)
             c, MIST_ERR_INPUT, "job", -1, "fp16_loss",
             "fp16_loss is true, expected false, or a job in fp16 of megatron or "
             "deepspeed");
+    if (job->cuts_products && !mist_framework_get(job->framework)->can_cut_products)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "tp_overlap",
+                      "tp_overlap is true, expected false, or a framework that cuts "
+                      "products up to send parts of them (megatron)");
     if (job->framework != MIST_FRAMEWORK_OURS)
         return MIST_OK;
     if (job->attention != MIST_ATTENTION_FLASH)

@@ -905,6 +905,59 @@ TEST(test_separate_groups)
         }
 }
 
+/* Of a message beside the parts of a product (Transformer Engine's userbuffers) nothing is
+ * left of what is gathered, or what the product is too short for, and a quarter of what is
+ * scattered. */
+TEST(test_cut_products)
+{
+    static const char *const presets[] = {"a100-80:1x8,link=450GB/s",
+                                          "a100-80:1x8,link=2GB/s"};
+
+    for (int p = 0; p < 2; p++) {
+        struct mist_trace_set set;
+        struct mist_cost_model *model;
+        struct mist_err err = {0};
+        double left_s[2][2] = {{0}}; /* gathers, scatters */
+        must(mist_preset_parse(&set, presets[p], &err), &err);
+        must(mist_cost_model_new(&set, &model, &err), &err);
+        for (int cuts = 0; cuts < 2; cuts++) {
+            struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FLASH,
+                                       gpt(6144, 64), 4, 2048, 8, true, false);
+            const struct mist_layer_layout *layer = &job->layouts[MIST_LAYER_BLOCK];
+            job->plan.job.cuts_products = cuts;
+            for (int i = 0; i < layer->programs[MIST_PROGRAM_FORWARD].n_parts; i++) {
+                struct mist_task task =
+                    mist_schedule_part_task(layer, MIST_PROGRAM_FORWARD, i, 1);
+                struct mist_cost cost;
+                if (task.group != MIST_GROUP_TP)
+                    continue;
+                must(mist_cost_task(model, &job->plan, 0, job->layouts,
+                                    (struct mist_group_shape){1, 8, 1}, &task, &cost,
+                                    &err),
+                     &err);
+                left_s[cuts][task.kind == MIST_TASK_TP_REDUCE_SCATTER] +=
+                    cost.time_s - mist_cost_model_launch_s(model);
+            }
+            free(job);
+        }
+        const double rows = 4 * 2048, share = 7.0 / 8;
+        double qkv_s = product_s(model, 4 * 2048, 6144, 3 * 6144 / 8, 0) +
+                       pass_s(&set.cluster, 1, 4 * rows * 3 * 6144 / 8);
+        double up_s = product_s(model, 4 * 2048, 6144, 4 * 6144 / 8, 0) +
+                      pass_s(&set.cluster, 1, 4 * rows * 4 * 6144 / 8);
+        assert_true(left_s[0][0] > 0);
+        if (p == 0) {
+            assert_true(fabs(left_s[1][0]) < 1e-12);
+            near_to(left_s[1][1], left_s[0][1] / 4, 1e-9);
+        } else {
+            near_to(left_s[0][0] - left_s[1][0], share * (qkv_s + up_s), 1e-3);
+            assert_true(left_s[1][1] > left_s[0][1] / 4);
+        }
+        mist_cost_model_free(model);
+        mist_trace_set_fini(&set);
+    }
+}
+
 /*
  * Korthikanti et al. 2022, table 4: a layer of the 22B model, 8 tensor-parallel A100: 7.7
  * ms forward, 7.2 with sequence parallelism; recomputing attention adds 1.3 ms to the

@@ -247,7 +247,6 @@ TEST_WITH(test_current_arguments, set_up, tear_down)
         {MEGATRON, TINY "--context-parallel-size 1", "--context-parallel-size", true},
         {MEGATRON, TINY "--expert-model-parallel-size 2", "--expert-model-parallel-size",
          false},
-        {MEGATRON, TINY "--tp-comm-overlap", "--tp-comm-overlap", false},
         {MEGATRON, TINY "--transformer-impl inference_optimized", "--transformer-impl",
          false},
         {MEGATRON, TINY "--decoder-first-pipeline-num-layers 1",
@@ -763,6 +762,29 @@ TEST_WITH(test_fp16_loss, set_up, tear_down)
         assert_int_equal(again.job.has_fp16_loss, cases[i].is_there);
     }
     refuse(MEGATRON, TINY "--bf16\n--fp16-lm-cross-entropy", 4, "fp16");
+}
+
+/* Products that are cut up are read, and written again; they need sequence parallelism. */
+TEST_WITH(test_cut_products, set_up, tear_down)
+{
+    static struct mist_plan plan, again;
+    const char *path = scratch_path(&scratch, "args");
+    struct mist_args args;
+
+    scratch_write(path, TINY "--tensor-model-parallel-size 2 --sequence-parallel "
+                             "--tp-comm-overlap");
+    mist_args_init(&args, MEGATRON);
+    args.n_devices = args.node_devices = 8;
+    must(mist_args_load(&args, path, &err), &err);
+    must(mist_args_make_plan(&args, &plan, &err), &err);
+    assert_true(plan.job.cuts_products);
+    go_round(&plan, &again);
+    assert_true(again.job.cuts_products);
+    refuse(MEGATRON, TINY "--tensor-model-parallel-size 2\n--tp-comm-overlap", 4,
+           "sequence-parallel");
+    plan.job.framework = MIST_FRAMEWORK_TORCHTITAN;
+    assert_int_equal(mist_plan_check(&plan, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "tp_overlap is true"));
 }
 
 /* Time and arenas; 0: no price (offloaded state that nobody measured). */
