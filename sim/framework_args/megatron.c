@@ -149,7 +149,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--no-bias-dropout-fusion", NULL, FUSED), MIST_ROW_REFUSED("--no-persist-layer-norm", NULL, FUSED),
     MIST_ROW_REFUSED("--no-gradient-accumulation-fusion", NULL, FUSED),
     MIST_ROW_REFUSED("--no-async-tensor-model-parallel-allreduce", NULL, "the profile overlaps them"),
-    MIST_ROW_REFUSED("--no-rope-fusion", NULL, "RoPE is priced as kernels of its own as it is"),
+    MIST_ROW_REFUSED("--no-rope-fusion", NULL, "RoPE is priced as one kernel"),
     MIST_ROW_REFUSED("--cross-entropy-loss-fusion", NULL, "the profile has the loss of single kernels"),
     MIST_ROW_FLAG("--fp16-lm-cross-entropy", MIST_ARG_FP16_LOSS, 1, NAN),
     MIST_ROW_REFUSED("--enable-cuda-graph", NULL, "every launch has its price"),

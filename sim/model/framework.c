@@ -71,18 +71,29 @@
     [MIST_OP_LINEAR_BIAS]            = {FORWARD(2, 4), BACKWARD(2, 2), WEIGHT(2, 0)},    \
     [MIST_OP_LINEAR_GELU]            = {FORWARD(2, 4), BACKWARD(4, 8)},                  \
     [MIST_OP_LINEAR_RESIDUAL]        = {FORWARD(2, 7), BACKWARD(2, 6)},                  \
-    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},                \
     [MIST_OP_HEAD_NORM]              = {FORWARD(2, 8), BACKWARD(10, 38)},                \
     [MIST_OP_RESIDUAL]               = {FORWARD(1, 7)},                                  \
     [MIST_OP_LINEAR_CROSS_ENTROPY]   = {FORWARD(26, 0)},                                 \
     [MIST_OP_CROSS_ENTROPY_STATS]    = {FORWARD(8, 34)},                                 \
     [MIST_OP_CROSS_ENTROPY_PARALLEL] = {FORWARD(10, 26)}
 
+#define FUSED_LLAMA_OPS                                                                  \
+    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(6, 16)},                 \
+    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(2, 10)},                                 \
+    [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)}
+
+/* RoPE is one kernel for queries and one for keys (apply_rope_fusion, of Transformer Engine);
+ * behind them their gradients and those of values are put together. */
 static const struct mist_framework_op megatron_ops[MIST_N_OPS][MIST_N_PHASES] = {
     MEGATRON_OPS,
-    [MIST_OP_RMS_NORM]               = {FORWARD(1, 4), BACKWARD(6, 16)},
-    [MIST_OP_RESIDUAL_RMS_NORM]      = {FORWARD(2, 10)},
-    [MIST_OP_SWIGLU]                 = {FORWARD(1, 6), BACKWARD(1, 10)},
+    FUSED_LLAMA_OPS,
+    [MIST_OP_ROPE]                   = {FORWARD(2, 4), BACKWARD(3, 8)},
+};
+
+static const struct mist_framework_op deepspeed_ops[MIST_N_OPS][MIST_N_PHASES] = {
+    MEGATRON_OPS,
+    FUSED_LLAMA_OPS,
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
 };
 
 /* Of single operators, as the Llamas of torchtitan and of transformers are. */
@@ -94,6 +105,7 @@ static const struct mist_framework_op megatron_ops[MIST_N_OPS][MIST_N_PHASES] = 
 static const struct mist_framework_op transformers_ops[MIST_N_OPS][MIST_N_PHASES] = {
     MEGATRON_OPS,
     EAGER_LLAMA_OPS,
+    [MIST_OP_ROPE]                   = {FORWARD(6, 20), BACKWARD(6, 20)},
 };
 
 /* Of torchtitan, compiled or not. */
@@ -175,7 +187,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .dispatch_us = 50,                                                                   \
     .optimizer_bytes = 34, .scaling_bytes = 10, .accumulate_bytes = 6,                   \
     .fp32_sum_factor = 3, .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,   \
-    .ops = megatron_ops, .alone_ops = transformers_ops, .sum_bytes = 6,                                       \
+    .ops = deepspeed_ops, .alone_ops = transformers_ops, .sum_bytes = 6,                                       \
     .source = "kernels counted in Megatron-DeepSpeed of 2022, transformers 4.34",        \
     .dispatch_source = "vTrain's runs of hidden size 2048",                              \
     .optimizer_source = "Adam 28, copy to two bytes 6",                                  \

@@ -905,6 +905,35 @@ TEST(test_separate_groups)
         }
 }
 
+/* Megatron-LM turns queries and keys by a kernel each, which reads and writes two bytes, and
+ * puts gradients together behind them; DeepSpeed's are single operators, 20 bytes. */
+TEST(test_rope)
+{
+    const double elements = 2.0 * 4096 * (32 + 8) * 128;
+    const double n_weights = 4096.0 * (6144 + 4096 + 28672 + 14336) / 2;
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    double time_s[2][2];
+
+    open_a100(&set, &model);
+    for (int i = 0; i < 2; i++) {
+        struct job *job =
+            make_job(i ? MIST_FRAMEWORK_DEEPSPEED : MIST_FRAMEWORK_MEGATRON,
+                     MIST_ATTENTION_FLASH, llama(), 4, 4096, 2, true, false);
+        time_s[i][0] = program_s(model, job, MIST_PROGRAM_FORWARD, false);
+        job->plan.job.gradient_dtype = MIST_DTYPE_BF16;
+        time_s[i][1] = program_s(model, job, MIST_PROGRAM_BACKWARD, false);
+        free(job);
+    }
+    near_to(time_s[1][0] - time_s[0][0], pass_s(&set.cluster, 6 - 2, (20 - 4) * elements),
+            1e-6);
+    /* and DeepSpeed's products don't add to gradients, of 2 bytes */
+    near_to(time_s[1][1] - time_s[0][1],
+            pass_s(&set.cluster, 6 - 3 + 4, (20 - 8) * elements + 6 * n_weights), 1e-6);
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* Of a message beside the parts of a product (Transformer Engine's userbuffers) nothing is
  * left of what is gathered, or what the product is too short for, and a quarter of what is
  * scattered. */
