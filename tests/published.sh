@@ -366,6 +366,20 @@ FlagPerf, nvidia-smi|Llama 2 7B, 8 A800, ZeRO-3|57|a800:1x8|$llama2_7b|deepspeed
 FlagPerf, nvidia-smi|Llama 2 7B, 8 H800, ZeRO-3|59|h800:1x8|$llama2_7b|deepspeed flash none|8 1 1 1 8 1 3 0 fp16 fp16 0 no_dropout+overlap+reduce_bucket=10000000|device
 END
 
+# torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: what the allocator reserved at the most, in GiB; H100 of 96 GB.
+llama3_8b="llama 32 4096 32 8 14336 128256 8192 0 0"
+eight=h100-sxm:1x8,memory=95GiB
+plans <<END
+torchtitan, reserved|Llama 3 8B, 8 H100|82.4|$eight|$llama3_8b|torchtitan flash selective|16 2 1 1 8 1 3 0 fp32|reserved
+torchtitan, reserved|Llama 3 8B, 8 H100, compiled|77.0|$eight|$llama3_8b|torchtitan-compiled flash selective|16 2 1 1 8 1 3 0 fp32|reserved
+torchtitan, reserved|Llama 3 8B, 8 H100, compiled, FP8|76.8|$eight|$llama3_8b|torchtitan-compiled flash selective|16 2 1 1 8 1 3 0 fp32 bf16 0 fp8|reserved
+torchtitan, reserved|Llama 3 8B, 128 H100|67.0|h100-sxm:16x8,memory=95GiB|$llama3_8b|torchtitan flash selective|256 2 1 1 128 1 3 0 fp32|reserved
+torchtitan, reserved|Llama 3 8B, 128 H100, compiled|62.0|h100-sxm:16x8,memory=95GiB|$llama3_8b|torchtitan-compiled flash selective|256 2 1 1 128 1 3 0 fp32|reserved
+torchtitan, reserved|Llama 3 8B, 128 H100, compiled, FP8|61.8|h100-sxm:16x8,memory=95GiB|$llama3_8b|torchtitan-compiled flash selective|256 2 1 1 128 1 3 0 fp32 bf16 0 fp8|reserved
+torchtitan, reserved|Llama 3 70B, 256 H100, TP 8, FP8|71.9|h100-sxm:32x8,memory=95GiB|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled flash full|512 16 8 1 32 1 3 1 fp32 bf16 0 fp8|reserved
+torchtitan, reserved|Llama 3 8B, 8 H100, 32,768 tokens, FP8|83.9|$eight|llama 32 4096 32 8 14336 128256 32768 0 0|torchtitan-compiled flash full|8 1 1 1 8 1 3 0 fp32 bf16 0 fp8|reserved
+END
+
 # Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 to 5, 1F1B: what a stage between the first and the last
 # takes for a micro-batch (its passes' profiled times) and what was allocated, GB taken as GiB; Megatron-LM, fp16. The
 # vocabulary, of which neither depends, is not said.
@@ -382,9 +396,11 @@ fi
 # TFLOP/s of a GPU by equation 3 of Narayanan et al. (T) or seconds of an iteration (s); its source. FSDP is zero 3.
 # GPT-NeoX-20B's 117 TFLOP/s are those of gpt-neox (megatron/logging.py, get_flops: of a token 6 for each parameter and
 # 60 s h l): 43.85 s; its 150,000 steps in 1,830 hours make 43.9.
-# torchtitan's H100 are slower than the preset's: 500 W, 2.4 TB/s.
-well_known() {
-    awk -F'|' -v folder="$folder" -v known="$known" '
+# torchtitan's H100 are slower than the preset's: 500 W, 2.4 TB/s. NVIDIA's runs sum gradients in bf16 (grad_sync_dtype of
+# its launcher's scripts), and with tensor parallelism send parts of products beside the others (ub_tp_comm_overlap,
+# --tp-comm-overlap); their losses are fused, which the profile's are not, and GPT 175B on 512 H100 is an entry of MLPerf.
+well_known() { # SET
+    awk -F'|' -v folder="$folder" -v known="$1" '
         NF < 6 { print "published: " $1 ": not a plan: " $2 | "cat >&2"; next }
         {
             split($3, m, " "); split($5, p, " ")
@@ -393,10 +409,10 @@ well_known() {
             value = $6 + 0; unit = $6; gsub(/[0-9.]/, "", unit)
             s = unit == "s" ? value : unit == "T" ? flop * tokens / n / (value * 1e12) : tokens / n / value
             print known "|" $1 "|" s "|" $2 "|" $3 "|" $4 "|" $5
-            printf "%s|%.0f tokens/s of a GPU; %s\n", $1, tokens / n / s, $7 > (folder "/notes")
+            printf "%s|%.0f tokens/s of a GPU; %s\n", $1, tokens / n / s, $7 >> (folder "/notes")
         }' | plans
 }
-well_known <<'END'
+well_known "$known" <<'END'
 Llama 3 8B, 8 H100, FSDP|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|16 2 1 1 8 1 3 0 fp32|5762|torchtitan, docs/performance.md
 Llama 3 8B, 128 H100, FSDP|h100-sxm:16x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan flash selective|256 2 1 1 128 1 3 0 fp32|5605|torchtitan, docs/performance.md
 Llama 3 8B, 8 H100, FSDP, compiled|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|16 2 1 1 8 1 3 0 fp32|6667|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
@@ -410,7 +426,19 @@ Llama 3 70B, 256 H100, TP 8, FSDP, FP8|h100-sxm:32x8,memory-rate=2.4TB/s,power=5
 Llama 3 8B, 32 H200, FSDP, compiled, FP8|h200-sxm:4x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|64 2 1 1 32 1 3 0 fp32 bf16 0 fp8|10938|torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md
 Llama 3 8B, 64 H200, FSDP, compiled, FP8|h200-sxm:8x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|128 2 1 1 64 1 3 0 fp32 bf16 0 fp8|10753|torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md
 Llama 3 8B, 8 B200, Megatron-Bridge, FP8|b200-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 2 1 1 8 1 1 0 bf16 bf16 0 fp8+no_dropout|30624|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
-Llama 3 70B, 64 H100, Megatron-Bridge, TP 4, PP 8, FP8|sums beside the products they are of, --tp-comm-overlap (NVIDIA Megatron-Bridge, 25.11)
+GPT-3 5B, 64 H100, NeMo, FP8|h100-sxm:8x8|gpt 24 4096 32 32 16384 51200 2048 1 1|megatron cudnn none|2048 4 1 1 64 1 1 0 bf16 bf16 0 fp8+overlap|23406|NVIDIA NeMo, performance summary, 24.09
+GPT-3 20B, 64 H100, NeMo, TP 2, FP8|h100-sxm:8x8|gpt 44 6144 48 48 24576 51200 2048 1 1|megatron cudnn none|256 2 2 1 32 1 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|5851|NVIDIA NeMo, performance summary, 24.09
+GPT-3 175B, 128 H100, NeMo, TP 4, PP 8, FP8|h100-sxm:16x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron cudnn none|256 1 4 8 4 6 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|716|NVIDIA NeMo, performance summary, 24.09
+GPT-3 175B, 512 H100, NeMo, TP 4, PP 8, FP8|h100-sxm:64x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron cudnn none|2048 2 4 8 16 6 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|825|NVIDIA NeMo, performance summary, 24.09
+Llama 2 7B, 8 H100, NeMo, FP8|h100-sxm:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|megatron cudnn none|128 1 1 1 8 1 1 0 bf16 bf16 0 fp8+overlap+no_dropout|16934|NVIDIA NeMo, performance summary, 24.09
+Llama 2 13B, 16 H100, NeMo, PP 4, FP8|h100-sxm:2x8|llama 40 5120 40 40 13824 32000 4096 0 0|megatron cudnn none|128 1 1 4 4 10 1 0 bf16 bf16 0 fp8+overlap+no_dropout|8715|NVIDIA NeMo, performance summary, 24.09
+Llama 2 70B, 64 H100, NeMo, TP 4, PP 4, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 32000 4096 0 0|megatron cudnn none|128 1 4 4 4 20 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1728|NVIDIA NeMo, performance summary, 24.09
+Nemotron 8B, 64 H100, NeMo, TP 2, FP8|h100-sxm:8x8|gpt 32 4096 32 32 16384 256000 4096 0 0|megatron cudnn none|256 4 2 1 32 1 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|12507|NVIDIA NeMo, performance summary, 24.09
+Llama 3 70B, 64 H100, Megatron-Bridge, TP 4, PP 8, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|128 1 4 8 2 5 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1602|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
+Llama 3 70B, 64 H100, Megatron-Bridge, batch of 256, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|256 1 4 8 2 5 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1621|NVIDIA Megatron-Bridge, docs/performance-summary-archive.md, 26.02
+Llama 3 8B, 8 H100, Megatron-Bridge, FSDP, FP8|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 1 1 1 8 1 3 0 bf16 bf16 0 fp8+overlap+no_dropout|14451|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
+GPT-3 175B, 512 B200, NeMo, TP 4, PP 4, FP8|b200-sxm:64x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron cudnn none|2048 2 4 4 32 6 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|1600|NVIDIA NeMo, performance summary, 25.02
+Llama 3 8B, 8 H100, 32,768 tokens, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W,memory=95GiB|llama 32 4096 32 8 14336 128256 32768 0 0|torchtitan-compiled flash full|8 1 1 1 8 1 3 0 fp32 bf16 0 fp8|3890|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
 Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
 Llama 3 8B and 70B, 8 and 64 H100, NeMo|context parallelism (NVIDIA NeMo, performance summary)
@@ -449,6 +477,19 @@ MPT-30B, 16 H100, FSDP|h100-sxm:2x8|gpt 48 7168 56 56 28672 50368 2048 0 1|llm-f
 MPT-70B, 64 H100, FSDP|h100-sxm:8x8|gpt 80 8192 64 64 32768 50368 2048 0 1|llm-foundry flash1 full|2048 8 1 1 64 1 3 0 fp32|1039.4|llm-foundry, benchmarking/README.md
 END
 
+# Biderman et al. 2023, "Pythia", appendix: GPU hours of whole trainings, by GPUs and 143,000 steps, so checkpoints and waits
+# are in them; settings from EleutherAI/pythia, models/*/*.yml: gpt-neox, fp16, ZeRO-1, full recomputation, attention of 2022
+# (but with the heads of 256 of 1B), A100 of 40 GB on AWS's p4d. The model is a pipeline of one stage, whose sums wait.
+well_known "Pythia, A100" <<'END'
+160M, 32 A100|a100-40:4x8,nic=4x100Gb/s|gpt_neox 12 768 12 12 3072 50304 2048 1 0|deepspeed flash1 full|1024 32 1 1 32 1 1 0 fp16 fp16 0 no_dropout|0.810s|Biderman et al. 2023, GPU hours; pythia-160m.yml
+410M, 32 A100|a100-40:4x8,nic=4x100Gb/s|gpt_neox 24 1024 16 16 4096 50304 2048 1 0|deepspeed flash1 full|1024 32 1 1 32 1 1 0 fp16 fp16 0 no_dropout|1.998s|Biderman et al. 2023, GPU hours; pythia-410m.yml
+1B, 64 A100|a100-40:8x8,nic=4x100Gb/s|gpt_neox 16 2048 8 8 8192 50304 2048 1 0|deepspeed fused full|1024 16 1 1 64 1 1 0 fp16 fp16 0 no_dropout|1.900s|Biderman et al. 2023, GPU hours; pythia-1b.yml
+1.4B, 64 A100|a100-40:8x8,nic=4x100Gb/s|gpt_neox 24 2048 16 16 8192 50304 2048 1 0|deepspeed flash1 full|1024 16 1 1 64 1 1 0 fp16 fp16 0 no_dropout|2.801s|Biderman et al. 2023, GPU hours; pythia-1.4b.yml
+2.8B, 64 A100|a100-40:8x8,nic=4x100Gb/s|gpt_neox 32 2560 32 32 10240 50304 2048 1 0|deepspeed flash1 full|1024 16 1 1 64 1 1 0 fp16 fp16 0 no_dropout|5.601s|Biderman et al. 2023, GPU hours; pythia-2.8b.yml
+6.9B, 128 A100, TP 2|a100-40:16x8,nic=4x100Gb/s|gpt_neox 32 4096 32 32 16384 50432 2048 1 0|deepspeed flash1 full|1024 8 2 1 64 1 1 0 fp16 fp16 0 no_dropout|6.589s|Biderman et al. 2023, GPU hours; pythia-6.9b.yml
+12B, 256 A100, TP 4|a100-40:32x8,nic=4x100Gb/s|gpt_neox 36 5120 40 40 20480 50688 2048 1 0|deepspeed flash1 full|1024 8 4 1 64 1 1 0 fp16 fp16 0 no_dropout|7.110s|Biderman et al. 2023, GPU hours; pythia-12b.yml
+END
+
 # Korthikanti et al. 2022, figure 7: activations of a layer in percent of those of tensor parallelism alone, from what
 # plans of two and four layers need.
 if has megatron/megatron_seqpar_2205.05198_fig7_act_pct.csv; then
@@ -473,6 +514,8 @@ predicted() {
             /"error_s":/ { e = $2 + 0 } END { printf "%.9g,%.9g", c, c * e / i }' "$folder/result" ;;
     peak) awk '/"what": "(arena|kept beside it)"/ { is_there = 1 } /"bytes":/ && is_there { b += $2; is_there = 0 }
             END { printf "%.9g,0", b / 2 ^ 30 }' "$folder/result" ;;
+    reserved) awk '/"what": "(arena|kept beside it|held beyond it)"/ { is_there = 1 }
+            /"bytes":/ && is_there { b += $2; is_there = 0 } END { printf "%.9g,0", b / 2 ^ 30 }' "$folder/result" ;;
     device) awk '/"device_bytes":/ { printf "%.9g,0", $2 / 2 ^ 30; exit }' "$folder/result" ;;
     forward) # sums over tensor-parallel ranks are one half each of forward and backward
         awk '/"task":/ { part = $2 ~ /"forward"/ ? 1 : $2 ~ /"tp_/ ? 0.5 : 0 } /"time_s":/ { s += part * $2; part = 0 }
