@@ -264,6 +264,8 @@ static double bytes_of(const struct pricing *at, enum mist_op op,
 {
     bool has_fp16_loss = at->job->has_fp16_loss;
 
+    if (at->job->has_fused_loss)
+        return of->bytes;
     switch (op) {
     case MIST_OP_LINEAR_CROSS_ENTROPY: /* there and back */
         return mist_framework_loss_bytes(at->framework->logit_bytes, 2, has_fp16_loss);
@@ -275,13 +277,19 @@ static double bytes_of(const struct pricing *at, enum mist_op op,
     }
 }
 
+static bool is_loss(enum mist_op op)
+{
+    return op == MIST_OP_LINEAR_CROSS_ENTROPY || op == MIST_OP_CROSS_ENTROPY_STATS ||
+           op == MIST_OP_CROSS_ENTROPY_PARALLEL;
+}
+
 /* Steps of programs that are no communication and no attention of several kernels. */
 static void add_operator(struct pricing *at, const struct mist_step *step,
                          const struct mist_framework_op *op)
 {
-    bool is_loss = step->op == MIST_OP_LINEAR_CROSS_ENTROPY;
-    int n_products = is_loss ? 3 : mist_op_is_product(step->op) ? 1 : 0;
-    bool adds_gradients = is_loss || step->phase == MIST_PHASE_BACKWARD_WEIGHT;
+    bool is_whole_loss = step->op == MIST_OP_LINEAR_CROSS_ENTROPY;
+    int n_products = is_whole_loss ? 3 : mist_op_is_product(step->op) ? 1 : 0;
+    bool adds_gradients = is_whole_loss || step->phase == MIST_PHASE_BACKWARD_WEIGHT;
     double bytes = bytes_of(at, step->op, op);
     /* by the product itself */
     bool is_fused = adds_gradients && n_products > 0 && at->framework->fuses_gradients;
@@ -292,7 +300,7 @@ static void add_operator(struct pricing *at, const struct mist_step *step,
 
     if (step->op == MIST_OP_ATTENTION)
         add_ours(at, step);
-    for (int i = 0; i < n_products && is_loss; i++)
+    for (int i = 0; i < n_products && is_whole_loss; i++)
         add_product(at, (enum mist_phase)i, step->dims);
     if (n_products == 1)
         add_products(at, step);
@@ -312,7 +320,10 @@ static const struct mist_framework_op (*ops_of(const struct pricing *at))[MIST_N
 static void add_plain_step(struct pricing *at, const struct mist_step *step)
 {
     const struct mist_framework_op *op = &ops_of(at)[step->op][step->phase];
+    const struct mist_framework_op fused = mist_framework_fused_loss(step->op);
 
+    if (at->job->has_fused_loss && is_loss(step->op))
+        op = &fused;
     if (mist_op_is_communication(step->op)) {
         at->launches += COLLECTIVE_LAUNCHES;
     } else if (step->op == MIST_OP_ATTENTION && try_attention(at, step)) {

@@ -79,6 +79,7 @@ static const char *const arg_words[MIST_ARG_OWN] = {
     [MIST_ARG_OVERLAPS] = "overlap",
     [MIST_ARG_FP8] = "fp8",
     [MIST_ARG_FP16_LOSS] = "fp16_loss",
+    [MIST_ARG_FUSED_LOSS] = "fused_loss",
     [MIST_ARG_CUTS_PRODUCTS] = "tp_overlap",
     [MIST_ARG_REDUCE_BUCKET] = "reduce_bucket",
     [MIST_ARG_SUB_GROUP] = "sub_group",

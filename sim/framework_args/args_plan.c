@@ -235,6 +235,7 @@ static void make_job(const struct mist_args *args, const struct counts *of,
         .overlaps = mist_args_or(args, MIST_ARG_OVERLAPS, usually_overlaps) != 0,
         .has_fp8_products = mist_args_or(args, MIST_ARG_FP8, 0) != 0,
         .has_fp16_loss = mist_args_or(args, MIST_ARG_FP16_LOSS, 0) != 0,
+        .has_fused_loss = mist_args_or(args, MIST_ARG_FUSED_LOSS, 0) != 0,
         .cuts_products = mist_args_or(args, MIST_ARG_CUTS_PRODUCTS, 0) != 0,
         .reduce_bucket = (int64_t)mist_args_or(args, MIST_ARG_REDUCE_BUCKET, 0),
         .sub_group = (int64_t)mist_args_or(args, MIST_ARG_SUB_GROUP, 0),
@@ -377,6 +378,7 @@ void mist_args_of_plan(struct mist_args *args, const struct mist_plan *plan)
     args->v[MIST_ARG_OVERLAPS] = job->overlaps;
     args->v[MIST_ARG_FP8] = job->has_fp8_products ? 1 : NAN;
     args->v[MIST_ARG_FP16_LOSS] = job->has_fp16_loss ? 1 : NAN;
+    args->v[MIST_ARG_FUSED_LOSS] = job->has_fused_loss ? 1 : NAN;
     args->v[MIST_ARG_CUTS_PRODUCTS] = job->cuts_products ? 1 : NAN;
     args->v[MIST_ARG_REDUCE_BUCKET] =
         job->reduce_bucket > 0 ? (double)job->reduce_bucket : NAN;

@@ -20,6 +20,7 @@ enum own {
     USES_FLASH,
     IMPLEMENTATION, /* enum mist_attention that goes with it */
     PLAIN_SOFTMAX,
+    FUSES_LOSS,
     HIDDEN_DROPOUT,
     ATTENTION_DROPOUT,
     GRANULARITY, /* enum mist_args_recompute */
@@ -47,6 +48,7 @@ static const struct mist_arg_word
     implementations[] = {
         {"local", MIST_ATTENTION_FUSED}, {"transformer_engine", MIST_ATTENTION_FLASH}, {NULL, 0}},
     granularities[] = {{"selective", MIST_RECOMPUTE_SELECTIVE}, {"full", MIST_RECOMPUTE_FULL}, {NULL, 0}},
+    losses[] = {{"native", 0}, {"te", 1}, {NULL, 0}},
     methods[] = {{"uniform", 0}, {"block", 1}, {NULL, 0}};
 
 #define EXPERTS "mixtures of experts are not priced"
@@ -150,7 +152,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--no-gradient-accumulation-fusion", NULL, FUSED),
     MIST_ROW_REFUSED("--no-async-tensor-model-parallel-allreduce", NULL, "the profile overlaps them"),
     MIST_ROW_REFUSED("--no-rope-fusion", NULL, "RoPE is priced as one kernel"),
-    MIST_ROW_REFUSED("--cross-entropy-loss-fusion", NULL, "the profile has the loss of single kernels"),
+    MIST_ROW_FLAG("--cross-entropy-loss-fusion", FUSES_LOSS, 1, 0),
+    MIST_ROW_WORD("--cross-entropy-fusion-impl", MIST_ARG_FUSED_LOSS, losses, NAN),
     MIST_ROW_FLAG("--fp16-lm-cross-entropy", MIST_ARG_FP16_LOSS, 1, NAN),
     MIST_ROW_REFUSED("--enable-cuda-graph", NULL, "every launch has its price"),
     MIST_ROW_REFUSED("--cuda-graph-impl", "none", "every launch has its price"),
@@ -193,7 +196,6 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--zero-stage", NULL, "the JSON of DeepSpeed says it"),
     MIST_ROW_REFUSED("--use-legacy-models", NULL, "not in the profile"),
     MIST_ROW_REFUSED("--delay-wgrad-compute", NULL, "weights' gradients follow those of activations"),
-    MIST_ROW_REFUSED("--cross-entropy-fusion-impl", "native", "the profile has the loss of single kernels"),
     MIST_ROW_REFUSED("--fine-grained-activation-offloading", NULL, "offloaded activations are a fraction of all"),
     MIST_ROW_REFUSED("--batch-invariant-mode", NULL, "its kernels are not those of the profile"),
     MIST_ROW_REFUSED("--use-sharp", NULL, "links are priced as they are without"),
@@ -430,6 +432,13 @@ static enum mist_status find_formats(struct mist_args *args, struct mist_err *er
         return mist_args_fail(
             args, MIST_ARG_FP16_LOSS, err,
             "--fp16-lm-cross-entropy can't be expressed without --fp16");
+    if (args->v[FUSES_LOSS] != 0 && mist_args_or(args, MIST_ARG_FUSED_LOSS, 0) == 0)
+        return mist_args_fail(args, FUSES_LOSS, err,
+                              "--cross-entropy-loss-fusion can't be expressed but with "
+                              "--cross-entropy-fusion-impl te: the profile has other "
+                              "losses of single kernels");
+    if (args->v[FUSES_LOSS] == 0)
+        args->v[MIST_ARG_FUSED_LOSS] = NAN;
     return MIST_OK;
 }
 
@@ -492,6 +501,7 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
     if (args->v[MIST_ARG_CHUNKS] > 1)
         args->v[CHUNK_LAYERS] =
             args->v[MIST_ARG_LAYERS] / (args->v[MIST_ARG_PP] * args->v[MIST_ARG_CHUNKS]);
+    args->v[FUSES_LOSS] = mist_args_or(args, MIST_ARG_FUSED_LOSS, 0);
     args->v[PLAIN_SOFTMAX] = attention == MIST_ATTENTION_UNFUSED;
     args->v[BACKEND] =
         attention == MIST_ATTENTION_FLASH ? MIST_ATTENTION_FLASH : MIST_ATTENTION_FUSED;

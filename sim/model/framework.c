@@ -217,7 +217,7 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.sums_in_rings = true, .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
         MEGATRON, CASTS_ENGINE(2, 0), .overlaps_interleaved = true, .fuses_gradients = true,
-        .separates_groups = true, .can_cut_products = true,
+        .separates_groups = true, .can_cut_products = true, .can_fuse_loss = true,
         .logit_held_bytes = 10,
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {
@@ -265,11 +265,22 @@ double mist_framework_loss_bytes(double bytes, int n_casts, bool has_fp16_loss)
     return has_fp16_loss ? (bytes - n_casts * CAST_BYTES) / 2 : bytes;
 }
 
+/* Transformer Engine's cross_entropy.py: statistics of rows, 2; losses from them; gradients in
+ * the place of logits, 2 + 2. With a whole vocabulary there are three products, too. */
+struct mist_framework_op mist_framework_fused_loss(enum mist_op op)
+{
+    return op == MIST_OP_CROSS_ENTROPY_STATS      ? (struct mist_framework_op){1, 2}
+           : op == MIST_OP_CROSS_ENTROPY_PARALLEL ? (struct mist_framework_op){2, 4}
+                                                  : (struct mist_framework_op){3 + 3, 6};
+}
+
 int32_t mist_framework_logit_held_bytes(const struct mist_framework *framework,
-                                        bool has_fp16_loss)
+                                        bool has_fp16_loss, bool has_fused_loss)
 {
     int32_t held = framework->logit_held_bytes;
 
+    if (has_fused_loss)
+        return 2;
     /* logits, their copy in fp32, and what is made of it */
     return has_fp16_loss ? 2 + (held - 2 - 4) / 2 : held;
 }

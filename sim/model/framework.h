@@ -55,6 +55,8 @@ struct mist_framework {
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
     bool sends_whole_gradients; /* and scatters activations alone */
+    bool
+        can_fuse_loss; /* its loss is that of Transformer Engine, where the job says so */
     bool can_cut_products;  /* products of blocks, where the job says so, to send and
                                receive parts of them beside the others */
     bool sums_in_rings;     /* in a fixed order, which switches of a node don't keep */
@@ -104,7 +106,11 @@ double mist_framework_loss_bytes(double bytes, int n_casts, bool has_fp16_loss);
 
 /* Bytes per logit that a loss holds at the most; 0: rows pass one after another. */
 int32_t mist_framework_logit_held_bytes(const struct mist_framework *framework,
-                                        bool has_fp16_loss);
+                                        bool has_fp16_loss, bool has_fused_loss);
+
+/* Kernels of a fused loss, products included, and bytes that they move per logit beside these,
+ * by the operator that it is. */
+struct mist_framework_op mist_framework_fused_loss(enum mist_op op);
 
 /* Whether it overlaps communication and computation, unless the job says no, in spite of
  * takes_turns and blocks_transfers. */

@@ -190,6 +190,11 @@ static enum mist_status check_framework(const struct check *c)
             c, MIST_ERR_INPUT, "job", -1, "fp16_loss",
             "fp16_loss is true, expected false, or a job in fp16 of megatron or "
             "deepspeed");
+    if (job->has_fused_loss &&
+        (!mist_framework_get(job->framework)->can_fuse_loss || job->has_fp16_loss))
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "fused_loss",
+                      "fused_loss is true, expected false, or a job of megatron without "
+                      "fp16_loss");
     if (job->cuts_products && !mist_framework_get(job->framework)->can_cut_products)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "tp_overlap",
                       "tp_overlap is true, expected false, or a framework that cuts "

@@ -41,6 +41,8 @@ struct mist_job {
     bool blocks_launches;  /* the host waits for every kernel (CUDA_LAUNCH_BLOCKING) */
     bool has_fp8_products; /* of blocks: their operands are cast to floats of 8 bits */
     bool has_fp16_loss;    /* losses work on logits in two bytes, not in fp32 */
+    bool has_fused_loss;   /* and in two kernels, where their gradients take their place
+                              (--cross-entropy-fusion-impl te) */
     bool cuts_products; /* of blocks, to gather and scatter their parts beside them, under
                               sequence parallelism (--tp-comm-overlap) */
     /* Elements of what DeepSpeed takes in one piece: of gradients on their way, and, with
@@ -217,7 +219,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *              "unsupported"},
  *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu",
  *            "framework", "attention", "recompute_attention", "no_dropout", "overlap",
- *            "launch_blocking", "fp8", "fp16_loss", "tp_overlap", "reduce_bucket", "sub_group"},
+ *            "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "reduce_bucket", "sub_group"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p" or "zb_2p",
@@ -239,7 +241,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "passes" (of
  * zb_1p and zb_2p alone, one for each stage), "probe_s" (left out when 0), "framework"
  * ("ours"), "attention" ("flash"), "gpu", "recompute_attention", "no_dropout", "overlap",
- * "launch_blocking", "fp8", "fp16_loss", "tp_overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
+ * "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), "reduce_bucket" and "sub_group" (0), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
  * loads as 0; entries of arrays beyond n_stages load as 0. A relative trace_set is a path

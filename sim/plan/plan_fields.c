@@ -66,6 +66,7 @@ const struct mist_plan_field mist_plan_job_fields[] = {
     KEYED(mist_job, "launch_blocking", blocks_launches, BOOL, IF_SET),
     KEYED(mist_job, "fp8", has_fp8_products, BOOL, IF_SET),
     KEYED(mist_job, "fp16_loss", has_fp16_loss, BOOL, IF_SET),
+    KEYED(mist_job, "fused_loss", has_fused_loss, BOOL, IF_SET),
     KEYED(mist_job, "tp_overlap", cuts_products, BOOL, IF_SET),
     FIELD(mist_job, reduce_bucket, WHOLE, IF_SET),
     FIELD(mist_job, sub_group, WHOLE, IF_SET),

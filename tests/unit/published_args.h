@@ -123,7 +123,7 @@ static const struct published published[] = {
      "--tensor-model-parallel-size 1 --context-parallel-size 1 --sequence-parallel "
      "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
      "--mock-data --tokenizer-type NullTokenizer --vocab-size 128256\n",
-     "--cross-entropy-loss-fusion", 8, 0, 0, 0, 0, 0, 0, 0, 0},
+     "--normalization LayerNorm", 8, 0, 0, 0, 0, 0, 0, 0, 0},
     {"mixtral/train_mixtral_8x7b_distributed.sh", MEGATRON,
      "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --use-mcore-models "
      "--disable-bias-linear --seq-length 4096 --max-position-embeddings 32768 "

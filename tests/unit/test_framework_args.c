@@ -252,7 +252,7 @@ TEST_WITH(test_current_arguments, set_up, tear_down)
         {MEGATRON, TINY "--decoder-first-pipeline-num-layers 1",
          "--decoder-first-pipeline-num-layers", false},
         {MEGATRON, TINY "--delay-wgrad-compute", "--delay-wgrad-compute", false},
-        {MEGATRON, TINY "--cross-entropy-fusion-impl te", "--cross-entropy-fusion-impl",
+        {MEGATRON, TINY "--cross-entropy-loss-fusion", "--cross-entropy-loss-fusion",
          false},
         {MEGATRON, TINY "--fine-grained-activation-offloading",
          "--fine-grained-activation-offloading", false},
@@ -764,7 +764,8 @@ TEST_WITH(test_fp16_loss, set_up, tear_down)
     refuse(MEGATRON, TINY "--bf16\n--fp16-lm-cross-entropy", 4, "fp16");
 }
 
-/* Products that are cut up are read, and written again; they need sequence parallelism. */
+/* Products that are cut up, which need sequence parallelism, and a fused loss are read, and
+ * written again. */
 TEST_WITH(test_cut_products, set_up, tear_down)
 {
     static struct mist_plan plan, again;
@@ -772,17 +773,21 @@ TEST_WITH(test_cut_products, set_up, tear_down)
     struct mist_args args;
 
     scratch_write(path, TINY "--tensor-model-parallel-size 2 --sequence-parallel "
-                             "--tp-comm-overlap");
+                             "--tp-comm-overlap --cross-entropy-loss-fusion "
+                             "--cross-entropy-fusion-impl te");
     mist_args_init(&args, MEGATRON);
     args.n_devices = args.node_devices = 8;
     must(mist_args_load(&args, path, &err), &err);
     must(mist_args_make_plan(&args, &plan, &err), &err);
-    assert_true(plan.job.cuts_products);
+    assert_true(plan.job.cuts_products && plan.job.has_fused_loss);
     go_round(&plan, &again);
-    assert_true(again.job.cuts_products);
+    assert_true(again.job.cuts_products && again.job.has_fused_loss);
     refuse(MEGATRON, TINY "--tensor-model-parallel-size 2\n--tp-comm-overlap", 4,
            "sequence-parallel");
     plan.job.framework = MIST_FRAMEWORK_TORCHTITAN;
+    assert_int_equal(mist_plan_check(&plan, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "fused_loss is true"));
+    plan.job.has_fused_loss = false;
     assert_int_equal(mist_plan_check(&plan, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "tp_overlap is true"));
 }
