@@ -398,7 +398,8 @@ fi
 # 60 s h l): 43.85 s; its 150,000 steps in 1,830 hours make 43.9.
 # torchtitan's H100 are slower than the preset's: 500 W, 2.4 TB/s. NVIDIA's runs sum gradients in bf16 (grad_sync_dtype of
 # its launcher's scripts), and with tensor parallelism send parts of products beside the others (ub_tp_comm_overlap,
-# --tp-comm-overlap); their losses are fused, which the profile's are not, and GPT 175B on 512 H100 is an entry of MLPerf.
+# --tp-comm-overlap); losses of Megatron-Bridge's are Transformer Engine's (recipes/llama/llama3.py), and GPT 175B on 512 H100
+# is an entry of MLPerf.
 well_known() { # SET
     awk -F'|' -v folder="$folder" -v known="$1" '
         NF < 6 { print "published: " $1 ": not a plan: " $2 | "cat >&2"; next }
@@ -425,7 +426,7 @@ Llama 3 8B, 128 H100, FSDP, compiled, FP8|h100-sxm:16x8,memory-rate=2.4TB/s,powe
 Llama 3 70B, 256 H100, TP 8, FSDP, FP8|h100-sxm:32x8,memory-rate=2.4TB/s,power=500W|llama 80 8192 64 8 28672 128256 8192 0 0|torchtitan-compiled flash full|512 16 8 1 32 1 3 1 fp32 bf16 0 fp8|829|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
 Llama 3 8B, 32 H200, FSDP, compiled, FP8|h200-sxm:4x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|64 2 1 1 32 1 3 0 fp32 bf16 0 fp8|10938|torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md
 Llama 3 8B, 64 H200, FSDP, compiled, FP8|h200-sxm:8x8|llama 32 4096 32 8 14336 128256 8192 0 0|torchtitan-compiled flash selective|128 2 1 1 64 1 3 0 fp32 bf16 0 fp8|10753|torchtitan, benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md
-Llama 3 8B, 8 B200, Megatron-Bridge, FP8|b200-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 2 1 1 8 1 1 0 bf16 bf16 0 fp8+no_dropout|30624|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
+Llama 3 8B, 8 B200, Megatron-Bridge, FP8|b200-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 2 1 1 8 1 1 0 bf16 bf16 0 fp8+fused_loss+no_dropout|30624|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
 GPT-3 5B, 64 H100, NeMo, FP8|h100-sxm:8x8|gpt 24 4096 32 32 16384 51200 2048 1 1|megatron cudnn none|2048 4 1 1 64 1 1 0 bf16 bf16 0 fp8+overlap|23406|NVIDIA NeMo, performance summary, 24.09
 GPT-3 20B, 64 H100, NeMo, TP 2, FP8|h100-sxm:8x8|gpt 44 6144 48 48 24576 51200 2048 1 1|megatron cudnn none|256 2 2 1 32 1 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|5851|NVIDIA NeMo, performance summary, 24.09
 GPT-3 175B, 128 H100, NeMo, TP 4, PP 8, FP8|h100-sxm:16x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron cudnn none|256 1 4 8 4 6 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|716|NVIDIA NeMo, performance summary, 24.09
@@ -434,9 +435,9 @@ Llama 2 7B, 8 H100, NeMo, FP8|h100-sxm:1x8|llama 32 4096 32 32 11008 32000 4096 
 Llama 2 13B, 16 H100, NeMo, PP 4, FP8|h100-sxm:2x8|llama 40 5120 40 40 13824 32000 4096 0 0|megatron cudnn none|128 1 1 4 4 10 1 0 bf16 bf16 0 fp8+overlap+no_dropout|8715|NVIDIA NeMo, performance summary, 24.09
 Llama 2 70B, 64 H100, NeMo, TP 4, PP 4, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 32000 4096 0 0|megatron cudnn none|128 1 4 4 4 20 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1728|NVIDIA NeMo, performance summary, 24.09
 Nemotron 8B, 64 H100, NeMo, TP 2, FP8|h100-sxm:8x8|gpt 32 4096 32 32 16384 256000 4096 0 0|megatron cudnn none|256 4 2 1 32 1 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|12507|NVIDIA NeMo, performance summary, 24.09
-Llama 3 70B, 64 H100, Megatron-Bridge, TP 4, PP 8, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|128 1 4 8 2 5 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1602|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
-Llama 3 70B, 64 H100, Megatron-Bridge, batch of 256, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|256 1 4 8 2 5 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1621|NVIDIA Megatron-Bridge, docs/performance-summary-archive.md, 26.02
-Llama 3 8B, 8 H100, Megatron-Bridge, FSDP, FP8|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 1 1 1 8 1 3 0 bf16 bf16 0 fp8+overlap+no_dropout|14451|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
+Llama 3 70B, 64 H100, Megatron-Bridge, TP 4, PP 8, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|128 1 4 8 2 5 1 1 bf16 bf16 0 fp8+fused_loss+overlap+tp_overlap+no_dropout|1602|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
+Llama 3 70B, 64 H100, Megatron-Bridge, batch of 256, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|256 1 4 8 2 5 1 1 bf16 bf16 0 fp8+fused_loss+overlap+tp_overlap+no_dropout|1621|NVIDIA Megatron-Bridge, docs/performance-summary-archive.md, 26.02
+Llama 3 8B, 8 H100, Megatron-Bridge, FSDP, FP8|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 1 1 1 8 1 3 0 bf16 bf16 0 fp8+fused_loss+overlap+no_dropout|14451|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
 GPT-3 175B, 512 B200, NeMo, TP 4, PP 4, FP8|b200-sxm:64x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron cudnn none|2048 2 4 4 32 6 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|1600|NVIDIA NeMo, performance summary, 25.02
 Llama 3 8B, 8 H100, 32,768 tokens, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W,memory=95GiB|llama 32 4096 32 8 14336 128256 32768 0 0|torchtitan-compiled flash full|8 1 1 1 8 1 3 0 fp32 bf16 0 fp8|3890|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
