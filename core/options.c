@@ -95,11 +95,13 @@ static enum mist_status store_choice(const struct mist_option *option, const cha
     return MIST_OK;
 }
 
+/* separator: between items. */
 static enum mist_status store_list(const struct mist_option *option, const char *text,
-                                   struct mist_option_list *list, struct mist_err *err)
+                                   const char *separator, struct mist_option_list *list,
+                                   struct mist_err *err)
 {
     for (;;) {
-        size_t n = strcspn(text, ",");
+        size_t n = strcspn(text, separator);
         if (n == 0)
             return refuse(err, option, "an item of the list is empty");
         if (list->n == MIST_OPTION_LIST_MAX || n >= sizeof list->texts - list->used_bytes)
@@ -130,7 +132,9 @@ static enum mist_status store(const struct mist_option *option, const char *text
     case MIST_OPTION_CHOICE:
         return store_choice(option, text, place, err);
     case MIST_OPTION_LIST:
-        return store_list(option, text, place, err);
+        return store_list(option, text, ",", place, err);
+    case MIST_OPTION_FILES:
+        return store_list(option, text, "", place, err);
     case MIST_OPTION_INT64:
     case MIST_OPTION_DOUBLE:
     case MIST_OPTION_BYTES:
@@ -156,6 +160,7 @@ static void clear(const struct mist_option *option, char *out)
         *(int *)place = 0;
         break;
     case MIST_OPTION_LIST:
+    case MIST_OPTION_FILES:
         *(struct mist_option_list *)place = (struct mist_option_list){0};
         break;
     case MIST_OPTION_INT64:
@@ -219,7 +224,7 @@ static enum mist_status give(struct reader *reader, size_t i_option, const char 
 {
     const struct mist_option *option = &reader->tool->options[i_option];
 
-    if (option->kind == MIST_OPTION_LIST && !reader->is_given[i_option])
+    if (mist_option_repeats(option) && !reader->is_given[i_option])
         clear(option, reader->out);
     reader->is_given[i_option] = true;
     return store(option, value, reader->out, reader->err);

@@ -39,11 +39,12 @@ enum mist_option_kind {
     MIST_OPTION_STRING, /* const char *, borrowed from argv or the table; NULL */
     MIST_OPTION_CHOICE, /* int, index into choices; 0, which is choices[0] */
     MIST_OPTION_LIST,   /* struct mist_option_list; empty */
+    MIST_OPTION_FILES,  /* the same; names of files, which may have commas */
 };
 
 #define MIST_OPTION_LIST_MAX 64
 
-/* Texts of a repeatable option, also split at commas.
+/* Texts of a repeatable option, of kind MIST_OPTION_LIST also split at commas.
  * Points into itself: don't copy or move. */
 struct mist_option_list {
     int n;
@@ -125,6 +126,10 @@ struct mist_tool {
 #define MIST_OPTION_ROW_LIST(T, i_name, i_member, i_group, i_value, i_help)              \
     MIST_OPTION_ROW(T, i_name, MIST_OPTION_LIST, i_member, i_group, i_value, NULL, 0, 0, \
                     i_help)
+
+#define MIST_OPTION_ROW_FILES(T, i_name, i_member, i_group, i_value, i_help)             \
+    MIST_OPTION_ROW(T, i_name, MIST_OPTION_FILES, i_member, i_group, i_value, NULL, 0,   \
+                    0, i_help)
 
 /* The same of kind MIST_OPTION_CHOICE; i_member is an int. */
 #define MIST_OPTION_ROW_CHOICE(T, ...)                                                   \

@@ -151,7 +151,7 @@ static void print_zsh_value(const struct mist_option *option, FILE *stream)
 static void print_zsh_option(const struct mist_option *option, FILE *stream)
 {
     bool has_value = option->kind != MIST_OPTION_FLAG;
-    bool repeats = option->kind == MIST_OPTION_LIST;
+    bool repeats = mist_option_repeats(option);
 
     fputs(" \\\n    '", stream);
     if (repeats)

@@ -23,6 +23,12 @@ static inline const struct mist_option *mist_options_row(const struct mist_tool 
                                : &mist_options_about[i - tool->n_options];
 }
 
+/* Whether its values add up, where another option keeps the last. */
+static inline bool mist_option_repeats(const struct mist_option *option)
+{
+    return option->kind == MIST_OPTION_LIST || option->kind == MIST_OPTION_FILES;
+}
+
 /* Whether row i is the first of its group; groups come in the order of their first row. */
 bool mist_options_begins_group(const struct mist_tool *tool, size_t i);
 

@@ -23,6 +23,7 @@ static const char *const dtype_choices[] = {"job", "fp32", "bf16", "fp16", NULL}
 #define FLAG(...)        MIST_OPTION_ROW_FLAG(struct mist_sim_options, __VA_ARGS__)
 #define TEXT(...)        MIST_OPTION_ROW_TEXT(struct mist_sim_options, __VA_ARGS__)
 #define LIST(...)        MIST_OPTION_ROW_LIST(struct mist_sim_options, __VA_ARGS__)
+#define FILES(...)       MIST_OPTION_ROW_FILES(struct mist_sim_options, __VA_ARGS__)
 #define CHOICE(...)      MIST_OPTION_ROW_CHOICE(struct mist_sim_options, __VA_ARGS__)
 #define CHOICE_WITH(...) MIST_OPTION_ROW_CHOICE_WITH(struct mist_sim_options, __VA_ARGS__)
 #define WITH(...)        MIST_OPTION_ROW_WITH(struct mist_sim_options, __VA_ARGS__)
@@ -84,11 +85,12 @@ static const struct mist_option option_table[] = {
            "of weights and activations; job: what arguments say, else bf16"),
     CHOICE("gradient-dtype", job.gradient_dtype, "Job without a plan", "TYPE", "job",
            dtype_choices, "of gradients; job: what arguments say, else fp32"),
-    LIST("replay", replay, "Replay", "FILES",
-         "no prediction but what a job recorded, gzip or not: traces of torch.profiler "
-         "('rank*.json', or their folder), a pipeline's operations (CSV), or mist-exec's "
-         "timeline of PLAN: the causes of its time, and by --what-if what it would have "
-         "taken"),
+    FILES(
+        "replay", replay, "Replay", "FILES",
+        "no prediction but what a job recorded, gzip or not: traces of torch.profiler "
+        "('rank*.json', or their folder), a pipeline's operations (CSV), or mist-exec's "
+        "timeline of PLAN: the causes of its time, and by --what-if what it would have "
+        "taken"),
     TEXT("lengths", lengths, "Replay", "LENGTHS",
          "sequences are not all as long as samples: lognormal:median=N,sigma=X, or a "
          "file of lengths in tokens, one a line or length,count, to draw from"),

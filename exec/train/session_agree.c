@@ -142,6 +142,7 @@ static void add_value(struct mist_hash *hash, const struct mist_option *option,
         mist_hash_add_int64(hash, !text ? 0 : strcmp(text, "auto") == 0 ? 2 : 1);
         break;
     case MIST_OPTION_LIST:
+    case MIST_OPTION_FILES:
         mist_hash_add_int64(hash, ((const struct mist_option_list *)at)->n > 0);
         break;
     case MIST_OPTION_INT64:

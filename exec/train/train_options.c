@@ -10,7 +10,7 @@
 #define ROW(...)             MIST_OPTION_ROW(struct mist_exec_options, __VA_ARGS__)
 #define FLAG(...)            MIST_OPTION_ROW_FLAG(struct mist_exec_options, __VA_ARGS__)
 #define TEXT(...)            MIST_OPTION_ROW_TEXT(struct mist_exec_options, __VA_ARGS__)
-#define LIST(...)            MIST_OPTION_ROW_LIST(struct mist_exec_options, __VA_ARGS__)
+#define FILES(...)           MIST_OPTION_ROW_FILES(struct mist_exec_options, __VA_ARGS__)
 #define CHOICE(...)          MIST_OPTION_ROW_CHOICE(struct mist_exec_options, __VA_ARGS__)
 #define WITH(...)            MIST_OPTION_ROW_WITH(struct mist_exec_options, __VA_ARGS__)
 #define WITH_VALIDATION(...) WITH("validation-data validation-frac", __VA_ARGS__)
@@ -18,12 +18,13 @@
 static const char *const nan_choices[] = {"abort", "skip", NULL};
 
 static const struct mist_option option_table[] = {
-    LIST("data", data, "Data", "FILE",
-         "text, ids (.u16, .u32), llm.c .bin or Megatron .idx; text: uint16: uint32: "
-         "llmc: megatron: in front name the format; repeatable, or a pattern, 'a/*.bin'; "
-         "default: this system's licence texts"),
-    LIST("validation-data", validation_data, "Data", "FILE",
-         "the same, for validation; repeatable"),
+    FILES(
+        "data", data, "Data", "FILE",
+        "text, ids (.u16, .u32), llm.c .bin or Megatron .idx; text: uint16: uint32: "
+        "llmc: megatron: in front name the format; repeatable, or a pattern, 'a/*.bin'; "
+        "default: this system's licence texts"),
+    FILES("validation-data", validation_data, "Data", "FILE",
+          "the same, for validation; repeatable"),
     MIST_OPTION_ROW_BUT(struct mist_exec_options, "validation-data", "validation-frac",
                         MIST_OPTION_FRAC, validation_frac, "Data", "FRAC", NULL, 1e-6,
                         0.99, "hold out this part at the end of the data"),

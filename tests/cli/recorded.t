@@ -155,7 +155,7 @@ for row in 'rank,0,' 'rank,1,' 'operation,.*,matmul,kernel,2,' 'operation,.*,all
 done
 run mist-sim --replay 'job/*.json*' --json --what-if launch=none
 expect_value edited_s 3.3e-05
-run mist-sim --replay job/b.json.gz,job/a.json --json --what-if kernel.matmul=2x
+run mist-sim --replay job/b.json.gz --replay job/a.json --json --what-if kernel.matmul=2x
 expect_value edited_s 3.3e-05
 run mist-sim --replay job --what-if rank.0=0.5x
 expect_exit 0

@@ -18,7 +18,7 @@ struct tool_options {
     double alpha;
     double timeout_s;
     int backend;
-    struct mist_option_list space;
+    struct mist_option_list space, inputs;
     int64_t n_tries;
 };
 
@@ -76,6 +76,8 @@ static const struct mist_option options[] = {
      .help = "what is searched",
      .default_text = "3d,zero",
      .offset = offsetof(struct tool_options, space)},
+    MIST_OPTION_ROW_FILES(struct tool_options, "input", inputs, "Search", "FILE",
+                          "what is read"),
     MIST_OPTION_ROW_VERBOSE(struct tool_options),
     MIST_OPTION_ROW_JOBS(struct tool_options),
     MIST_OPTION_ROW_JSON(struct tool_options),
@@ -177,6 +179,11 @@ TEST(test_spellings)
     assert_string_equal(call.out.space.items[0], "a");
     assert_string_equal(call.out.space.items[2], "c");
     assert_string_equal(call.out.common.output, "f");
+    assert_int_equal(call.out.inputs.n, 0);
+    assert_int_equal(parse(&call, "-m x --input a,b --input=c"), MIST_OK);
+    assert_int_equal(call.out.inputs.n, 2);
+    assert_string_equal(call.out.inputs.items[0], "a,b");
+    assert_string_equal(call.out.inputs.items[1], "c");
     assert_int_equal(parse(&call, "-m a -m b --seed -5 -- --quiet -x"), MIST_OK);
     assert_string_equal(call.out.model, "b");
     assert_int_equal(call.out.common.seed, -5);
@@ -202,6 +209,7 @@ TEST(test_refusals)
         {"-m x --memory=8gb", "'8gb'"},
         {"-m x --backend=tpu", "none of cpu, cuda"},
         {"-m x --space=a,,b", "empty"},
+        {"-m x --input=", "empty"},
         {"-m x -j", "expected a value (N)"},
         {"-m x -j 4097", "not within"},
         {"--model --quiet", "write --model=--quiet"},
@@ -272,6 +280,7 @@ TEST(test_texts)
         call.text, "'(-m --model)'{-m+,--model=}'[preset or config.json]:NAME:_files'"));
     assert_non_null(strstr(call.text, "'(--json)--csv[print results as CSV]'"));
     assert_non_null(strstr(call.text, "'*--space=[what is searched]:KNOBS: '"));
+    assert_non_null(strstr(call.text, "'*--input=[what is read]:FILE:_files'"));
     assert_int_equal(parse(&call, "--completion fish"), MIST_OK);
     assert_non_null(strstr(
         call.text, "complete -c mist-test -l backend -x -a 'cpu cuda' -d 'device'\n"));
