@@ -340,6 +340,11 @@ int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq
     return n_windows(&data->validation, seq_len);
 }
 
+int64_t mist_data_n_batches(int64_t n_samples, int64_t global_batch)
+{
+    return n_samples / global_batch + (n_samples % global_batch > 0);
+}
+
 static enum mist_status find_fingerprint(const struct stream *stream, uint64_t *out,
                                          struct mist_err *err)
 {
@@ -491,7 +496,7 @@ enum mist_status mist_data_validation_batch(const struct mist_data *data, int64_
     int64_t first = i_batch * global_batch + first_sample;
     enum mist_status status = MIST_OK;
 
-    if (i_batch < 0 || i_batch >= n / global_batch + (n % global_batch > 0))
+    if (i_batch < 0 || i_batch >= mist_data_n_batches(n, global_batch))
         return mist_err_set(err, MIST_ERR_RANGE,
                             "validation batch %lld of %lld samples is asked for, there "
                             "are %lld samples",

@@ -96,6 +96,9 @@ bool mist_data_is_text(const struct mist_data *data);
 int64_t mist_data_n_samples(const struct mist_data *data, int64_t seq_len);
 int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq_len);
 
+/* How many batches of global_batch >= 1 samples n_samples are, the last with what is left. */
+int64_t mist_data_n_batches(int64_t n_samples, int64_t global_batch);
+
 /*
  * FNV-1a of the number of training tokens and of the tokens: the same ids, the same
  * fingerprint, whatever files and formats hold them. Of streams longer than 2^22 tokens

@@ -145,7 +145,7 @@ static enum mist_status plan_validation(struct mist_session *at, struct mist_err
     const struct mist_job *job = &at->plan.job;
     int64_t n_samples = mist_data_n_validation_samples(at->data, job->seq_len);
     int64_t batch = job->global_batch, wanted = options->n_validation_batches;
-    int64_t n = n_samples / batch + (n_samples % batch > 0);
+    int64_t n = mist_data_n_batches(n_samples, batch);
 
     if (options->validation_data.n == 0 && options->validation_frac <= 0)
         return MIST_OK;

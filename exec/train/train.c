@@ -232,7 +232,7 @@ static enum mist_status do_step(struct run *run, struct mist_train_step *step,
 static enum mist_status validate(struct run *run, double *loss, struct mist_err *err)
 {
     int64_t n_samples = run->job->n_validation_samples, seq_len = run->plan->job.seq_len;
-    int64_t batch = run->plan->job.global_batch, n = (n_samples - 1) / batch + 1;
+    int64_t n = mist_data_n_batches(n_samples, run->plan->job.global_batch);
     double sum = 0;
     enum mist_status status = mist_runtime_apply(run->runtime, err);
 

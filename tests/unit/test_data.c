@@ -258,6 +258,14 @@ TEST(test_validation_files)
             mist_data_validation_batch(data, i, BATCH, SEQ, 0, 1, tokens, targets, &err),
             MIST_ERR_RANGE);
     assert_non_null(strstr(err.message, "batch 4 of 4 samples"));
+    for (int n = 0; n < 3 * BATCH;
+         n++) { /* the batches in which sample n - 1 is the last */
+        int n_counted = 0;
+        for (int i = 0; i < n; i += BATCH)
+            n_counted++;
+        assert_int_equal(mist_data_n_batches(n, BATCH), n_counted);
+    }
+    assert_int_equal(mist_data_n_batches(INT64_MAX, 2), (INT64_C(1) << 62));
     /* A vocabulary that only training fits, a sequence that only training holds. */
     assert_int_equal(mist_data_check(data, 1131, 130, &err), MIST_OK);
     assert_int_equal(mist_data_check(data, 1131, 131, &err), MIST_ERR_INPUT);
