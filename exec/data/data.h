@@ -16,8 +16,9 @@
  * A prefix in front of a path names the format whatever the path looks like; ./uint16:x
  * is a file of that name. A .bin that none of these fits is refused, not guessed. A path
  * with *, ? or [ that is no file is a pattern as of glob(7): all files that it fits, in the
- * order of their names (bytes), of a Megatron .bin and .idx one. Several files are one
- * stream. Text goes with text only, ids with ids.
+ * order of their names (bytes), of a Megatron .bin and .idx one. What is neither text nor
+ * ids is refused (arrays of NumPy, Parquet tables, what is compressed, JSON lines). Several
+ * files are one stream. Text goes with text only, ids with ids.
  *
  * With sequences of s tokens the training stream is cut into windows w = 0 .. n-1,
  * n = (n_tokens - 1) / s: window w reads tokens w s .. w s + s - 1 and predicts the ones

@@ -225,10 +225,10 @@ static enum mist_status guess_format(const struct mist_data_file *file, int *for
 
     if (status != MIST_OK)
         return status;
-    if (find_llmc_magic(magic) < 0 && has_suffix(file->path, ".bin"))
-        return refuse_bin(file, magic, err);
     *format = find_llmc_magic(magic) >= 0 ? LLMC : TEXT;
-    return MIST_OK;
+    if (*format == TEXT && has_suffix(file->path, ".bin"))
+        return refuse_bin(file, magic, err);
+    return *format == TEXT ? mist_data_file_refuse_foreign(file, true, err) : MIST_OK;
 }
 
 static enum mist_status read_llmc_header(struct mist_data_file *file,
@@ -300,6 +300,8 @@ static enum mist_status open_format(struct mist_data_file *file, const char *nam
     enum mist_status status = mist_data_source_open(&file->source, file->path, err);
     if (status == MIST_OK && format < 0)
         status = guess_format(file, &format, err);
+    else if (status == MIST_OK && (format == FLAT_UINT16 || format == FLAT_UINT32))
+        status = mist_data_file_refuse_foreign(file, false, err);
     if (status != MIST_OK)
         return status;
     if (format == LLMC)

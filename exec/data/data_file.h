@@ -111,6 +111,15 @@ static inline uint64_t mist_data_load_uint64(const uint8_t *bytes)
 }
 
 /*
+ * MIST_ERR_INPUT if the open file is of a format that is neither text nor ids (compressed,
+ * a table, an archive; exec/data/data_foreign.c), as its first bytes say or, of what would be
+ * read as text, its name (.jsonl) or bytes that no text has. MIST_ERR_IO.
+ */
+MIST_MUST_CHECK enum mist_status
+mist_data_file_refuse_foreign(const struct mist_data_file *file, bool is_text,
+                              struct mist_err *err);
+
+/*
  * Opens prefix.bin and holds prefix.idx against it (exec/data/data_megatron.c). Contract of
  * mist_data_file_open.
  */

@@ -59,8 +59,19 @@ losses_of --data 'a b/part-[0-6]*.u16' --data '[x].u32' --data 'uint16:a b/part-
 [ "$losses" = "$whole" ] || fail "$losses, expected $whole"
 refuse 'a pattern that fits nothing' 5 '^mist-exec: a b/none\*: there is no file of such a name$' \
     mist-exec one.json --data 'a b/none*' --iterations 1
-refuse 'a pattern that fits what is no token file' 3 '^mist-exec: .*is text, but .* is a token file' \
+refuse 'a pattern that fits what is no token file' 3 '^mist-exec: .*part-7\.ids: is no text \(it has bytes of 0\), expected' \
     mist-exec one.json --data 'a b/part-[67]*' --iterations 1
+begin 'a file of a name with a comma, and another'
+seq 1 2000 > 'one,two.txt' && seq 1 300 > more.txt
+plan=one.json
+losses_of --data more.txt --data 'one,two.txt' --validation-data 'one,two.txt'
+commas=$losses
+cat more.txt 'one,two.txt' > both.txt
+losses_of --data both.txt --validation-data 'one,two.txt'
+[ "$losses" = "$commas" ] || fail "$losses, expected $commas"
+gzip -k more.txt
+refuse 'a compressed text' 3 '^mist-exec: more\.txt\.gz: is compressed \(gzip\), expected plain text or a token file' \
+    mist-exec one.json --data more.txt.gz --iterations 1
 begin 'the message names a part of the README that is there'
 grep -q '^##* Token files$' "$root/README.md" || fail 'README.md has no such part'
 finish

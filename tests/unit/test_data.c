@@ -17,20 +17,20 @@ static uint8_t text[N_TEXT];
 /* A text in which every window of 2 or more bytes says where it is from, in two files. */
 static struct mist_data *open_text(void)
 {
-    char first[128], second[128];
+    char first[160], second[160];
     const char *paths[] = {first, second};
     struct mist_data *data;
     FILE *stream;
 
     for (int i = 0; i < N_TEXT; i++)
         text[i] = (uint8_t)(i % 2 ? i / 256 : i);
-    snprintf(first, sizeof first, "%s", scratch_path(&scratch, "b"));
-    snprintf(second, sizeof second, "%s", scratch_path(&scratch, "a"));
-    stream = fopen(first, "wb");
+    snprintf(first, sizeof first, "text:%s", scratch_path(&scratch, "b"));
+    snprintf(second, sizeof second, "text:%s", scratch_path(&scratch, "a"));
+    stream = fopen(first + strlen("text:"), "wb");
     assert_non_null(stream);
     assert_int_equal(fwrite(text, 1, 500, stream), 500);
     assert_int_equal(fclose(stream), 0);
-    stream = fopen(second, "wb");
+    stream = fopen(second + strlen("text:"), "wb");
     assert_non_null(stream);
     assert_int_equal(fwrite(text + 500, 1, N_TEXT - 500, stream), N_TEXT - 500);
     assert_int_equal(fclose(stream), 0);
@@ -418,12 +418,12 @@ TEST(test_default)
 /* Whatever allocation fails: an error, and nothing is left behind. */
 TEST(test_faults)
 {
-    char path[128];
+    char path[160];
     const char *paths[] = {path, path};
     int n_failed = 0;
 
     mist_data_close(open_text());
-    snprintf(path, sizeof path, "%s", scratch_path(&scratch, "a"));
+    snprintf(path, sizeof path, "text:%s", scratch_path(&scratch, "a"));
     for (long k = 1;; k++) {
         struct mist_data *data = NULL;
         char **found = NULL;

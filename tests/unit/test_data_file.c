@@ -181,14 +181,54 @@ TEST(test_text)
     int64_t tokens[300];
 
     for (int i = 0; i < 300; i++)
-        tokens[i] = 255 - i % 256;
+        tokens[i] = 255 - i % 255;
     save_flat("text.md", tokens, 300, 1);
     check_file("", "text.md", tokens, 300);
+    save_flat("text,with,commas", tokens, 300, 1);
+    check_file("", "text,with,commas", tokens, 300);
+    tokens[299] = 0;
+    save_flat("text.md", tokens, 300, 1);
+    check_refused("", "text.md", MIST_ERR_INPUT, "/text.md",
+                  "no text (it has bytes of 0)");
     check_file("text:", "text.md", tokens, 300);
     save_flat("text.bin", tokens, 300, 1);
     check_file("text:", "text.bin", tokens, 300);
     check_refused("", "no.txt", MIST_ERR_IO, "/no.txt", "No such file");
     check_refused("", ".", MIST_ERR_IO, "/.", "no regular file");
+}
+
+/* What people have, by the first bytes that each tool writes. text: insists; no prefix makes
+ * ids of them. */
+TEST(test_foreign)
+{
+    static const struct {
+        const char *name, *head, *words;
+    } cases[] = {
+        {"ids.npy", "\x93NUMPY\x01 v {'descr': '<u2', 'fortran_order': False}", "NumPy"},
+        {"t.parquet", "PAR1\x15\x04\x15\x10", "Parquet"},
+        {"t.arrow", "ARROW1  \xff\xff\xff\xff", "Arrow"},
+        {"t.h5", "\x89HDF\r\n\x1a\n\x01\x02", "HDF5"},
+        {"t.npz", "PK\x03\x04\x14\x01", "zip"},
+        {"book.txt.zst", "\x28\xb5\x2f\xfd\x24\x06", "zstd"},
+        {"book.txt.xz", "\xfd\x37zXZ\x01", "xz"},
+        {"book.txt.gz", "\x1f\x8b\x08\x08", "gzip"},
+        {"lines.jsonl", "{\"text\": \"once\"}\n", "JSON lines"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t tokens[64];
+        int n = (int)strlen(cases[i].head);
+        char about[32];
+        for (int k = 0; k < n; k++)
+            tokens[k] = (uint8_t)cases[i].head[k];
+        save_flat(cases[i].name, tokens, n, 1);
+        snprintf(about, sizeof about, "/%s", cases[i].name);
+        check_refused("", cases[i].name, MIST_ERR_INPUT, about, cases[i].words);
+        check_file("text:", cases[i].name, tokens, n);
+        if (cases[i].head[0] != '{')
+            check_refused("uint16:", cases[i].name, MIST_ERR_INPUT, about,
+                          "expected plain text or a token file");
+    }
 }
 
 TEST(test_llmc)
