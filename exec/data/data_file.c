@@ -70,6 +70,10 @@ enum mist_status mist_data_source_open(struct mist_data_source *source, const ch
     *source = (struct mist_data_source){.path = path, .fd = open_one(path)};
     if (source->fd < 0 || fstat(source->fd, &info) != 0)
         status = mist_err_io(err, path, "open", errno);
+    else if (S_ISDIR(info.st_mode))
+        status =
+            mist_err_at(err, MIST_ERR_IO, path, 0, 0,
+                        "is a folder, expected a file, or a pattern for those in it");
     else if (!S_ISREG(info.st_mode))
         status = mist_err_at(err, MIST_ERR_IO, path, 0, 0,
                              "is no regular file; data is read here and there");

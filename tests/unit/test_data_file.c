@@ -9,6 +9,8 @@
 #include "core/random.h"
 #include "exec/data/data.h"
 
+#include <sys/stat.h>
+
 enum { MAX_TOKENS = 4096, MAX_BYTES = 1 << 16 };
 
 /* ---------------------------------------------------------------------------- writing */
@@ -194,7 +196,9 @@ TEST(test_text)
     save_flat("text.bin", tokens, 300, 1);
     check_file("text:", "text.bin", tokens, 300);
     check_refused("", "no.txt", MIST_ERR_IO, "/no.txt", "No such file");
-    check_refused("", ".", MIST_ERR_IO, "/.", "no regular file");
+    check_refused("", ".", MIST_ERR_IO, "/.", "is a folder, expected a file");
+    assert_int_equal(mkfifo(scratch_path(&scratch, "pipe"), 0600), 0);
+    check_refused("", "pipe", MIST_ERR_IO, "/pipe", "is no regular file");
 }
 
 /* What people have, by the first bytes that each tool writes. text: insists; no prefix makes
