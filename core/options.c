@@ -357,6 +357,23 @@ static enum mist_status check_option(const struct reader *reader, size_t i)
                         names);
 }
 
+/* One too many; often the second value of an option that is to be repeated. */
+static enum mist_status refuse_positional(const struct reader *reader, const char *word)
+{
+    const struct mist_tool *tool = reader->tool;
+
+    for (size_t i = 0; i < tool->n_options; i++)
+        if (reader->is_given[i] && mist_option_repeats(&tool->options[i]))
+            return mist_err_set(
+                reader->err, MIST_ERR_USAGE,
+                "unexpected argument '%.80s': expected at most %d; several "
+                "values of --%s have it in front of each",
+                word, tool->positional_max, tool->options[i].name);
+    return mist_err_set(reader->err, MIST_ERR_USAGE,
+                        "unexpected argument '%.80s': expected at most %d", word,
+                        tool->positional_max);
+}
+
 static enum mist_status check_given(const struct reader *reader, int n_positionals)
 {
     const struct mist_tool *tool = reader->tool;
@@ -376,9 +393,7 @@ static enum mist_status check_given(const struct reader *reader, int n_positiona
                             tool->positional_help ? ": " : "",
                             tool->positional_help ? tool->positional_help : "");
     if (tool->positional_max >= 0 && n_positionals > tool->positional_max)
-        return mist_err_set(reader->err, MIST_ERR_USAGE,
-                            "unexpected argument '%.80s': expected at most %d",
-                            reader->argv[1 + tool->positional_max], tool->positional_max);
+        return refuse_positional(reader, reader->argv[1 + tool->positional_max]);
     return MIST_OK;
 }
 
