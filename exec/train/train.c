@@ -25,6 +25,7 @@ struct run {
     struct mist_train_progress progress;
     struct mist_adamw_args adamw;
     char last_warning[512];      /* about saving; the same is said once */
+    int64_t n_skipped_last;      /* steps skipped since one was not */
     bool stops;                  /* a signal came: this step was the last */
     bool skips_validation;       /* the one due after it, or some of it */
     enum mist_status log_status; /* rank 0: of the log, which gets no more steps */
@@ -202,6 +203,7 @@ static void set_update(struct run *run, const struct mist_step_result *result,
     args.t = (int32_t)run->progress.n_updates + 1;
     run->progress.n_updates += result->is_finite;
     run->progress.n_skipped += !result->is_finite;
+    run->n_skipped_last = result->is_finite ? 0 : run->n_skipped_last + 1;
     mist_runtime_set_update(run->runtime, &args, step->is_skipped);
 }
 
@@ -311,6 +313,22 @@ static enum mist_status ask_to_stop(struct run *run, struct mist_err *err)
     return status;
 }
 
+/* Skipped steps leave the weights as they are: when no batch of many suits them, none will. */
+static enum mist_status check_progress(const struct run *run, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    if (run->n_skipped_last < MIST_TRAIN_MAX_SKIPPED)
+        return MIST_OK;
+    status =
+        mist_err_set(err, MIST_ERR_RUN,
+                     "none of the last %d steps, to step %lld, was finite, so that "
+                     "skipping them does not help; begin with a lower --lr, or go on "
+                     "from an earlier checkpoint with one",
+                     (int)MIST_TRAIN_MAX_SKIPPED, (long long)run->progress.n_steps);
+    return mist_comm_agree(run->comm, status, err);
+}
+
 /* A step and what has to be done after it. *has_paused: of the step before, and
  * of this. */
 static enum mist_status iterate(struct run *run, struct mist_train_step *step,
@@ -340,6 +358,8 @@ static enum mist_status iterate(struct run *run, struct mist_train_step *step,
     step->is_saved_next = saves || run->stops || step->step == last;
     if (status == MIST_OK)
         log_step(run, step);
+    if (status == MIST_OK)
+        status = check_progress(run, err);
     if (status == MIST_OK && saves)
         status = save(run, err);
     if (status == MIST_OK && saves && step->step < last)

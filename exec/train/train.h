@@ -112,7 +112,10 @@ struct mist_train_log {
  * iterations the last ones alone are told one by one, and the median is theirs: memory does
  * not grow with the run.
  */
-enum { MIST_TRAIN_MAX_KEPT = 1 << 20 };
+enum {
+    MIST_TRAIN_MAX_KEPT = 1 << 20,
+    MIST_TRAIN_MAX_SKIPPED = 100, /* steps one after the other; then the run has failed */
+};
 
 struct mist_train_report {
     int32_t n_iterations, n_kept, n_ranks; /* of this process; of those, the last */
@@ -146,7 +149,8 @@ struct mist_train_report {
 /*
  * Runs the job on all ranks of comm; plan's ranks = comm's ranks. report is initialised
  * whatever the result; mist_train_report_fini frees it. MIST_OK, MIST_ERR_MEMORY,
- * MIST_ERR_RUN (also what is not finite, unless such steps are skipped), MIST_ERR_INPUT,
+ * MIST_ERR_RUN (also what is not finite, unless such steps are skipped, and then
+ * MIST_TRAIN_MAX_SKIPPED of them one after the other), MIST_ERR_INPUT,
  * MIST_ERR_IO (a checkpoint, an export), what the log returns. After a failure the other
  * ranks may be waiting: the job should end with mist_comm_abort().
  */

@@ -56,7 +56,8 @@ static const struct mist_option option_table[] = {
     ROW("weight-decay", MIST_OPTION_DOUBLE, settings.weight_decay, "Training", "W", "0.1",
         0, 1e3, "AdamW: decay of matrices"),
     CHOICE("on-nan", on_nan, "Training", "WHAT", "abort", nan_choices,
-           "when a loss or gradient is not finite: abort the run, or skip the step"),
+           "when a loss or gradient is not finite: abort the run, or skip the step; 100 "
+           "skipped in a row abort it, too"),
     TEXT("checkpoint", checkpoint, "Checkpoints", "DIR",
          "folder of this run's checkpoints, step-00000001 ..."),
     WITH("checkpoint", "save-every", MIST_OPTION_INT64, save_every, "Checkpoints", "N",

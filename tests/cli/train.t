@@ -423,6 +423,12 @@ expect_exit 0
 expect_stderr '^ +5 +- +- .* skipped: not finite$'
 expect_stdout '^skipped steps +[34]$'
 awk -F, 'NR > 3 && ($2 != "" || $3 != "" || $8 != 1) { exit 1 }' nan.csv || fail "$(cat nan.csv)"
+begin 'a run of which nothing is finite any more ends'
+rm nan.csv
+run $mpi2 -q --iterations 1000 --lr 1e18 --clip 0 --on-nan skip --log nan.csv
+expect_exit 1
+expect_once '^mist-exec: none of the last 100 steps, to step 10[12], was finite'
+tail -n 1 nan.csv | grep -q '^10[12],' || fail "$(tail -n 2 nan.csv)"
 begin 'the same on two ranks, as JSON'
 run $mpi2 -q --json --iterations 5 --lr 1e18 --clip 0 --on-nan skip
 expect_exit 0
