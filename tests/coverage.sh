@@ -6,8 +6,8 @@
 # (BUILD/pic) is not counted, as it runs on GPUs alone; the emulated build of its sources is. Only gcov is needed.
 find "$1" -name '*.gcno' ! -path '*/pic/*' | LC_ALL=C sort | LC_ALL=C xargs gcov -t -r 2> /dev/null | LC_ALL=C awk -v show="$2" '
     function group_of(file) {
-        if (file ~ /^traces\// || file ~ /^core\/(csv|json|json_locate|parse)\.c/ ||
-            file ~ /^sim\/(plan\/plan_read|plan\/plan_fields|model\/model_config|what_if)\.c/ ||
+        if (file ~ /^traces\// || file ~ /^core\/(csv|json|json_fields|json_locate|parse)\.c/ ||
+            file ~ /^sim\/(plan\/plan_read|model\/model_config|what_if)\.c/ ||
             file ~ /^exec\/(checkpoint\/checkpoint_(read|manifest|index|table|check|span|sum)|huggingface\/safetensors(_header)?)\.c/ ||
             file ~ /^exec\/(data\/data(_file|_megatron)?|huggingface\/hf_(config|names|names_load)|train\/log_file|cuda\/gemm_file)\.c/ ||
             file ~ /^(plots\/plot_tables|profile\/journal)\.c/)

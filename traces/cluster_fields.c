@@ -1,86 +1,91 @@
 /* The members of cluster.json. See trace_internal.h. */
 #include "traces/trace_internal.h"
 
-enum { OPTIONAL, REQUIRED };
-enum { FROM_0, ABOVE_0 };
-
-/* A member of a struct; its key is the member's name. */
-#define FIELD(of, i_kind, needs, least, member)                                          \
-    {                                                                                    \
-        .key = #member, .kind = MIST_CLUSTER_##i_kind, .is_required = needs,             \
-        .is_above_0 = least, .offset = offsetof(struct of, member),                      \
-        .size = sizeof(((struct of *)0)->member)                                         \
-    }
-#define OBJECT(of, least, member, fields)                                                \
-    {                                                                                    \
-        .key = #member, .kind = MIST_CLUSTER_OBJECT, .is_above_0 = least,                \
-        .offset = offsetof(struct of, member), .members = fields                         \
-    }
+#define FIELD    MIST_JSON_FIELD
+#define OPTIONAL .is_optional = true
+#define FROM_0   .limits = MIST_FIELD_FROM_0
+#define ABOVE_0  .limits = MIST_FIELD_ABOVE_0
+#define BOOL     .type = MIST_FIELD_BOOL
+#define TEXT     .type = MIST_FIELD_CHARS
+#define WHOLE    .type = MIST_FIELD_WHOLE
+#define NUMBER   .type = MIST_FIELD_NUMBER
+#define MEMORY   WHOLE, .check = MIST_CLUSTER_MEMORY
+#define RATE     NUMBER, .check = MIST_CLUSTER_RATE
+#define TIME_US  NUMBER, .check = MIST_CLUSTER_TIME_US
+#define SLOWDOWN NUMBER, .check = MIST_CLUSTER_SLOWDOWN
+#define BACKEND  .type = MIST_FIELD_WORD, .words = mist_trace_backend_words
+/* There when its first member isn't 0, or always. */
+#define OBJECT(fields) .type = MIST_FIELD_OBJECT, .members = fields, .is_left_out = true
+#define ALWAYS(fields) .type = MIST_FIELD_OBJECT, .members = fields, OPTIONAL
 #define OTHER(i_key)                                                                     \
     {                                                                                    \
-        .key = i_key, .kind = MIST_CLUSTER_OTHER                                         \
+        .key = i_key, .type = MIST_FIELD_OTHER                                           \
     }
 #define END OTHER(NULL)
 
-static const struct mist_cluster_field skew[] = {
-    FIELD(mist_trace_skew, DOUBLE, REQUIRED, FROM_0, alone_frac),
-    FIELD(mist_trace_skew, DOUBLE, REQUIRED, FROM_0, pass_frac),
-    FIELD(mist_trace_skew, DOUBLE, REQUIRED, FROM_0, step_frac),
+static const struct mist_json_field skew[] = {
+    FIELD(mist_trace_skew, alone_frac, NUMBER, FROM_0),
+    FIELD(mist_trace_skew, pass_frac, NUMBER, FROM_0),
+    FIELD(mist_trace_skew, step_frac, NUMBER, FROM_0),
     END,
 };
 
-static const struct mist_cluster_field curve[] = {
-    FIELD(mist_trace_curve, INT, REQUIRED, ABOVE_0, processors),
-    FIELD(mist_trace_curve, FRAC, REQUIRED, ABOVE_0, product_frac),
-    FIELD(mist_trace_curve, FRAC, REQUIRED, ABOVE_0, memory_frac),
-    FIELD(mist_trace_curve, FRAC, REQUIRED, FROM_0, residual_frac),
-    FIELD(mist_trace_curve, RATE, OPTIONAL, FROM_0, host_adamw_elements_per_s),
+/* Shares of a rate, up to 1. */
+#define FRAC_FROM_0  NUMBER, .limits = MIST_FIELD_FROM_0 | MIST_FIELD_TO_1
+#define FRAC_ABOVE_0 NUMBER, .limits = MIST_FIELD_ABOVE_0 | MIST_FIELD_TO_1
+
+static const struct mist_json_field curve[] = {
+    FIELD(mist_trace_curve, processors, WHOLE, ABOVE_0),
+    FIELD(mist_trace_curve, product_frac, FRAC_ABOVE_0),
+    FIELD(mist_trace_curve, memory_frac, FRAC_ABOVE_0),
+    FIELD(mist_trace_curve, residual_frac, FRAC_FROM_0),
+    FIELD(mist_trace_curve, host_adamw_elements_per_s, RATE, FROM_0, OPTIONAL),
     END,
 };
 
-static const struct mist_cluster_field link[] = {
-    FIELD(mist_declared_link, RATE, REQUIRED, FROM_0, bytes_per_s),
-    FIELD(mist_declared_link, TIME_US, REQUIRED, FROM_0, latency_us),
+static const struct mist_json_field link[] = {
+    FIELD(mist_declared_link, bytes_per_s, RATE, FROM_0),
+    FIELD(mist_declared_link, latency_us, TIME_US, FROM_0),
     END,
 };
 
-static const struct mist_cluster_field declared[] = {
-    FIELD(mist_trace_declared, RATE, OPTIONAL, FROM_0, ring_bytes_per_s),
-    FIELD(mist_trace_declared, RATE, OPTIONAL, FROM_0, host_node_bytes_per_s),
-    FIELD(mist_trace_declared, INT, OPTIONAL, FROM_0, adapters),
-    FIELD(mist_trace_declared, RATE, OPTIONAL, FROM_0, switch_bytes_per_s),
-    FIELD(mist_trace_declared, SLOWDOWN, OPTIONAL, FROM_0, compute_slowdown),
-    FIELD(mist_trace_declared, SLOWDOWN, OPTIONAL, FROM_0, message_slowdown),
-    FIELD(mist_trace_declared, FRAC, REQUIRED, FROM_0, residual_frac),
-    OBJECT(mist_trace_declared, ABOVE_0, device, link),
-    OBJECT(mist_trace_declared, ABOVE_0, node, link),
-    OBJECT(mist_trace_declared, ABOVE_0, host, link),
+static const struct mist_json_field declared[] = {
+    FIELD(mist_trace_declared, ring_bytes_per_s, RATE, FROM_0, OPTIONAL),
+    FIELD(mist_trace_declared, host_node_bytes_per_s, RATE, FROM_0, OPTIONAL),
+    FIELD(mist_trace_declared, adapters, WHOLE, FROM_0, OPTIONAL),
+    FIELD(mist_trace_declared, switch_bytes_per_s, RATE, FROM_0, OPTIONAL),
+    FIELD(mist_trace_declared, compute_slowdown, SLOWDOWN, FROM_0, OPTIONAL),
+    FIELD(mist_trace_declared, message_slowdown, SLOWDOWN, FROM_0, OPTIONAL),
+    FIELD(mist_trace_declared, residual_frac, FRAC_FROM_0),
+    FIELD(mist_trace_declared, device, OBJECT(link)),
+    FIELD(mist_trace_declared, node, OBJECT(link)),
+    FIELD(mist_trace_declared, host, OBJECT(link)),
     END,
 };
 
-const struct mist_cluster_field mist_cluster_fields[] = {
+const struct mist_json_field mist_cluster_fields[] = {
     OTHER("format"),
-    FIELD(mist_cluster, TEXT, REQUIRED, FROM_0, name),
-    FIELD(mist_cluster, BACKEND, REQUIRED, FROM_0, backend),
-    FIELD(mist_cluster, TEXT, OPTIONAL, FROM_0, date),
-    FIELD(mist_cluster, TEXT, OPTIONAL, FROM_0, how_measured),
-    FIELD(mist_cluster, INT, REQUIRED, ABOVE_0, nodes),
-    FIELD(mist_cluster, INT, REQUIRED, ABOVE_0, devices_per_node),
-    FIELD(mist_cluster, MEMORY, REQUIRED, ABOVE_0, device_memory_bytes),
-    FIELD(mist_cluster, MEMORY, OPTIONAL, FROM_0, host_memory_bytes_per_node),
-    FIELD(mist_cluster, INT, OPTIONAL, FROM_0, device_threads),
+    FIELD(mist_cluster, name, TEXT),
+    FIELD(mist_cluster, backend, BACKEND),
+    FIELD(mist_cluster, date, TEXT, OPTIONAL),
+    FIELD(mist_cluster, how_measured, TEXT, OPTIONAL),
+    FIELD(mist_cluster, nodes, WHOLE, ABOVE_0),
+    FIELD(mist_cluster, devices_per_node, WHOLE, ABOVE_0),
+    FIELD(mist_cluster, device_memory_bytes, MEMORY, ABOVE_0),
+    FIELD(mist_cluster, host_memory_bytes_per_node, MEMORY, FROM_0, OPTIONAL),
+    FIELD(mist_cluster, device_threads, WHOLE, FROM_0, OPTIONAL),
     OTHER("peak_flop_per_s"),
-    FIELD(mist_cluster, RATE, REQUIRED, ABOVE_0, memory_bytes_per_s),
-    FIELD(mist_cluster, TIME_US, OPTIONAL, FROM_0, launch_us),
-    FIELD(mist_cluster, INT64, OPTIONAL, FROM_0, runtime_memory_bytes),
+    FIELD(mist_cluster, memory_bytes_per_s, RATE, ABOVE_0),
+    FIELD(mist_cluster, launch_us, TIME_US, FROM_0, OPTIONAL),
+    FIELD(mist_cluster, runtime_memory_bytes, WHOLE, FROM_0, OPTIONAL),
     OTHER("interruption_frac"), /* of old sets: not read */
-    FIELD(mist_cluster, DOUBLE, OPTIONAL, FROM_0, drift_frac),
-    OBJECT(mist_cluster, FROM_0, skew, skew),
-    FIELD(mist_cluster, BOOL, OPTIONAL, FROM_0, streams_take_turns),
-    FIELD(mist_cluster, TIME_US, OPTIONAL, FROM_0, probe_us),
+    FIELD(mist_cluster, drift_frac, NUMBER, FROM_0, OPTIONAL),
+    FIELD(mist_cluster, skew, ALWAYS(skew)),
+    FIELD(mist_cluster, streams_take_turns, BOOL, OPTIONAL),
+    FIELD(mist_cluster, probe_us, TIME_US, FROM_0, OPTIONAL),
     OTHER("libraries"),
     OTHER("rows"),
-    OBJECT(mist_cluster, ABOVE_0, curve, curve),
-    OBJECT(mist_cluster, FROM_0, declared, declared),
+    FIELD(mist_cluster, curve, OBJECT(curve)),
+    FIELD(mist_cluster, declared, ALWAYS(declared)),
     END,
 };

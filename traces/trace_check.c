@@ -141,52 +141,46 @@ static enum mist_status check_whole(const char *name, int64_t value, bool is_abo
 }
 
 static enum mist_status check_fields(const char *prefix,
-                                     const struct mist_cluster_field *fields,
+                                     const struct mist_json_field *fields,
                                      const void *base, struct mist_err *err);
 
-static enum mist_status check_field(const char *name, const struct mist_cluster_field *f,
-                                    const void *in, struct mist_err *err)
+static enum mist_status check_field(const char *name, const struct mist_json_field *f,
+                                    const void *base, struct mist_err *err)
 {
-    switch (f->kind) {
-    case MIST_CLUSTER_INT:
-        return check_whole(name, *(const int *)in, f->is_above_0, false, err);
-    case MIST_CLUSTER_INT64:
-    case MIST_CLUSTER_MEMORY:
-        return check_whole(name, *(const int64_t *)in, f->is_above_0,
-                           f->kind == MIST_CLUSTER_MEMORY, err);
-    case MIST_CLUSTER_DOUBLE:
-    case MIST_CLUSTER_FRAC:
-        return check_limited(name, *(const double *)in, f->is_above_0, INFINITY, err);
-    case MIST_CLUSTER_RATE:
-        return check_limited(name, *(const double *)in, f->is_above_0, RATE_MAX, err);
-    case MIST_CLUSTER_TIME_US:
-        return check_limited(name, *(const double *)in, f->is_above_0, TIME_MAX_US, err);
-    case MIST_CLUSTER_SLOWDOWN:
-        return check_slowdown(name, *(const double *)in, err);
-    case MIST_CLUSTER_OBJECT:
-        return mist_cluster_has_object(f, in) ? check_fields(name, f->members, in, err)
-                                              : MIST_OK;
-    case MIST_CLUSTER_BOOL:
-    case MIST_CLUSTER_TEXT:
-    case MIST_CLUSTER_BACKEND:
-    case MIST_CLUSTER_OTHER:
-        break;
+    bool is_above_0 = f->limits & MIST_FIELD_ABOVE_0;
+    double max = f->check == MIST_CLUSTER_RATE      ? RATE_MAX
+                 : f->check == MIST_CLUSTER_TIME_US ? TIME_MAX_US
+                                                    : INFINITY;
+
+    switch (f->type) {
+    case MIST_FIELD_WHOLE:
+        return check_whole(name, mist_json_field_whole(f, base), is_above_0,
+                           f->check == MIST_CLUSTER_MEMORY, err);
+    case MIST_FIELD_NUMBER:
+        return f->check == MIST_CLUSTER_SLOWDOWN
+                   ? check_slowdown(name, mist_json_field_double(f, base), err)
+                   : check_limited(name, mist_json_field_double(f, base), is_above_0, max,
+                                   err);
+    case MIST_FIELD_OBJECT:
+        return f->is_left_out && mist_json_field_is_none(f, base)
+                   ? MIST_OK
+                   : check_fields(name, f->members, (const char *)base + f->offset, err);
+    default:
+        return MIST_OK;
     }
-    return MIST_OK;
 }
 
 /* The members of a struct; prefix: the object's name. */
 static enum mist_status check_fields(const char *prefix,
-                                     const struct mist_cluster_field *fields,
+                                     const struct mist_json_field *fields,
                                      const void *base, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
     char name[80];
 
     for (; fields->key && status == MIST_OK; fields++) {
-        const void *in = (const char *)base + fields->offset;
         snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", fields->key);
-        status = check_field(name, fields, in, err);
+        status = check_field(name, fields, base, err);
     }
     return status;
 }

@@ -2,7 +2,6 @@
  * Trace sets from folders: cluster.json and the tables. See trace_set.h and, for the
  * formats, traces/README.md. Writing: trace_save.c.
  */
-#include "core/json.h"
 #include "traces/trace_internal.h"
 
 #include <errno.h>
@@ -39,25 +38,6 @@ enum mist_status mist_trace_file_path(const char *folder, int file,
 }
 
 /* ---- cluster.json ---- */
-
-enum { MAX_FIELDS = 32 }; /* of an object */
-
-/* Copies a string member into a fixed field; an absent optional one leaves it. */
-static enum mist_status read_string(const struct mist_json *object, const char *key,
-                                    enum mist_json_need need, char *out, size_t size,
-                                    struct mist_err *err)
-{
-    const char *text = NULL;
-    enum mist_status status = mist_json_get_string(object, key, need, &text, err);
-
-    if (status != MIST_OK || !text)
-        return status;
-    if (strlen(text) >= size)
-        return mist_json_fail_key(object, key, MIST_ERR_INPUT, err,
-                                  "is too long, expected fewer than %zu bytes", size);
-    memcpy(out, text, strlen(text) + 1);
-    return MIST_OK;
-}
 
 static enum mist_status read_rates(const struct mist_json *root,
                                    struct mist_cluster *cluster, struct mist_err *err)
@@ -97,76 +77,14 @@ static enum mist_status read_libraries(const struct mist_json *root,
                                       "has a name of %zu bytes, expected 1 .. %d",
                                       strlen(name), MIST_TRACE_NAME_MAX - 1);
         memcpy(cluster->libraries[i].name, name, strlen(name) + 1);
-        status = read_string(&libraries, name, MIST_JSON_REQUIRED,
-                             cluster->libraries[i].version, MIST_TRACE_NAME_MAX, err);
+        status =
+            mist_json_get_chars(&libraries, name, MIST_JSON_REQUIRED,
+                                cluster->libraries[i].version, MIST_TRACE_NAME_MAX, err);
         if (status != MIST_OK)
             return status;
         cluster->n_libraries++;
     }
     return MIST_OK;
-}
-
-static enum mist_status read_fields(const struct mist_json *object,
-                                    const struct mist_cluster_field *fields, void *base,
-                                    struct mist_err *err);
-
-static enum mist_status read_field(const struct mist_json *object,
-                                   const struct mist_cluster_field *f, void *out,
-                                   struct mist_err *err)
-{
-    enum mist_json_need need = f->is_required ? MIST_JSON_REQUIRED : MIST_JSON_OPTIONAL;
-    double most = f->kind == MIST_CLUSTER_FRAC ? 1 : DBL_MAX;
-    struct mist_json child;
-    enum mist_status status = MIST_OK;
-    int64_t whole = 0;
-
-    switch (f->kind) {
-    case MIST_CLUSTER_INT:
-        status = mist_json_get_int64(object, f->key, need, f->is_above_0, INT_MAX, &whole,
-                                     err);
-        *(int *)out = (int)whole;
-        return status;
-    case MIST_CLUSTER_INT64:
-    case MIST_CLUSTER_MEMORY:
-        return mist_json_get_int64(object, f->key, need, f->is_above_0, INT64_MAX, out,
-                                   err);
-    case MIST_CLUSTER_BOOL:
-        return mist_json_get_bool(object, f->key, need, out, err);
-    case MIST_CLUSTER_TEXT:
-        return read_string(object, f->key, need, out, f->size, err);
-    case MIST_CLUSTER_BACKEND:
-        return mist_json_get_choice(object, f->key, need, mist_trace_backend_words, out,
-                                    err);
-    case MIST_CLUSTER_DOUBLE:
-    case MIST_CLUSTER_FRAC:
-    case MIST_CLUSTER_RATE:
-    case MIST_CLUSTER_TIME_US:
-    case MIST_CLUSTER_SLOWDOWN:
-        return mist_json_get_double(object, f->key, need, 0, most, out, err);
-    case MIST_CLUSTER_OBJECT:
-        status = mist_json_get_object(object, f->key, need, &child, err);
-        return status == MIST_OK && child.value
-                   ? read_fields(&child, f->members, out, err)
-                   : status;
-    case MIST_CLUSTER_OTHER:
-        break;
-    }
-    return MIST_OK;
-}
-
-/* An object with the members of a list and no others. */
-static enum mist_status read_fields(const struct mist_json *object,
-                                    const struct mist_cluster_field *fields, void *base,
-                                    struct mist_err *err)
-{
-    const char *keys[MAX_FIELDS + 1] = {NULL};
-
-    for (int i = 0; i < MAX_FIELDS && fields[i].key; i++)
-        keys[i] = fields[i].key;
-    enum mist_status status = mist_json_check_keys(object, keys, err);
-    for (; fields->key && status == MIST_OK; fields++)
-        status = read_field(object, fields, (char *)base + fields->offset, err);
-    return status;
 }
 
 /* "rows": how many each table has; -1 where it doesn't say. */
@@ -207,7 +125,7 @@ static enum mist_status load_cluster(const char *folder, struct mist_cluster *cl
     if (status != MIST_OK)
         return status;
     struct mist_json root = mist_json_root(&doc);
-    status = read_fields(&root, mist_cluster_fields, cluster, err);
+    status = mist_json_read_fields(&root, mist_cluster_fields, cluster, err);
     if (status == MIST_OK)
         status = read_rates(&root, cluster, err);
     if (status == MIST_OK)

@@ -3,6 +3,7 @@
 #define MIST_TRACES_TRACE_INTERNAL_H
 
 #include "core/hash.h"
+#include "core/json_fields.h"
 #include "traces/trace_set.h"
 
 /* The tables of a trace set. */
@@ -79,43 +80,14 @@ mist_trace_judge_interference(const struct mist_interference_row *row,
 MIST_MUST_CHECK enum mist_status mist_trace_judge_check(const struct mist_check_row *row,
                                                         struct mist_err *err);
 
-/* The members of cluster.json: what reading, writing and checks go by. */
-enum mist_cluster_kind {
-    MIST_CLUSTER_INT,
-    MIST_CLUSTER_INT64,
-    MIST_CLUSTER_MEMORY, /* int64_t, bytes: fewer than a million are meant otherwise */
-    MIST_CLUSTER_BOOL,
-    MIST_CLUSTER_TEXT,    /* char[size] */
-    MIST_CLUSTER_BACKEND, /* its word */
-    MIST_CLUSTER_DOUBLE,
-    MIST_CLUSTER_FRAC,     /* double, up to 1 in files */
-    MIST_CLUSTER_RATE,     /* double, per second: up to what a device can do */
-    MIST_CLUSTER_TIME_US,  /* double, up to a day */
-    MIST_CLUSTER_SLOWDOWN, /* double: 1 to 100, or 0 */
-    MIST_CLUSTER_OBJECT,   /* a struct with members of its own */
-    MIST_CLUSTER_OTHER,    /* read and written by code of its own */
+/* struct mist_cluster, in the order of writing, and what checks know of its numbers. */
+enum {
+    MIST_CLUSTER_MEMORY = 1, /* bytes: fewer than a million are meant otherwise */
+    MIST_CLUSTER_RATE,       /* per second: up to what a device can do */
+    MIST_CLUSTER_TIME_US,    /* up to a day */
+    MIST_CLUSTER_SLOWDOWN,   /* 1 to 100, or 0 */
 };
-
-struct mist_cluster_field {
-    const char *key; /* NULL ends a list */
-    enum mist_cluster_kind kind;
-    bool is_required;
-    bool
-        is_above_0; /* else 0 is fine; of an object: it is there if its first, an int, is */
-    size_t offset, size;                      /* in the struct that the list is of */
-    const struct mist_cluster_field *members; /* of MIST_CLUSTER_OBJECT */
-};
-/* struct mist_cluster, in the order of writing */
-extern const struct mist_cluster_field mist_cluster_fields[];
-
-/* Whether an object of the list has something to say; in: its struct. */
-static inline bool mist_cluster_has_object(const struct mist_cluster_field *f,
-                                           const void *in)
-{
-    return !f->is_above_0 ||
-           (f->members[0].kind == MIST_CLUSTER_INT ? *(const int *)in != 0
-                                                   : *(const double *)in != 0);
-}
+extern const struct mist_json_field mist_cluster_fields[];
 
 /* NULL-terminated. */
 extern const char *const mist_trace_backend_words[],

@@ -8,7 +8,6 @@
  * all of them back should one of these steps fail.
  */
 #include "core/atomic_file.h"
-#include "core/json.h"
 #include "traces/trace_internal.h"
 
 #include <errno.h>
@@ -20,14 +19,6 @@
 #define N_NAMES 100 /* temporary names tried before giving up */
 
 /* ---- cluster.json ---- */
-
-/* A rate such as 312e12 as a whole number where it is one, so that people can read it. */
-static json_t *number(double value)
-{
-    if (value >= 0 && value < 9007199254740992.0 && value == (double)(int64_t)value)
-        return json_integer((int64_t)value);
-    return json_real(value);
-}
 
 /* How many rows each table has, so that one that was cut between two is noticed. */
 static json_t *rows_to_json(const struct mist_trace_set *set)
@@ -44,54 +35,6 @@ static json_t *rows_to_json(const struct mist_trace_set *set)
     return rows;
 }
 
-static json_t *write_fields(const struct mist_cluster_field *fields, const void *base,
-                            json_t *others);
-
-static json_t *write_field(const struct mist_cluster_field *f, const void *in)
-{
-    switch (f->kind) {
-    case MIST_CLUSTER_INT:
-        return json_integer(*(const int *)in);
-    case MIST_CLUSTER_INT64:
-    case MIST_CLUSTER_MEMORY:
-        return json_integer(*(const int64_t *)in);
-    case MIST_CLUSTER_BOOL:
-        return json_boolean(*(const bool *)in);
-    case MIST_CLUSTER_TEXT:
-        return json_string(in);
-    case MIST_CLUSTER_BACKEND:
-        return json_string(mist_trace_backend_words[*(const int *)in]);
-    case MIST_CLUSTER_OBJECT:
-        return write_fields(f->members, in, NULL);
-    default:
-        return number(*(const double *)in);
-    }
-}
-
-/* A struct as an object; others: what the list does not know how to write. NULL: out of
- * memory. */
-static json_t *write_fields(const struct mist_cluster_field *fields, const void *base,
-                            json_t *others)
-{
-    json_t *object = json_object();
-    int failed = 0;
-
-    for (; fields->key; fields++) {
-        const void *in = (const char *)base + fields->offset;
-        bool is_other = fields->kind == MIST_CLUSTER_OTHER;
-        json_t *other = json_object_get(others, fields->key);
-        if (is_other && other)
-            failed |= json_object_set(object, fields->key, other);
-        if (!is_other &&
-            (fields->kind != MIST_CLUSTER_OBJECT || mist_cluster_has_object(fields, in)))
-            failed |= json_object_set_new(object, fields->key, write_field(fields, in));
-    }
-    if (!failed)
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
 /* The cluster as JSON, or NULL when out of memory. Keys in the README's order. */
 static json_t *cluster_to_json(const struct mist_trace_set *set)
 {
@@ -103,7 +46,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
         if (cluster->peak_flop_per_s[i] > 0)
             failed |= json_object_set_new(rates,
                                           mist_trace_dtype_name((enum mist_trace_dtype)i),
-                                          number(cluster->peak_flop_per_s[i]));
+                                          mist_json_number(cluster->peak_flop_per_s[i]));
     for (int i = 0; i < cluster->n_libraries; i++)
         failed |= json_object_set_new(libraries, cluster->libraries[i].name,
                                       json_string(cluster->libraries[i].version));
@@ -115,7 +58,8 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
     }
     json_t *others = json_pack("{s:i, s:o, s:o, s:o}", "format", 1, "peak_flop_per_s",
                                rates, "libraries", libraries, "rows", rows);
-    json_t *root = others ? write_fields(mist_cluster_fields, cluster, others) : NULL;
+    json_t *root =
+        others ? mist_json_write_fields(mist_cluster_fields, cluster, others) : NULL;
     if (root && !mist_cluster_declares_links(cluster))
         json_object_del(root, "declared");
     json_decref(others);

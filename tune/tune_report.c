@@ -55,9 +55,9 @@ static void emit_offloads(struct mist_emit *emit, const struct mist_stage_plan *
         mist_emit_text(emit, "offloaded", "offloaded", list_offloads(stage, text));
         return;
     }
-    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
+    for (const struct mist_json_field *f = mist_plan_stage_fields; f->key; f++)
         if (f->type == MIST_FIELD_FRACTION)
-            mist_emit_double(emit, f->key, "", mist_plan_field_double(f, stage),
+            mist_emit_double(emit, f->key, "", mist_json_field_double(f, stage),
                              MIST_HUMAN_FRAC);
     mist_emit_text(emit, "update_on", "", stage->updates_on_host ? "host" : "device");
 }

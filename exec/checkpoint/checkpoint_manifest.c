@@ -59,7 +59,7 @@ enum mist_status mist_checkpoint_check_model(const struct mist_checkpoint *check
     json_t *ours = mist_plan_model_json(model);
     if (!ours) /* it is compared key by key but for its name */
         status = mist_err_memory(err, checkpoint->path);
-    for (const struct mist_plan_field *f = mist_plan_model_fields + 1; f->key && !status;
+    for (const struct mist_json_field *f = mist_plan_model_fields + 1; f->key && !status;
          f++) {
         char here[80], there[80];
         const json_t *saved = json_object_get(object.value, f->key);

@@ -73,32 +73,21 @@ static enum mist_status compare(struct mist_comm *comm, const struct items *item
 
 /* ------------------------------------------------------------------------------- plan */
 
-/* The one field that its table gives no place. */
-static void add_zero(struct mist_hash *hash, const struct mist_stage_plan *stage)
-{
-    mist_hash_add_int64(hash, stage->shards_optimizer);
-    mist_hash_add_int64(hash, stage->shards_gradients);
-    mist_hash_add_int64(hash, stage->shards_weights);
-}
-
 /* An object of plan.json by its table. */
-static void add_object(struct mist_hash *hash, const struct mist_plan_field *fields,
+static void add_object(struct mist_hash *hash, const struct mist_json_field *fields,
                        const void *base)
 {
-    for (const struct mist_plan_field *f = fields; f->key; f++) {
+    for (const struct mist_json_field *f = fields; f->key; f++) {
         switch (f->type) {
         case MIST_FIELD_DOUBLE:
         case MIST_FIELD_FRACTION:
-            mist_hash_add_double(hash, mist_plan_field_double(f, base));
+            mist_hash_add_double(hash, mist_json_field_double(f, base));
             break;
         case MIST_FIELD_CHARS:
             mist_hash_add_text(hash, (const char *)base + f->offset);
             break;
-        case MIST_FIELD_ZERO:
-            add_zero(hash, base);
-            break;
         default:
-            mist_hash_add_int64(hash, mist_plan_field_whole(f, base));
+            mist_hash_add_int64(hash, mist_json_field_whole(f, base));
         }
     }
 }

@@ -391,40 +391,34 @@ void mist_args_of_plan(struct mist_args *args, const struct mist_plan *plan)
 /* ----------------------------------------------------------------------------- compare */
 
 /* A field of either plan as a text; "" for those that have no price. */
-static const char *field_text(const struct mist_plan_field *f, const void *base,
+static const char *field_text(const struct mist_json_field *f, const void *base,
                               char text[MIST_FORMAT_BYTES])
 {
     text[0] = '\0';
     switch (f->type) {
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:
-        mist_format_double(text, MIST_FORMAT_BYTES, mist_plan_field_double(f, base));
-        break;
-    case MIST_FIELD_ZERO:
-        snprintf(text, MIST_FORMAT_BYTES, "%d", mist_stage_zero_level(base));
+        mist_format_double(text, MIST_FORMAT_BYTES, mist_json_field_double(f, base));
         break;
     case MIST_FIELD_WORD:
-        return f->words[mist_plan_field_whole(f, base)];
+        return f->words[mist_json_field_whole(f, base)];
     case MIST_FIELD_CHARS: /* names are always there */
         return f->is_left_out ? (const char *)base + f->offset : text;
-    case MIST_FIELD_HEX64:
-        break;
-    case MIST_FIELD_WHOLE:
-    case MIST_FIELD_BOOL:
+    default:
         snprintf(text, MIST_FORMAT_BYTES, "%lld",
-                 (long long)mist_plan_field_whole(f, base));
+                 (long long)mist_json_field_whole(f, base));
     }
     return text;
 }
 
 /* where: "stage 3: ", or "". */
-static enum mist_status compare_fields(const struct mist_plan_field *fields,
+static enum mist_status compare_fields(const struct mist_json_field *fields,
                                        const void *base, const void *again,
                                        const char *where, struct mist_err *err)
 {
     char texts[2][MIST_FORMAT_BYTES];
 
-    for (const struct mist_plan_field *f = fields; f->key; f++) {
+    for (const struct mist_json_field *f = fields; f->key; f++) {
         const char *a = field_text(f, base, texts[0]);
         const char *b = field_text(f, again, texts[1]);
         if (strcmp(a, b) != 0)

@@ -444,8 +444,8 @@ static enum mist_status check_stage_memory(const struct check *c, int32_t i)
     if (s->shards_gradients && !s->shards_optimizer)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
                       "shards_gradients (ZeRO-2) without shards_optimizer (ZeRO-1)");
-    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++) {
-        double value = f->type == MIST_FIELD_FRACTION ? mist_plan_field_double(f, s) : 0;
+    for (const struct mist_json_field *f = mist_plan_stage_fields; f->key; f++) {
+        double value = f->type == MIST_FIELD_FRACTION ? mist_json_field_double(f, s) : 0;
         if (!(value >= 0 && value <= 1)) /* also refuses NaN */
             return refuse(c, MIST_ERR_INPUT, "stages", i, f->key,
                           "%s is %g, expected 0 to 1", f->key, value);

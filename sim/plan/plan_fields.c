@@ -5,14 +5,8 @@
 
 #include <string.h>
 
-/* A member of a struct, what it holds, and whether it is left out; its key is its name, or
- * another. */
-#define FIELD(of, member, ...) KEYED(of, #member, member, __VA_ARGS__)
-#define KEYED(of, i_key, member, ...)                                                    \
-    {                                                                                    \
-        .key = i_key, .offset = offsetof(struct of, member),                             \
-        .size = sizeof(((struct of *)0)->member), __VA_ARGS__                            \
-    }
+#define FIELD       MIST_JSON_FIELD
+#define KEYED       MIST_JSON_KEYED
 #define WHOLE       .type = MIST_FIELD_WHOLE
 #define DOUBLE      .type = MIST_FIELD_DOUBLE
 #define FRACTION    .type = MIST_FIELD_FRACTION
@@ -21,10 +15,11 @@
 #define HEX64       .type = MIST_FIELD_HEX64
 #define WORD(texts) .type = MIST_FIELD_WORD, .words = texts
 #define IF_SET      .is_left_out = true
+#define OBJECT(of)  .type = MIST_FIELD_OBJECT, .members = of
 
 static const char *const places[] = {"device", "host", NULL};
 
-const struct mist_plan_field mist_plan_model_fields[] = {
+const struct mist_json_field mist_plan_model_fields[] = {
     FIELD(mist_model, name, CHARS),
     FIELD(mist_model, family, WORD(mist_family_words)),
     FIELD(mist_model, n_layers, WHOLE),
@@ -51,7 +46,7 @@ const struct mist_plan_field mist_plan_model_fields[] = {
     {.key = NULL},
 };
 
-const struct mist_plan_field mist_plan_job_fields[] = {
+const struct mist_json_field mist_plan_job_fields[] = {
     FIELD(mist_job, global_batch, WHOLE),
     FIELD(mist_job, seq_len, WHOLE),
     FIELD(mist_job, dtype, WORD(mist_dtype_words)),
@@ -73,29 +68,24 @@ const struct mist_plan_field mist_plan_job_fields[] = {
     {.key = NULL},
 };
 
-const struct mist_plan_field mist_plan_cluster_fields[] = {
+static const struct mist_json_field cluster_fields[] = {
     FIELD(mist_plan, trace_set, CHARS),
     FIELD(mist_plan, fingerprint, HEX64),
     FIELD(mist_plan, device_memory_bytes, WHOLE),
     {.key = NULL},
 };
 
-const struct mist_plan_field mist_plan_knob_fields[] = {
-    FIELD(mist_plan, pipeline, WORD(mist_pipeline_words)),
-    KEYED(mist_plan, "chunks", n_chunks, WHOLE, IF_SET, .none = 1),
-    FIELD(mist_plan, reduces_each_micro_batch, BOOL, IF_SET),
-    FIELD(mist_plan, n_micro_batches, WHOLE),
-    {.key = NULL},
-};
-
-const struct mist_plan_field mist_plan_stage_fields[] = {
+const struct mist_json_field mist_plan_stage_fields[] = {
     KEYED(mist_stage_plan, "layers", n_layers, WHOLE),
     KEYED(mist_stage_plan, "mesh_nodes", n_nodes, WHOLE),
     KEYED(mist_stage_plan, "mesh_devices", n_devices, WHOLE),
     FIELD(mist_stage_plan, micro_batch, WHOLE),
     FIELD(mist_stage_plan, dp, WHOLE),
     FIELD(mist_stage_plan, tp, WHOLE),
-    {.key = "zero", .type = MIST_FIELD_ZERO},
+    {.key = "zero",
+     .type = MIST_FIELD_FLAGS,
+     .offset = offsetof(struct mist_stage_plan, shards_optimizer),
+     .size = 3},
     KEYED(mist_stage_plan, "sequence_parallel", is_sequence_parallel, BOOL, IF_SET),
     KEYED(mist_stage_plan, "checkpointed_layers", n_checkpointed, WHOLE),
     KEYED(mist_stage_plan, "lean_layers", n_lean, WHOLE, IF_SET),
@@ -107,7 +97,7 @@ const struct mist_plan_field mist_plan_stage_fields[] = {
     {.key = NULL},
 };
 
-const struct mist_plan_field mist_plan_pass_fields[] = {
+const struct mist_json_field mist_plan_pass_fields[] = {
     FIELD(mist_pipeline_pass, forward_us, WHOLE),
     KEYED(mist_pipeline_pass, "input_gradient_us", input_us, WHOLE),
     KEYED(mist_pipeline_pass, "weight_gradient_us", weight_us, WHOLE),
@@ -116,32 +106,49 @@ const struct mist_plan_field mist_plan_pass_fields[] = {
     {.key = NULL},
 };
 
-const struct mist_plan_field mist_plan_predicted_fields[] = {
+const struct mist_json_field mist_plan_predicted_fields[] = {
     FIELD(mist_prediction, iteration_s, DOUBLE),
     FIELD(mist_prediction, error_s, DOUBLE),
     FIELD(mist_prediction, extrapolated_frac, DOUBLE),
     FIELD(mist_prediction, probe_s, DOUBLE, IF_SET),
+    {.key = "stages", .type = MIST_FIELD_OTHER},
     {.key = NULL},
 };
 
-const struct mist_plan_field mist_plan_predicted_stage_fields[] = {
+const struct mist_json_field mist_plan_predicted_stage_fields[] = {
     KEYED(mist_prediction, "peak_bytes", peak_bytes[0], WHOLE),
     KEYED(mist_prediction, "stable_s", stable_s[0], DOUBLE),
     KEYED(mist_prediction, "extra_s", extra_s[0], DOUBLE),
     {.key = NULL},
 };
 
+const struct mist_json_field mist_plan_fields[] = {
+    {.key = "format", .type = MIST_FIELD_OTHER},
+    FIELD(mist_plan, model, OBJECT(mist_plan_model_fields)),
+    FIELD(mist_plan, job, OBJECT(mist_plan_job_fields)),
+    {.key = "cluster", OBJECT(cluster_fields)},
+    FIELD(mist_plan, pipeline, WORD(mist_pipeline_words)),
+    KEYED(mist_plan, "chunks", n_chunks, WHOLE, IF_SET, .none = 1),
+    FIELD(mist_plan, reduces_each_micro_batch, BOOL, IF_SET),
+    FIELD(mist_plan, n_micro_batches, WHOLE),
+    {.key = "stages", .type = MIST_FIELD_OTHER},
+    {.key = "passes", .type = MIST_FIELD_OTHER},
+    {.key = "predicted", .type = MIST_FIELD_OTHER},
+    {.key = NULL},
+};
+
 _Static_assert(sizeof(int64_t) == MIST_PLAN_PREDICTED_STRIDE,
                "elements of a prediction have one size");
+_Static_assert(offsetof(struct mist_stage_plan, shards_weights) ==
+                   offsetof(struct mist_stage_plan, shards_optimizer) + 2,
+               "the flags of ZeRO are beside each other");
 
 bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
                                const struct mist_stage_plan *b)
 {
-    bool is_same = a->shards_optimizer == b->shards_optimizer &&
-                   a->shards_gradients == b->shards_gradients &&
-                   a->shards_weights == b->shards_weights;
+    bool is_same = true;
 
-    for (const struct mist_plan_field *f = mist_plan_stage_fields; f->key; f++)
+    for (const struct mist_json_field *f = mist_plan_stage_fields; f->key; f++)
         is_same = is_same && memcmp((const char *)a + f->offset,
                                     (const char *)b + f->offset, f->size) == 0;
     return is_same;
@@ -156,18 +163,4 @@ bool mist_plan_is_same(const struct mist_plan *a, const struct mist_plan *b)
     for (int32_t i = 0; i < a->n_stages && is_same; i++)
         is_same = mist_plan_stages_are_same(&a->stages[i], &b->stages[i]);
     return is_same;
-}
-
-int64_t mist_plan_field_whole(const struct mist_plan_field *field, const void *object)
-{
-    const void *in = (const char *)object + field->offset;
-
-    switch (field->size) {
-    case sizeof(bool):
-        return *(const bool *)in;
-    case sizeof(int32_t): /* also an enum */
-        return *(const int32_t *)in;
-    default:
-        return *(const int64_t *)in;
-    }
 }

@@ -7,148 +7,17 @@
  */
 #include "sim/plan/plan.h"
 
-#include "core/json.h"
 #include "sim/plan/plan_fields.h"
 #include "sim/plan/plan_place.h"
 
-#include <math.h>   /* INFINITY */
 #include <stdio.h>  /* snprintf */
-#include <stdlib.h> /* calloc, free, strtoull */
-#include <string.h> /* strlen, strspn, strcmp */
-
-enum { MAX_KEYS = 32 };
-
-static enum mist_status read_chars(const struct mist_json *object,
-                                   const struct mist_plan_field *f,
-                                   enum mist_json_need need, char *out,
-                                   struct mist_err *err)
-{
-    const char *text = "";
-    enum mist_status status = mist_json_get_string(object, f->key, need, &text, err);
-
-    if (status)
-        return status;
-    if (strlen(text) >= f->size)
-        return mist_json_fail_key(object, f->key, MIST_ERR_INPUT, err,
-                                  "%s: %zu bytes long, expected at most %zu", f->key,
-                                  strlen(text), f->size - 1);
-    snprintf(out, f->size, "%s", text);
-    return MIST_OK;
-}
-
-static enum mist_status read_hex64(const struct mist_json *object,
-                                   const struct mist_plan_field *f, uint64_t *out,
-                                   struct mist_err *err)
-{
-    const char *text = NULL;
-    enum mist_status status =
-        mist_json_get_string(object, f->key, MIST_JSON_REQUIRED, &text, err);
-
-    if (status)
-        return status;
-    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return mist_json_fail_key(object, f->key, MIST_ERR_INPUT, err,
-                                  "%s: \"%.40s\" is not 16 hexadecimal digits", f->key,
-                                  text);
-    *out = strtoull(text, NULL, 16);
-    return MIST_OK;
-}
-
-static void set_zero_level(struct mist_stage_plan *stage, int64_t level)
-{
-    stage->shards_optimizer = level >= 1;
-    stage->shards_gradients = level >= 2;
-    stage->shards_weights = level >= 3;
-}
-
-/* Reads one field into the struct at base. */
-static enum mist_status read_field(const struct mist_json *object,
-                                   const struct mist_plan_field *f, void *base,
-                                   struct mist_err *err)
-{
-    void *out = (char *)base + f->offset;
-    bool is_optional = f->is_left_out || f->type == MIST_FIELD_FRACTION;
-    enum mist_json_need need = is_optional ? MIST_JSON_OPTIONAL : MIST_JSON_REQUIRED;
-    enum mist_status status = MIST_OK;
-    int64_t whole = 0;
-    int choice = 0;
-
-    switch (f->type) {
-    case MIST_FIELD_WHOLE:
-        if (f->size == sizeof whole)
-            return mist_json_get_int64(object, f->key, need, INT64_MIN, INT64_MAX, out,
-                                       err);
-        status =
-            mist_json_get_int64(object, f->key, need, INT32_MIN, INT32_MAX, &whole, err);
-        *(int32_t *)out = (int32_t)whole;
-        break;
-    case MIST_FIELD_DOUBLE:
-    case MIST_FIELD_FRACTION:
-        return mist_json_get_double(object, f->key, need, -INFINITY, INFINITY, out, err);
-    case MIST_FIELD_BOOL:
-        return mist_json_get_bool(object, f->key, need, out, err);
-    case MIST_FIELD_WORD:
-        status = mist_json_get_choice(object, f->key, need, f->words, &choice, err);
-        if (f->size == sizeof(bool))
-            *(bool *)out = choice;
-        else
-            *(int *)out = choice;
-        break;
-    case MIST_FIELD_CHARS:
-        return read_chars(object, f, need, out, err);
-    case MIST_FIELD_HEX64:
-        return read_hex64(object, f, out, err);
-    case MIST_FIELD_ZERO:
-        status = mist_json_get_int64(object, f->key, need, 0, 3, &whole, err);
-        set_zero_level(base, whole);
-        break;
-    }
-    return status;
-}
-
-static enum mist_status read_fields(const struct mist_json *object,
-                                    const struct mist_plan_field *fields, void *base,
-                                    struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    for (const struct mist_plan_field *f = fields; f->key && !status; f++)
-        status = read_field(object, f, base, err);
-    return status;
-}
-
-/* Reads an object by its table. extra_key (or NULL) is one more key it may have. */
-static enum mist_status read_object(const struct mist_json *object,
-                                    const struct mist_plan_field *fields,
-                                    const char *extra_key, void *base,
-                                    struct mist_err *err)
-{
-    const char *keys[MAX_KEYS + 2] = {0};
-    int n = 0;
-    enum mist_status status;
-
-    for (; n < MAX_KEYS && fields[n].key; n++)
-        keys[n] = fields[n].key;
-    keys[n] = extra_key;
-    status = mist_json_check_keys(object, keys, err);
-    return status ? status : read_fields(object, fields, base, err);
-}
-
-static enum mist_status read_section(const struct mist_json *root, const char *key,
-                                     const struct mist_plan_field *fields, void *base,
-                                     struct mist_err *err)
-{
-    struct mist_json section;
-    enum mist_status status =
-        mist_json_get_object(root, key, MIST_JSON_REQUIRED, &section, err);
-
-    return status ? status : read_object(&section, fields, NULL, base, err);
-}
+#include <stdlib.h> /* calloc, free */
+#include <string.h> /* strcmp */
 
 /* An object for each of n stages; the structs they stand for are stride bytes apart. what:
  * the objects, for the message. */
 static enum mist_status read_each(const struct mist_json *array, const char *what,
-                                  const struct mist_plan_field *fields, int32_t n,
+                                  const struct mist_json_field *fields, int32_t n,
                                   void *base, size_t stride, struct mist_err *err)
 {
     enum mist_status status = MIST_OK;
@@ -161,8 +30,8 @@ static enum mist_status read_each(const struct mist_json *array, const char *wha
         struct mist_json element = mist_json_element(array, (size_t)i);
         status = mist_json_as_object(&element, err);
         if (!status)
-            status = read_object(&element, fields, NULL,
-                                 (char *)base + (size_t)i * stride, err);
+            status = mist_json_read_fields(&element, fields,
+                                           (char *)base + (size_t)i * stride, err);
     }
     return status;
 }
@@ -213,8 +82,8 @@ static enum mist_status read_predicted(const struct mist_json *root,
 
     if (status || !section.value)
         return status;
-    if ((status = read_object(&section, mist_plan_predicted_fields, "stages",
-                              &plan->predicted, err)) ||
+    if ((status = mist_json_read_fields(&section, mist_plan_predicted_fields,
+                                        &plan->predicted, err)) ||
         (status =
              mist_json_get_array(&section, "stages", MIST_JSON_REQUIRED, &stages, err)))
         return status;
@@ -225,25 +94,9 @@ static enum mist_status read_predicted(const struct mist_json *root,
 static enum mist_status read_plan(const struct mist_json *root, struct mist_plan *plan,
                                   struct mist_err *err)
 {
-    static const char *const keys[] = {"format",
-                                       "model",
-                                       "job",
-                                       "cluster",
-                                       "pipeline",
-                                       "chunks",
-                                       "reduces_each_micro_batch",
-                                       "n_micro_batches",
-                                       "stages",
-                                       "passes",
-                                       "predicted",
-                                       NULL};
     enum mist_status s;
 
-    if ((s = mist_json_check_keys(root, keys, err)) ||
-        (s = read_section(root, "model", mist_plan_model_fields, &plan->model, err)) ||
-        (s = read_section(root, "job", mist_plan_job_fields, &plan->job, err)) ||
-        (s = read_section(root, "cluster", mist_plan_cluster_fields, plan, err)) ||
-        (s = read_fields(root, mist_plan_knob_fields, plan, err)) ||
+    if ((s = mist_json_read_fields(root, mist_plan_fields, plan, err)) ||
         (s = read_stages(root, plan, err)) || (s = read_passes(root, plan, err)))
         return s;
     return read_predicted(root, plan, err);

@@ -1,89 +1,23 @@
 /* Writing plan.json; the layout is in plan.h, the fields are in plan_fields.h. */
 #include "sim/plan/plan.h"
 
-#include "core/json.h"
 #include "sim/plan/plan_fields.h"
 #include "sim/plan/plan_place.h"
 
-#include <inttypes.h>
-#include <stdio.h> /* snprintf */
-
-/* A field as a JSON value; NULL: out of memory. */
-static json_t *write_field(const struct mist_plan_field *f, const void *base)
-{
-    const void *in = (const char *)base + f->offset;
-    char digits[17];
-
-    switch (f->type) {
-    case MIST_FIELD_WHOLE:
-        return json_integer(mist_plan_field_whole(f, base));
-    case MIST_FIELD_DOUBLE:
-    case MIST_FIELD_FRACTION:
-        return json_real(mist_plan_field_double(f, base));
-    case MIST_FIELD_BOOL:
-        return json_boolean(mist_plan_field_whole(f, base));
-    case MIST_FIELD_WORD:
-        return json_string(f->words[mist_plan_field_whole(f, base)]);
-    case MIST_FIELD_CHARS:
-        return json_string(in);
-    case MIST_FIELD_HEX64:
-        snprintf(digits, sizeof digits, "%016" PRIx64, *(const uint64_t *)in);
-        return json_string(digits);
-    case MIST_FIELD_ZERO:
-        return json_integer(mist_stage_zero_level(base));
-    }
-    return NULL;
-}
-
-/* Whether the field has the value that its absence stands for. */
-static bool is_left_out(const struct mist_plan_field *f, const void *base)
-{
-    if (!f->is_left_out)
-        return false;
-    if (f->type == MIST_FIELD_DOUBLE)
-        return mist_plan_field_double(f, base) == 0;
-    if (f->type == MIST_FIELD_CHARS)
-        return !((const char *)base)[f->offset];
-    return mist_plan_field_whole(f, base) == 0 ||
-           mist_plan_field_whole(f, base) == f->none;
-}
-
-/* Sets the fields of a table; false: out of memory. */
-static bool write_fields(json_t *object, const struct mist_plan_field *fields,
-                         const void *base)
-{
-    for (const struct mist_plan_field *f = fields; f->key; f++)
-        if (!is_left_out(f, base) &&
-            json_object_set_new(object, f->key, write_field(f, base)))
-            return false;
-    return true;
-}
-
-/* An object by its table; NULL: out of memory. */
-static json_t *write_object(const struct mist_plan_field *fields, const void *base)
-{
-    json_t *object = json_object();
-
-    if (write_fields(object, fields, base))
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
 json_t *mist_plan_model_json(const struct mist_model *model)
 {
-    return write_object(mist_plan_model_fields, model);
+    return mist_json_write_fields(mist_plan_model_fields, model, NULL);
 }
 
 /* n objects, the structs they stand for stride bytes apart; NULL: out of memory. */
-static json_t *write_array(const struct mist_plan_field *fields, const void *base,
+static json_t *write_array(const struct mist_json_field *fields, const void *base,
                            int32_t n, size_t stride)
 {
     json_t *array = json_array();
 
     for (int32_t i = 0; i < n && array; i++) {
         const char *element = (const char *)base + (size_t)i * stride;
-        if (json_array_append_new(array, write_object(fields, element))) {
+        if (json_array_append_new(array, mist_json_write_fields(fields, element, NULL))) {
             json_decref(array);
             array = NULL;
         }
@@ -102,41 +36,41 @@ static bool has_prediction(const struct mist_plan *plan)
     return has;
 }
 
-static bool write_predicted(json_t *root, const struct mist_plan *plan)
+/* Sets "stages", and an object's other fields; NULL: out of memory. */
+static json_t *write_with_stages(const struct mist_json_field *fields, const void *base,
+                                 json_t *others, json_t *stages)
 {
-    const struct mist_prediction *in = &plan->predicted;
-    json_t *predicted = write_object(mist_plan_predicted_fields, in);
+    json_t *object = json_object_set_new(others, "stages", stages) == 0
+                         ? mist_json_write_fields(fields, base, others)
+                         : NULL;
 
-    return !json_object_set_new(root, "predicted", predicted) &&
-           !json_object_set_new(predicted, "stages",
-                                write_array(mist_plan_predicted_stage_fields, in,
-                                            plan->n_stages, MIST_PLAN_PREDICTED_STRIDE));
+    json_decref(others);
+    return object;
 }
 
 /* The document; NULL: out of memory. */
 static json_t *write_plan(const struct mist_plan *plan)
 {
-    json_t *root = json_object();
+    const struct mist_prediction *predicted = &plan->predicted;
+    json_t *others = json_pack("{s:i}", "format", 1);
+    bool has_passes = mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0;
     bool fails =
-        !root || json_object_set_new(root, "format", json_integer(1)) ||
-        json_object_set_new(root, "model", mist_plan_model_json(&plan->model)) ||
-        json_object_set_new(root, "job",
-                            write_object(mist_plan_job_fields, &plan->job)) ||
-        json_object_set_new(root, "cluster",
-                            write_object(mist_plan_cluster_fields, plan)) ||
-        !write_fields(root, mist_plan_knob_fields, plan) ||
-        json_object_set_new(root, "stages",
-                            write_array(mist_plan_stage_fields, plan->stages,
-                                        plan->n_stages, sizeof plan->stages[0])) ||
-        (mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0 &&
-         json_object_set_new(root, "passes",
+        (has_passes &&
+         json_object_set_new(others, "passes",
                              write_array(mist_plan_pass_fields, plan->passes,
                                          plan->n_stages, sizeof plan->passes[0]))) ||
-        (has_prediction(plan) && !write_predicted(root, plan));
+        (has_prediction(plan) &&
+         json_object_set_new(
+             others, "predicted",
+             write_with_stages(mist_plan_predicted_fields, predicted, json_object(),
+                               write_array(mist_plan_predicted_stage_fields, predicted,
+                                           plan->n_stages, MIST_PLAN_PREDICTED_STRIDE))));
 
     if (!fails)
-        return root;
-    json_decref(root);
+        return write_with_stages(mist_plan_fields, plan, others,
+                                 write_array(mist_plan_stage_fields, plan->stages,
+                                             plan->n_stages, sizeof plan->stages[0]));
+    json_decref(others);
     return NULL;
 }
 

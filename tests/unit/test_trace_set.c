@@ -706,7 +706,8 @@ TEST(test_bad_cluster)
         {"1.5e12}", "1.5e12, \"libraries\": {\"\": \"1\"}}", "name of 0 bytes"},
         {"1.5e12}", "1.5e12, \"libraries\": {" MANY_LIBRARIES "}}",
          "more than 32 members"},
-        {"\"name\": \"pair\"", "\"name\": \"" LONG_TEXT "\"", "is too long"},
+        {"\"name\": \"pair\"", "\"name\": \"" LONG_TEXT "\"",
+         "bytes long, expected at most 63"},
         {"1.5e12}", "1.5e12", ""},
     };
     char *folder = new_folder();
