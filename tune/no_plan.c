@@ -6,20 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-struct text {
-    char at[512];
-    size_t n;
-};
+enum { TEXT_BYTES = 512 };
 
-static void add(struct text *to, const char *separator, const char *word)
+static void add(char *to, const char *separator, const char *word)
 {
-    size_t room = sizeof to->at - to->n;
-    int n = snprintf(to->at + to->n, room, "%s%s", to->n > 0 ? separator : "", word);
-
-    to->n += n > 0 && (size_t)n < room ? (size_t)n : 0;
+    mist_text_add(to, TEXT_BYTES, separator, "%s", word);
 }
 
-static void add_bounds(const struct mist_space *space, struct text *to)
+static void add_bounds(const struct mist_space *space, char *to)
 {
     char text[MIST_BOUND_TEXT];
     bool has_bound = false;
@@ -36,7 +30,7 @@ static void add_bounds(const struct mist_space *space, struct text *to)
 
 /* What could help against a lack of memory: groups of knobs that save memory and are off, and
  * bounds. */
-static void add_help(const struct mist_space *space, struct text *to)
+static void add_help(const struct mist_space *space, char *to)
 {
     static const enum mist_space_group savers[] = {MIST_SPACE_ZERO, MIST_SPACE_CKPT,
                                                    MIST_SPACE_LEAN, MIST_SPACE_OFFLOAD};
@@ -71,8 +65,8 @@ static enum mist_status has_cases_without(const struct mist_space *space, int kn
 }
 
 /* All bounds and, unless strict is NULL, those without which alone there would be plans. */
-static enum mist_status list_bounds(const struct mist_space *space, struct text *all,
-                                    struct text *strict, struct mist_err *err)
+static enum mist_status list_bounds(const struct mist_space *space, char *all,
+                                    char *strict, struct mist_err *err)
 {
     char text[MIST_BOUND_TEXT];
     enum mist_status status = MIST_OK;
@@ -97,11 +91,11 @@ static enum mist_status list_bounds(const struct mist_space *space, struct text 
 enum mist_status mist_no_plan_check_space(const struct mist_space *space,
                                           struct mist_err *err)
 {
-    struct text all = {.n = 0}, strict = {.n = 0};
+    char all[TEXT_BYTES] = "", strict[TEXT_BYTES] = "";
 
     if (space->n_cases > 0)
         return MIST_OK;
-    enum mist_status status = list_bounds(space, &all, &strict, err);
+    enum mist_status status = list_bounds(space, all, strict, err);
     if (status != MIST_OK)
         return status;
     return mist_err_set(
@@ -111,11 +105,10 @@ enum mist_status mist_no_plan_check_space(const struct mist_space *space,
         "the search space%s%s%s%s%s",
         (long long)space->job.global_batch, space->job.global_batch == 1 ? "" : "s",
         (int)space->model.n_layers, space->model.n_layers == 1 ? "" : "s",
-        (int)space->n_ranks, (int)space->devices_per_node, all.n > 0 ? " and " : "",
-        all.at, strict.n > 0 ? "; they can without " : "", strict.at,
-        strict.n > 0
-            ? ""
-            : "; what could help: ranks and a --global-batch with common factors");
+        (int)space->n_ranks, (int)space->devices_per_node, all[0] ? " and " : "", all,
+        strict[0] ? "; they can without " : "", strict,
+        strict[0] ? ""
+                  : "; what could help: ranks and a --global-batch with common factors");
 }
 
 /* Whether a search finds anything under the limit of device memory. */
@@ -165,7 +158,7 @@ static struct closest find_closest(const struct mist_validate_config *config,
 }
 
 /* "the closest needs 3 GiB, limit 2 GiB (1 GiB too much)"; at_least: or "" */
-static void add_lack(struct text *to, const char *at_least, int64_t needed_bytes,
+static void add_lack(char *to, const char *at_least, int64_t needed_bytes,
                      int64_t limit_bytes)
 {
     char needs[MIST_FORMAT_BYTES], limit[MIST_FORMAT_BYTES], more[MIST_FORMAT_BYTES];
@@ -184,7 +177,7 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
 {
     const struct mist_space *space = config->space;
     struct closest closest = find_closest(config, result);
-    struct text lack = {.n = 0}, help = {.n = 0}, all = {.n = 0};
+    char lack[TEXT_BYTES] = "", help[TEXT_BYTES] = "", all[TEXT_BYTES] = "";
     char number[MIST_FORMAT_BYTES];
 
     if (space->n_cases == 0)
@@ -192,47 +185,46 @@ enum mist_status mist_no_plan_explain(const struct mist_validate_config *config,
     if (result->was_stopped)
         return mist_err_set(err, MIST_ERR_NO_PLAN, "stopped before a plan was found");
     if (closest.device_bytes <= config->limit_bytes) {
-        enum mist_status status = list_bounds(space, &all, NULL, err);
+        enum mist_status status = list_bounds(space, all, NULL, err);
         return status != MIST_OK
                    ? status
                    : mist_err_set(err, MIST_ERR_NO_PLAN,
                                   "no plan that fits the memory is within %s",
-                                  all.n > 0 ? all.at : "the search space");
+                                  all[0] ? all : "the search space");
     }
     if (closest.device_bytes < INT64_MAX) {
-        add(&lack, "", "no plan fits the device memory:");
-        add_lack(&lack, "", closest.device_bytes, config->limit_bytes);
+        add(lack, "", "no plan fits the device memory:");
+        add_lack(lack, "", closest.device_bytes, config->limit_bytes);
         if (closest.host_bytes < INT64_MAX) {
-            add(&help, "", mist_format_bytes(number, sizeof number, closest.host_bytes));
-            add(&help, " ", "of host memory of a node, which has");
-            add(&help, " ",
+            add(help, "", mist_format_bytes(number, sizeof number, closest.host_bytes));
+            add(help, " ", "of host memory of a node, which has");
+            add(help, " ",
                 mist_format_bytes(number, sizeof number, config->host_limit_bytes));
         }
     } else if (closest.host_bytes < INT64_MAX) {
-        add(&lack, "", "no plan fits the host memory of a node:");
-        add_lack(&lack, "", closest.host_bytes, config->host_limit_bytes);
+        add(lack, "", "no plan fits the host memory of a node:");
+        add_lack(lack, "", closest.host_bytes, config->host_limit_bytes);
     } else {
-        add(&lack, "", "no plan can be priced");
+        add(lack, "", "no plan can be priced");
     }
-    add_help(space, &help);
-    return mist_err_set(err, MIST_ERR_NO_PLAN, "%s; what could help: %s", lack.at,
-                        help.at);
+    add_help(space, help);
+    return mist_err_set(err, MIST_ERR_NO_PLAN, "%s; what could help: %s", lack, help);
 }
 
 /* None can be expressed; why: the reason for one, or "". */
 static enum mist_status fail_unexpressed(const struct mist_space *space, const char *name,
                                          const char *why, struct mist_err *err)
 {
-    struct text help = {.n = 0};
+    char help[TEXT_BYTES] = "";
 
-    add_bounds(space, &help);
+    add_bounds(space, help);
     return mist_err_set(err, MIST_ERR_NO_PLAN,
                         "%s can express no plan of %lld samples and %d layers on %d "
                         "devices%s%.400s%s%s",
                         name, (long long)space->job.global_batch,
                         (int)space->model.n_layers, (int)space->n_ranks,
                         why[0] ? "; the reason for one: " : "", why,
-                        help.n > 0 ? "; what could help: " : "", help.at);
+                        help[0] ? "; what could help: " : "", help);
 }
 
 enum mist_status mist_no_plan_explain_target(const struct mist_validate_config *config,
@@ -240,21 +232,21 @@ enum mist_status mist_no_plan_explain_target(const struct mist_validate_config *
                                              struct mist_err *err)
 {
     const struct mist_space *space = config->space;
-    struct text lack = {.n = 0}, help = {.n = 0};
+    char lack[TEXT_BYTES] = "", help[TEXT_BYTES] = "";
 
     if (of->closest_bytes == INT64_MAX)
         return fail_unexpressed(space, of->name, of->why, err);
-    add_lack(&lack, of->is_planned ? "" : "at least ", of->closest_bytes,
+    add_lack(lack, of->is_planned ? "" : "at least ", of->closest_bytes,
              config->limit_bytes);
     if (space->job.dtype == MIST_DTYPE_BF16 &&
         space->job.gradient_dtype == MIST_DTYPE_FP32)
-        add(&help, ", ", "--gradient-dtype bf16");
-    add_bounds(space, &help);
-    add(&help, ", ", "more devices, shorter sequences");
+        add(help, ", ", "--gradient-dtype bf16");
+    add_bounds(space, help);
+    add(help, ", ", "more devices, shorter sequences");
     return mist_err_set(err, MIST_ERR_NO_PLAN,
                         "no plan that %s can express fits the device memory: %s; what "
                         "could help: %s",
-                        of->name, lack.at, help.at);
+                        of->name, lack, help);
 }
 
 enum mist_status
@@ -264,7 +256,7 @@ mist_no_plan_explain_constraints(const struct mist_validate_config *config,
 {
     const struct mist_constraints *all = search->constraints;
     struct mist_search_config how = *search;
-    struct text names = {.n = 0}, strict = {.n = 0};
+    char names[TEXT_BYTES] = "", strict[TEXT_BYTES] = "";
     struct mist_constraints part;
     bool has_any = false;
     how.constraints = NULL;
@@ -278,13 +270,12 @@ mist_no_plan_explain_constraints(const struct mist_validate_config *config,
         memmove(&part.of[i], &part.of[i + 1], (size_t)(part.n - i) * sizeof part.of[0]);
         how.constraints = &part;
         status = has_plans(config, how, &has_any, err);
-        add(&names, " and ", all->of[i].text);
+        add(names, " and ", all->of[i].text);
         if (has_any && all->n > 1)
-            add(&strict, " or ", all->of[i].text);
+            add(strict, " or ", all->of[i].text);
     }
     if (status != MIST_OK)
         return status;
     return mist_err_set(err, MIST_ERR_NO_PLAN, "no plan keeps to --constraint %s%s%s",
-                        names.at, strict.n > 0 ? "; there are plans without " : "",
-                        strict.at);
+                        names, strict[0] ? "; there are plans without " : "", strict);
 }
