@@ -32,6 +32,24 @@
 /* One digit between the two texts. */
 #define DIGITS_FIRST (sizeof TEXT_BEFORE_FORMAT + sizeof TEXT_AFTER_FORMAT - 1)
 
+#define OTHER(i_key)                                                                     \
+    {                                                                                    \
+        .key = i_key, .type = MIST_FIELD_OTHER                                           \
+    }
+static const struct mist_json_field fields[] = {
+    OTHER("format"),
+    OTHER("checksum"),
+    MIST_JSON_KEYED(mist_checkpoint, "run", run_id, .type = MIST_FIELD_HEX64,
+                    .is_optional = true), /* format 1 has none, which is 0 */
+    MIST_JSON_FIELD(mist_checkpoint, step, .type = MIST_FIELD_WHOLE,
+                    .limits = MIST_FIELD_FROM_0),
+    OTHER("model"),
+    OTHER("training"),
+    OTHER("files"),
+    OTHER("tensors"),
+    OTHER(NULL),
+};
+
 static void format_sum(char out[CHECKPOINT_SUM_DIGITS + 1], uint64_t sum)
 {
     snprintf(out, CHECKPOINT_SUM_DIGITS + 1, "%016" PRIx64, sum);
@@ -117,24 +135,17 @@ static json_t *manifest_json(const struct mist_checkpoint *checkpoint,
                              const struct mist_model *model, const json_t *training)
 {
     json_t *shared = (json_t *)training; /* counts its users */
-    json_t *root = json_object();
-    char run[CHECKPOINT_SUM_DIGITS + 1];
-    format_sum(run, checkpoint->run_id);
-    bool ok =
-        root &&
-        json_object_set_new(root, "format", json_integer(CHECKPOINT_VERSION)) == 0 &&
-        json_object_set_new(root, "checksum", json_string(CHECKSUM_ZEROS)) == 0 &&
-        json_object_set_new(root, "run", json_string(run)) == 0 &&
-        json_object_set_new(root, "step", json_integer(checkpoint->step)) == 0 &&
-        json_object_set_new(root, "model", mist_plan_model_json(model)) == 0 &&
-        json_object_set(root, "training", shared) == 0 &&
-        json_object_set_new(root, "files", files_json(checkpoint)) == 0 &&
-        json_object_set_new(root, "tensors", tensors_json(checkpoint)) == 0;
+    json_t *others = json_object(), *root = NULL;
 
-    if (ok)
-        return root;
-    json_decref(root);
-    return NULL;
+    if (json_object_set_new(others, "format", json_integer(CHECKPOINT_VERSION)) == 0 &&
+        json_object_set_new(others, "checksum", json_string(CHECKSUM_ZEROS)) == 0 &&
+        json_object_set_new(others, "model", mist_plan_model_json(model)) == 0 &&
+        json_object_set(others, "training", shared) == 0 &&
+        json_object_set_new(others, "files", files_json(checkpoint)) == 0 &&
+        json_object_set_new(others, "tensors", tensors_json(checkpoint)) == 0)
+        root = mist_json_write_fields(fields, checkpoint, others);
+    json_decref(others);
+    return root;
 }
 
 /* Out of memory, Jansson's dumper may leave parts out and call it success. */
@@ -269,42 +280,14 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
     return status;
 }
 
-/* The run's number. Format 1 has none, which is 0. */
-static enum mist_status read_run(struct mist_checkpoint *checkpoint, int format,
-                                 struct mist_err *err)
-{
-    const struct mist_json *root = &checkpoint->root;
-    char again[CHECKPOINT_SUM_DIGITS + 1];
-    const char *text = NULL;
-
-    checkpoint->run_id = 0;
-    if (format == 1)
-        return MIST_OK;
-    enum mist_status status =
-        mist_json_get_string(root, "run", MIST_JSON_REQUIRED, &text, err);
-    if (status)
-        return status;
-    checkpoint->run_id = strtoull(text, NULL, 16);
-    format_sum(again, checkpoint->run_id);
-    if (strcmp(text, again) != 0)
-        status = mist_json_fail_key(root, "run", MIST_ERR_INPUT, err,
-                                    "%.32s are not 16 hexadecimal digits", text);
-    return status;
-}
-
-static enum mist_status check_manifest(struct mist_checkpoint *checkpoint, int format,
+static enum mist_status check_manifest(struct mist_checkpoint *checkpoint,
                                        struct mist_err *err)
 {
-    static const char *const keys[] = {"checksum", "run",   "step",    "model",
-                                       "training", "files", "tensors", NULL};
     const struct mist_json *root = &checkpoint->root;
     struct mist_json files, other;
     enum mist_status s;
 
-    if ((s = mist_json_check_keys(root, keys, err)) ||
-        (s = read_run(checkpoint, format, err)) ||
-        (s = mist_json_get_int64(root, "step", MIST_JSON_REQUIRED, 0, INT64_MAX,
-                                 &checkpoint->step, err)) ||
+    if ((s = mist_json_read_fields(root, fields, checkpoint, err)) ||
         (s = mist_json_get_object(root, "model", MIST_JSON_REQUIRED, &other, err)) ||
         (s = mist_json_get_array(root, "tensors", MIST_JSON_REQUIRED, &other, err)) ||
         (s = mist_json_get_object(root, "training", MIST_JSON_REQUIRED,
@@ -342,7 +325,7 @@ static enum mist_status read_manifest(struct mist_checkpoint *checkpoint,
     if (status)
         return status;
     checkpoint->root = mist_json_root(&checkpoint->manifest);
-    return check_manifest(checkpoint, format, err);
+    return check_manifest(checkpoint, err);
 }
 
 struct mist_checkpoint *checkpoint_new(const char *path, struct mist_err *err)

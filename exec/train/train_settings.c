@@ -2,41 +2,55 @@
 #include "exec/train/train_settings.h"
 
 #include "core/hash.h"
+#include "core/json_fields.h"
 #include "core/parse.h"
 
 #include <math.h>
 #include <string.h>
 
-static const struct {
-    const char *option, *key;
-    bool is_whole; /* int64_t, else double */
-    size_t offset;
-} fields[MIST_TRAIN_N_SETTINGS] = {
-#define AT(field) offsetof(struct mist_train_settings, field)
-    {"seed", "seed", true, AT(seed)},
-    {"iterations", "iterations", true, AT(n_iterations)},
-    {"lr", "lr", false, AT(lr)},
-    {"lr-min", "lr_min", false, AT(lr_min)},
-    {"warm-up", "warm_up_steps", true, AT(warm_up_steps)},
-    {"lr-decay-steps", "lr_decay_steps", true, AT(lr_decay_steps)},
-    {"beta1", "beta1", false, AT(beta1)},
-    {"beta2", "beta2", false, AT(beta2)},
-    {"epsilon", "epsilon", false, AT(epsilon)},
-    {"weight-decay", "weight_decay", false, AT(weight_decay)},
-    {"clip", "clip_norm", false, AT(clip_norm)},
-#undef AT
+/* The "training" object of a checkpoint. */
+struct saved {
+    struct mist_train_progress done;        /* n_samples -1: it does not say */
+    char fingerprint[MIST_HASH_TEXT_BYTES]; /* of the data */
+    int64_t global_batch, seq_len;
+    char dtype[17]; /* "": it does not say */
+    struct mist_train_settings settings;
 };
+
+enum {
+    FIRST_SETTING = 9
+}; /* behind are those that have an option, in the order of options */
+#define WHOLE  .type = MIST_FIELD_WHOLE
+#define NUMBER .type = MIST_FIELD_DOUBLE, .limits = MIST_FIELD_FROM_0
+#define FIELD  MIST_JSON_KEYED
+static const struct mist_json_field fields[FIRST_SETTING + MIST_TRAIN_N_SETTINGS + 1] = {
+    FIELD(saved, "steps", done.n_steps, WHOLE),
+    FIELD(saved, "updates", done.n_updates, WHOLE),
+    FIELD(saved, "skipped_steps", done.n_skipped, WHOLE),
+    FIELD(saved, "samples", done.n_samples, WHOLE, .limits = MIST_FIELD_FROM_0,
+          .is_optional = true),
+    FIELD(saved, "data_fingerprint", fingerprint, .type = MIST_FIELD_CHARS),
+    FIELD(saved, "global_batch", global_batch, WHOLE),
+    FIELD(saved, "seq_len", seq_len, WHOLE, .limits = MIST_FIELD_ABOVE_0),
+    FIELD(saved, "dtype", dtype, .type = MIST_FIELD_CHARS, .is_optional = true),
+    FIELD(saved, "lr_decays_to_last", settings.lr_decays_to_last, .type = MIST_FIELD_BOOL,
+          .is_optional = true),
+    FIELD(saved, "seed", settings.seed, WHOLE),
+    FIELD(saved, "iterations", settings.n_iterations, WHOLE),
+    FIELD(saved, "lr", settings.lr, NUMBER),
+    FIELD(saved, "lr_min", settings.lr_min, NUMBER),
+    FIELD(saved, "warm_up_steps", settings.warm_up_steps, WHOLE),
+    FIELD(saved, "lr_decay_steps", settings.lr_decay_steps, WHOLE),
+    FIELD(saved, "beta1", settings.beta1, NUMBER),
+    FIELD(saved, "beta2", settings.beta2, NUMBER),
+    FIELD(saved, "epsilon", settings.epsilon, NUMBER),
+    FIELD(saved, "weight_decay", settings.weight_decay, NUMBER),
+    FIELD(saved, "clip_norm", settings.clip_norm, NUMBER),
+};
+static const char *const options[MIST_TRAIN_N_SETTINGS] = {
+    "seed",  "iterations", "lr",      "lr-min",       "warm-up", "lr-decay-steps",
+    "beta1", "beta2",      "epsilon", "weight-decay", "clip"};
 enum { SETTING_LR_MIN = 3, SETTING_LR_DECAY = 5 };
-
-static int64_t *whole_at(void *settings, int32_t i)
-{
-    return (int64_t *)(void *)((char *)settings + fields[i].offset);
-}
-
-static double *real_at(void *settings, int32_t i)
-{
-    return (double *)(void *)((char *)settings + fields[i].offset);
-}
 
 /* -------------------------------------------------------------------- command line */
 
@@ -46,7 +60,7 @@ void mist_train_settings_find_given(const struct mist_tool *tool,
 {
     for (size_t k = 0; k < tool->n_options; k++)
         for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++)
-            if (strcmp(tool->options[k].name, fields[i].option) == 0)
+            if (strcmp(tool->options[k].name, options[i]) == 0)
                 is_given[i] = positionals->is_given[k];
 }
 
@@ -101,12 +115,6 @@ mist_train_settings_adamw(const struct mist_train_settings *settings)
 
 /* --------------------------------------------------------------------- checkpoints */
 
-/* value is taken over; NULL: out of memory. */
-static bool set(json_t *object, const char *key, json_t *value)
-{
-    return json_object_set_new(object, key, value) == 0;
-}
-
 static char *fingerprint_of(const struct mist_data *data, char text[MIST_HASH_TEXT_BYTES])
 {
     struct mist_hash hash = {mist_data_fingerprint(data)};
@@ -119,55 +127,48 @@ json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
                                     const struct mist_plan *plan,
                                     const struct mist_data *data)
 {
-    struct mist_train_settings copy = *settings;
-    char text[MIST_HASH_TEXT_BYTES];
-    json_t *out = json_object();
-    bool ok = out && set(out, "steps", json_integer(progress->n_steps)) &&
-              set(out, "updates", json_integer(progress->n_updates)) &&
-              set(out, "skipped_steps", json_integer(progress->n_skipped)) &&
-              set(out, "samples", json_integer(progress->n_samples)) &&
-              set(out, "data_fingerprint", json_string(fingerprint_of(data, text))) &&
-              set(out, "global_batch", json_integer(plan->job.global_batch)) &&
-              set(out, "seq_len", json_integer(plan->job.seq_len)) &&
-              set(out, "dtype", json_string(mist_dtype_name(plan->job.dtype))) &&
-              set(out, "lr_decays_to_last", json_boolean(copy.lr_decays_to_last));
+    struct saved saved = {.done = *progress,
+                          .global_batch = plan->job.global_batch,
+                          .seq_len = plan->job.seq_len,
+                          .settings = *settings};
 
-    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && ok; i++)
-        ok = set(out, fields[i].key,
-                 fields[i].is_whole ? json_integer(*whole_at(&copy, i))
-                                    : json_real(*real_at(&copy, i)));
-    if (ok)
-        return out;
-    json_decref(out);
-    return NULL;
+    fingerprint_of(data, saved.fingerprint);
+    snprintf(saved.dtype, sizeof saved.dtype, "%s", mist_dtype_name(plan->job.dtype));
+    return mist_json_write_fields(fields, &saved, NULL);
 }
 
-static enum mist_status read_setting(const struct mist_json *training, int32_t i,
-                                     struct mist_train_settings *out,
-                                     struct mist_err *err)
+static enum mist_status check_range(const struct mist_json *training, const char *key,
+                                    int64_t value, int64_t least, int64_t most,
+                                    struct mist_err *err)
 {
-    if (fields[i].is_whole)
-        return mist_json_get_int64(training, fields[i].key, MIST_JSON_REQUIRED, INT64_MIN,
-                                   INT64_MAX, whole_at(out, i), err);
-    return mist_json_get_double(training, fields[i].key, MIST_JSON_REQUIRED, 0, 1e18,
-                                real_at(out, i), err);
+    if (value >= least && value <= most)
+        return MIST_OK;
+    return mist_json_fail_key(training, key, MIST_ERR_INPUT, err,
+                              "%s: %lld is not within %lld .. %lld", key,
+                              (long long)value, (long long)least, (long long)most);
 }
 
 /* Checkpoints did not always say whether the end of the decay was asked for or followed from
- * the number of steps: then it stays where it was. */
-static enum mist_status read_settings(const struct mist_json *training,
-                                      struct mist_train_settings *out,
-                                      struct mist_err *err)
+ * the number of steps: then it stays where it was. Nor how many samples were taken: then
+ * every step had as many. */
+static enum mist_status read_saved(const struct mist_json *training, struct saved *out,
+                                   struct mist_err *err)
 {
-    enum mist_status status = MIST_OK;
+    struct mist_train_progress *done = &out->done;
+    enum mist_status s;
 
-    for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS && status == MIST_OK; i++)
-        status = read_setting(training, i, out, err);
-    out->lr_decays_to_last = false;
-    if (status == MIST_OK)
-        status = mist_json_get_bool(training, "lr_decays_to_last", MIST_JSON_OPTIONAL,
-                                    &out->lr_decays_to_last, err);
-    return status;
+    *out = (struct saved){.done = {.n_samples = -1}};
+    if ((s = mist_json_read_fields(training, fields, out, err)) ||
+        (s = check_range(training, "steps", done->n_steps, 0, INT32_MAX, err)) ||
+        (s = check_range(training, "updates", done->n_updates, 0, done->n_steps, err)) ||
+        (s = check_range(training, "skipped_steps", done->n_skipped, 0, done->n_steps,
+                         err)) ||
+        (s = check_range(training, "global_batch", out->global_batch, 1, INT64_MAX >> 32,
+                         err))) /* times steps it fits 63 bits */
+        return s;
+    if (done->n_samples < 0)
+        done->n_samples = done->n_steps * out->global_batch;
+    return MIST_OK;
 }
 
 /* The run is made longer or shorter: whether the decay, which ended with it, does so still.
@@ -194,94 +195,27 @@ static void note_decay(const struct mist_json *training,
                      (long long)old->lr_decay_steps);
 }
 
-static bool is_same(const void *a_settings, const void *b_settings, int32_t i)
-{
-    return memcmp((const char *)a_settings + fields[i].offset,
-                  (const char *)b_settings + fields[i].offset, sizeof(int64_t)) == 0;
-}
-
-static void note_difference(const struct mist_train_settings *old,
-                            const struct mist_train_settings *new, int32_t i,
+static void note_difference(const struct saved *old, const struct saved *new, int32_t i,
                             const struct mist_messages *messages)
 {
-    struct mist_train_settings from = *old, to = *new;
+    const struct mist_json_field *f = &fields[FIRST_SETTING + i];
     char a[MIST_FORMAT_BYTES], b[MIST_FORMAT_BYTES];
 
-    if (fields[i].is_whole)
-        mist_message(messages, "--%s %lld instead of the checkpoint's %lld",
-                     fields[i].option, (long long)*whole_at(&to, i),
-                     (long long)*whole_at(&from, i));
+    if (f->type == MIST_FIELD_WHOLE)
+        mist_message(messages, "--%s %lld instead of the checkpoint's %lld", options[i],
+                     (long long)mist_json_field_whole(f, new),
+                     (long long)mist_json_field_whole(f, old));
     else
-        mist_message(messages, "--%s %s instead of the checkpoint's %s", fields[i].option,
-                     mist_format_double(b, sizeof b, *real_at(&to, i)),
-                     mist_format_double(a, sizeof a, *real_at(&from, i)));
+        mist_message(messages, "--%s %s instead of the checkpoint's %s", options[i],
+                     mist_format_double(b, sizeof b, mist_json_field_double(f, new)),
+                     mist_format_double(a, sizeof a, mist_json_field_double(f, old)));
 }
-
-/* global_batch: of the run so far. Checkpoints did not always say how many samples were
- * taken; then every step had as many. */
-static enum mist_status read_progress(const struct mist_json *training,
-                                      int64_t global_batch,
-                                      struct mist_train_progress *out,
-                                      struct mist_err *err)
-{
-    enum mist_status status = mist_json_get_int64(training, "steps", MIST_JSON_REQUIRED,
-                                                  0, INT32_MAX, &out->n_steps, err);
-
-    if (status == MIST_OK)
-        status = mist_json_get_int64(training, "updates", MIST_JSON_REQUIRED, 0,
-                                     out->n_steps, &out->n_updates, err);
-    if (status == MIST_OK)
-        status = mist_json_get_int64(training, "skipped_steps", MIST_JSON_REQUIRED, 0,
-                                     out->n_steps, &out->n_skipped, err);
-    if (status != MIST_OK)
-        return status;
-    out->n_samples = out->n_steps * global_batch;
-    return mist_json_get_int64(training, "samples", MIST_JSON_OPTIONAL, 0, INT64_MAX,
-                               &out->n_samples, err);
-}
-
-/* Weights and moments are fp32 in every checkpoint, so another format is no obstacle. */
-static enum mist_status note_dtype(const struct mist_json *training,
-                                   const struct mist_plan *plan,
-                                   const struct mist_messages *messages,
-                                   struct mist_err *err)
-{
-    const char *ours = mist_dtype_name(plan->job.dtype), *theirs = ours;
-    enum mist_status status =
-        mist_json_get_string(training, "dtype", MIST_JSON_OPTIONAL, &theirs, err);
-
-    if (status == MIST_OK && strcmp(ours, theirs) != 0)
-        mist_message(messages, "the plan trains in %s instead of the checkpoint's %.16s",
-                     ours, theirs);
-    return status;
-}
-
-/* What a checkpoint says of the samples that its run was trained on. */
-struct samples {
-    const char *fingerprint; /* of the data; borrowed */
-    int64_t global_batch, seq_len;
-};
 
 enum { N_SAMPLE_CHECKS = 3 };
 
-static enum mist_status read_samples(const struct mist_json *training,
-                                     struct samples *out, struct mist_err *err)
-{
-    enum mist_status status = mist_json_get_string(
-        training, "data_fingerprint", MIST_JSON_REQUIRED, &out->fingerprint, err);
-
-    if (status == MIST_OK) /* times steps it fits 63 bits */
-        status = mist_json_get_int64(training, "global_batch", MIST_JSON_REQUIRED, 1,
-                                     INT64_MAX >> 32, &out->global_batch, err);
-    if (status == MIST_OK)
-        status = mist_json_get_int64(training, "seq_len", MIST_JSON_REQUIRED, 1,
-                                     INT64_MAX, &out->seq_len, err);
-    return status;
-}
-
 /* Check i of the samples to come: that they are the ones that would have come. */
 static enum mist_status check_samples(int i, const struct mist_json *training,
-                                      const struct samples *old, int64_t n_taken,
+                                      const struct saved *old,
                                       const struct mist_plan *plan,
                                       const struct mist_data *data, struct mist_err *err)
 {
@@ -291,14 +225,15 @@ static enum mist_status check_samples(int i, const struct mist_json *training,
         return mist_json_fail_key(training, "data_fingerprint", MIST_ERR_INPUT, err,
                                   "the run was trained on other data (%.16s, this is "
                                   "%s); --force goes on with this, behind %lld samples",
-                                  old->fingerprint, text, (long long)n_taken);
+                                  old->fingerprint, text, (long long)old->done.n_samples);
     if (i == 1 && old->global_batch != plan->job.global_batch)
         return mist_json_fail_key(training, "global_batch", MIST_ERR_INPUT, err,
                                   "the run had a global batch of %lld, the plan has "
                                   "%lld; --force goes on with that, behind the %lld "
                                   "samples taken so far",
                                   (long long)old->global_batch,
-                                  (long long)plan->job.global_batch, (long long)n_taken);
+                                  (long long)plan->job.global_batch,
+                                  (long long)old->done.n_samples);
     if (i == 2 && old->seq_len != plan->job.seq_len)
         return mist_json_fail_key(training, "seq_len", MIST_ERR_INPUT, err,
                                   "the run had sequences of %lld tokens, the plan has "
@@ -314,20 +249,16 @@ enum mist_status mist_train_settings_take_over(
     struct mist_train_settings *settings, struct mist_train_progress *progress,
     const struct mist_messages *messages, struct mist_err *err)
 {
-    struct mist_train_settings old = *settings;
-    struct samples samples;
+    const char *ours = mist_dtype_name(plan->job.dtype);
+    struct saved old, now = {.settings = *settings};
     struct mist_err differs;
-    enum mist_status status = read_samples(training, &samples, err);
+    enum mist_status status = read_saved(training, &old, err);
 
-    if (status == MIST_OK)
-        status = read_progress(training, samples.global_batch, progress, err);
-    if (status == MIST_OK)
-        status = read_settings(training, &old, err);
     if (status != MIST_OK)
         return status;
+    *progress = old.done;
     for (int i = 0; i < N_SAMPLE_CHECKS; i++) {
-        status = check_samples(i, training, &samples, progress->n_samples, plan, data,
-                               &differs);
+        status = check_samples(i, training, &old, plan, data, &differs);
         if (status != MIST_OK && !force) {
             if (err)
                 *err = differs;
@@ -336,18 +267,21 @@ enum mist_status mist_train_settings_take_over(
         if (status != MIST_OK)
             mist_message(messages, "%s", differs.message);
     }
-    status = note_dtype(training, plan, messages, err);
-    if (status != MIST_OK)
-        return status;
-    settings->lr_decays_to_last = old.lr_decays_to_last;
+    /* weights and moments are fp32 in every checkpoint, so another format is no obstacle */
+    if (old.dtype[0] && strcmp(ours, old.dtype) != 0)
+        mist_message(messages, "the plan trains in %s instead of the checkpoint's %s",
+                     ours, old.dtype);
+    now.settings.lr_decays_to_last = old.settings.lr_decays_to_last;
     for (int32_t i = 0; i < MIST_TRAIN_N_SETTINGS; i++) {
+        const struct mist_json_field *f = &fields[FIRST_SETTING + i];
+        char *to = (char *)&now + f->offset, *from = (char *)&old + f->offset;
         if (!is_given[i])
-            memcpy((char *)settings + fields[i].offset, (char *)&old + fields[i].offset,
-                   sizeof(int64_t));
-        else if (!is_same(settings, &old, i))
-            note_difference(&old, settings, i, messages);
+            memcpy(to, from, f->size);
+        else if (memcmp(to, from, f->size) != 0)
+            note_difference(&old, &now, i, messages);
     }
+    *settings = now.settings;
     if (!is_given[SETTING_LR_DECAY])
-        note_decay(training, &old, settings, messages);
+        note_decay(training, &old.settings, settings, messages);
     return MIST_OK;
 }
