@@ -14,6 +14,7 @@
  */
 #include "tests/unit/test.h"
 
+#include "core/random.h"
 #include "sim/engine/event_engine.h"
 
 #include <math.h>
@@ -53,26 +54,12 @@ struct flat_graph {
     const struct mist_event_device *devices;
 };
 
-static uint64_t next_random(uint64_t *state)
+static int below(struct mist_random *rng, int n)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return (int)mist_random_below(rng, n);
 }
 
-static int below(uint64_t *state, int n)
-{
-    return (int)(next_random(state) % (uint64_t)n);
-}
-
-static double uniform(uint64_t *state)
-{
-    return (double)(next_random(state) >> 11) * 0x1p-53;
-}
-
-static void make_tables(struct random_graph *r, uint64_t *rng)
+static void make_tables(struct random_graph *r, struct mist_random *rng)
 {
     for (int k = 0; k < 2; k++) {
         mist_interference_init(&r->interference[k]);
@@ -83,12 +70,12 @@ static void make_tables(struct random_graph *r, uint64_t *rng)
             for (int c = 0; c < MIST_N_CHANNELS; c++)
                 if ((set >> c & 1) && (set & (set - 1)))
                     r->interference[k].slowdown[set][c] =
-                        below(rng, 3) ? 1.0 + 2.0 * uniform(rng) : 1.5;
+                        below(rng, 3) ? 1.0 + 2.0 * mist_random_uniform(rng) : 1.5;
     }
 }
 
 /* Appends a task whose dependencies come before it; lane -1: it meets nobody. */
-static void add_task(struct random_program *p, int lane, uint64_t *rng)
+static void add_task(struct random_program *p, int lane, struct mist_random *rng)
 {
     int i = p->n_tasks++;
 
@@ -102,7 +89,7 @@ static void add_task(struct random_program *p, int lane, uint64_t *rng)
 }
 
 /* All programs get their meetings in one order, so that nothing deadlocks. */
-static void make_programs(struct random_graph *r, uint64_t *rng)
+static void make_programs(struct random_graph *r, struct mist_random *rng)
 {
     int n = r->g.n_programs;
 
@@ -142,7 +129,7 @@ static double factor(const void *context, int32_t device, int32_t task, int32_t 
     return 0.5 + 0.01 * (device * 7 + task * 3 + iteration) * *(const double *)context;
 }
 
-static void make_graph(struct random_graph *r, uint64_t *rng)
+static void make_graph(struct random_graph *r, struct mist_random *rng)
 {
     static const double tenth = 0.1;
     bool whole = below(rng, 2);       /* whole seconds: many ties */
@@ -174,7 +161,7 @@ static void make_graph(struct random_graph *r, uint64_t *rng)
         for (int i = 0; i < MAX_OWN; i++)
             r->work_s[d][i] = below(rng, 6) == 0 ? 0.0
                               : whole            ? 1.0 + below(rng, 3)
-                                                 : uniform(rng);
+                                                 : mist_random_uniform(rng);
     }
 }
 
@@ -405,13 +392,15 @@ static double compare(const struct random_graph *r, const struct flat_graph *g,
 
 TEST(test_equals_naive_simulator)
 {
-    uint64_t seed = test_seed(20260101), rng = seed;
+    uint64_t seed = test_seed(20260101);
+    struct mist_random rng;
     static struct random_graph r;
     static struct flat_graph flat;
     static struct naive naive;
     double worst = 0.0;
     int64_t n_rate_changes = 0;
 
+    mist_random_init(&rng, seed);
     for (int i = 0; i < N_GRAPHS; i++) {
         struct mist_arena arena;
         struct mist_event_engine *engine;
@@ -527,10 +516,12 @@ static void calm(struct random_graph *r)
 
 TEST(test_makespans_are_bounded)
 {
-    uint64_t seed = test_seed(20260102), rng = seed;
+    uint64_t seed = test_seed(20260102);
+    struct mist_random rng;
     static struct random_graph r;
     static struct flat_graph flat;
 
+    mist_random_init(&rng, seed);
     for (int i = 0; i < N_MEANING; i++) {
         make_graph(&r, &rng);
         flatten(&r, &flat);
@@ -567,17 +558,19 @@ static void scale_work(struct random_graph *r, double factor, bool of_messages,
 
 TEST(test_faster_is_never_slower)
 {
-    uint64_t seed = test_seed(20260103), rng = seed;
+    uint64_t seed = test_seed(20260103);
+    struct mist_random rng;
     static struct random_graph r;
     int n_faster = 0;
 
+    mist_random_init(&rng, seed);
     for (int i = 0; i < N_MEANING; i++) {
         double before_s, after_s;
         bool of_messages = below(&rng, 2);
         make_graph(&r, &rng);
         calm(&r);
         before_s = makespan_s(&r);
-        scale_work(&r, 0.1 + 0.9 * uniform(&rng), of_messages, !of_messages);
+        scale_work(&r, 0.1 + 0.9 * mist_random_uniform(&rng), of_messages, !of_messages);
         after_s = makespan_s(&r);
         if (after_s > before_s * (1 + 1e-12))
             fail_msg("seed %llu graph %d: %.17g s, %.17g with faster %s",
@@ -590,12 +583,14 @@ TEST(test_faster_is_never_slower)
 
 TEST(test_times_scale)
 {
-    uint64_t seed = test_seed(20260104), rng = seed;
+    uint64_t seed = test_seed(20260104);
+    struct mist_random rng;
     static struct random_graph r;
 
+    mist_random_init(&rng, seed);
     for (int i = 0; i < N_MEANING; i++) {
         bool is_power = below(&rng, 2);
-        double by = is_power ? 4 : 0.1 + 5 * uniform(&rng);
+        double by = is_power ? 4 : 0.1 + 5 * mist_random_uniform(&rng);
         make_graph(&r, &rng);
         double before_s = makespan_s(&r);
         scale_work(&r, by, true, true);
@@ -607,7 +602,7 @@ TEST(test_times_scale)
 }
 
 /* A random order of n numbers. */
-static void shuffle(int *order, int n, uint64_t *rng)
+static void shuffle(int *order, int n, struct mist_random *rng)
 {
     for (int i = 0; i < n; i++) {
         int k = below(rng, i + 1);
@@ -630,9 +625,11 @@ static const double *ends_of(const struct random_graph *r,
 
 TEST(test_names_do_not_matter)
 {
-    uint64_t seed = test_seed(20260105), rng = seed;
+    uint64_t seed = test_seed(20260105);
+    struct mist_random rng;
     static struct random_graph r, renamed;
 
+    mist_random_init(&rng, seed);
     for (int i = 0; i < N_MEANING; i++) {
         struct replayed was, is;
         int place[MAX_DEVS], number[3 * MAX_LANES];

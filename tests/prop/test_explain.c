@@ -21,11 +21,7 @@ enum { N_PLANS = 240 };
 
 static struct mist_err err;
 
-static void assert_near(double a, double b, double scale)
-{
-    if (!(fabs(a - b) <= 1e-9 * scale))
-        fail_msg("%.17g is not %.17g", a, b);
-}
+#define assert_close(a, b, scale) assert_near(a, b, 1e-9 * (scale))
 
 static int n_plans_of_run(void)
 {
@@ -142,18 +138,18 @@ static void expect_times(const struct mist_plan *plan, bool takes_turns,
             if (is_computation(c))
                 computation += stage->time_s[c];
             else
-                assert_near(stage->time_s[c], naive[c], replay->iteration_s);
+                assert_close(stage->time_s[c], naive[c], replay->iteration_s);
         }
-        assert_near(computation, naive[MIST_TIME_PRODUCTS], replay->iteration_s);
-        assert_near(sum, replay->iteration_s, replay->iteration_s);
+        assert_close(computation, naive[MIST_TIME_PRODUCTS], replay->iteration_s);
+        assert_close(sum, replay->iteration_s, replay->iteration_s);
     }
     for (int c = 0; c < MIST_N_TIME_CLASSES; c++)
-        assert_near(explanation->mean_s[c], mean_s[c] / mist_plan_n_ranks(plan),
-                    replay->iteration_s);
+        assert_close(explanation->mean_s[c], mean_s[c] / mist_plan_n_ranks(plan),
+                     replay->iteration_s);
     mist_explanation_groups(explanation, groups);
     for (int g = 0; g < MIST_N_TIME_GROUPS; g++)
         all += groups[g];
-    assert_near(all, replay->iteration_s, replay->iteration_s);
+    assert_close(all, replay->iteration_s, replay->iteration_s);
 }
 
 /* The timeline with one rank of each stage has the same rows of these. */
@@ -177,8 +173,8 @@ static void expect_only_stages(const struct mist_plan *plan,
         assert_int_equal(n, n_whole);
         assert_int_equal(mist_plan_stage_of(plan, rank), ++i_stage);
         for (size_t k = 0; k < n; k++)
-            assert_near(part.timeline.rows[i + k].start_s - part.begin_s,
-                        rows[k].start_s - whole->begin_s, 1);
+            assert_close(part.timeline.rows[i + k].start_s - part.begin_s,
+                         rows[k].start_s - whole->begin_s, 1);
         n_all += n;
     }
     assert_int_equal(i_stage, plan->n_stages - 1);
@@ -312,7 +308,7 @@ TEST(test_operators_take_their_prices)
                 continue; /* the iteration began before its window */
             n_compared++;
             for (int c = 0; is_computation(c); c++)
-                assert_near(stage->time_s[c], naive[c], all_s);
+                assert_close(stage->time_s[c], naive[c], all_s);
         }
         mist_explanation_fini(&explanation);
         mist_cost_model_free(model);
@@ -345,7 +341,7 @@ static void expect_splits(const struct mist_plan *plan,
         double sum = split.repeated_s + split.gradients_s + split.waiting_s;
         for (int k = 0; k < MIST_MAX_STEPS; k++)
             sum += split.step_s[k];
-        assert_near(sum, costs[task->cost].time_s, costs[task->cost].time_s);
+        assert_close(sum, costs[task->cost].time_s, costs[task->cost].time_s);
         repeated_s += split.repeated_s;
     }
     assert_true((repeated_s > 0) == plan->job.recomputes_attention);
@@ -430,8 +426,8 @@ TEST(test_turns)
     }
     for (int c = 0; c < MIST_TIME_TENSOR; c++)
         explained_s += explanation.mean_s[c];
-    assert_near(explained_s / prices_s, 1, 1e6); /* 0.1 % */
-    assert_near(explanation.mean_s[MIST_TIME_TENSOR] / sums_s, 1, 1e7);
+    assert_close(explained_s / prices_s, 1, 1e6); /* 0.1 % */
+    assert_close(explanation.mean_s[MIST_TIME_TENSOR] / sums_s, 1, 1e7);
     free(costs);
     mist_schedule_free(schedule);
     mist_explanation_fini(&explanation);
@@ -604,10 +600,10 @@ TEST(test_model_flop)
         must(mist_model_load(cases[i].name, &model, &err), &err);
         double vocab = cases[i].vocab > 0 ? cases[i].vocab : model.vocab;
         must(mist_model_count(&model, 2048, &count, &err), &err);
-        assert_near(count.flop_per_token,
-                    6 * (cases[i].layers * cases[i].weights + vocab * cases[i].width) +
-                        12 * cases[i].layers * 2048 * cases[i].width,
-                    count.flop_per_token);
+        assert_close(count.flop_per_token,
+                     6 * (cases[i].layers * cases[i].weights + vocab * cases[i].width) +
+                         12 * cases[i].layers * 2048 * cases[i].width,
+                     count.flop_per_token);
     }
 }
 
@@ -655,7 +651,7 @@ TEST(test_recomputed_flop)
             mist_schedule_free(schedule);
         }
         must(mist_recomputed_flop(plan, &own, &err), &err);
-        assert_near(own, naive, fmax(own, naive));
+        assert_close(own, naive, fmax(own, naive));
     }
     free(plan);
 }

@@ -10,6 +10,8 @@
 #include "sim/plan/plan.h"
 
 #include "tests/unit/test.h"
+
+#include "tests/unit/scratch.h"
 #include <jansson.h>
 #include <math.h>
 #include <sys/wait.h>
@@ -154,21 +156,6 @@ static void save_tokens(const char *path)
 
 /* ---------------------------------------------------------------------------- running */
 
-static void tool_path(char *out, size_t size)
-{
-    const char *build = getenv("MIST_BUILD");
-    char self[1024] = "";
-
-    if (build) {
-        snprintf(out, size, "%s/mist-exec", build);
-        return;
-    }
-    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    for (int i = 0; i < 3; i++)
-        *strrchr(self, '/') = '\0';
-    snprintf(out, size, "%.900s/mist-exec", self);
-}
-
 static void read_outcome(const json_t *json, struct outcome *out)
 {
     json_t *losses = json_object_get(json, "losses");
@@ -195,7 +182,7 @@ static void train(enum mist_family family, const struct layout *layout,
     save_plan(family, layout, path);
     snprintf(path, sizeof path, "%s/tokens.u16", folder);
     save_tokens(path);
-    tool_path(tool, sizeof tool);
+    scratch_tool_path(tool, sizeof tool);
     if (n_ranks > 1)
         snprintf(launch, sizeof launch, "mpirun --oversubscribe --bind-to none -n %d",
                  n_ranks);

@@ -19,21 +19,6 @@ struct end {
     char errors[2048];
 };
 
-static void tool_path(char *out, size_t size)
-{
-    const char *build = getenv("MIST_BUILD");
-    char self[1024] = "";
-
-    if (build) {
-        snprintf(out, size, "%.900s/mist-exec", build);
-        return;
-    }
-    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    for (int i = 0; i < 3; i++)
-        *strrchr(self, '/') = '\0';
-    snprintf(out, size, "%.900s/mist-exec", self);
-}
-
 /* The bytes that training_open_data reads as token ids: as text, the tool refuses them to
  * a model whose vocabulary is not 256. */
 static void save_tokens(const char *path)
@@ -65,7 +50,7 @@ static void run_tool(const struct mist_plan *plan, const char *options, struct e
     char tool[1024], start[128] = "", command[4096], errors[128], tokens[128];
     int n_ranks = mist_plan_n_ranks(plan);
 
-    tool_path(tool, sizeof tool);
+    scratch_tool_path(tool, sizeof tool);
     scratch_init(&scratch);
     snprintf(errors, sizeof errors, "%s", scratch_path(&scratch, "errors"));
     snprintf(tokens, sizeof tokens, "%s", scratch_path(&scratch, "tokens.u16"));

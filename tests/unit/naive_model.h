@@ -336,8 +336,8 @@ static inline void naive_layer_mlp(const struct naive_config *c, const double *p
         memcpy(kept->norm2, kept->norm1, sizeof(double) * (size_t)rows * (size_t)h);
     naive_linear(kept->fc1, kept->norm2, W(FC1_W), W(FC1_B), rows, h, fc1_width);
     if (c->family == NAIVE_LLAMA)
-        (c->variant.is_gemma ? naive_geglu : naive_swiglu)(kept->activated, kept->fc1,
-                                                           rows, f);
+        naive_gate(c->variant.is_gemma ? &naive_geglu : &naive_swiglu, kept->activated,
+                   kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
             kept->activated[i] = c->variant.has_exact_gelu
@@ -393,8 +393,8 @@ static inline void naive_layer_mlp_backward(const struct naive_config *c,
     naive_linear_backward(d_activated, G(FC2_W), G(FC2_B), dx, kept->activated, W(FC2_W),
                           rows, f, h);
     if (c->family == NAIVE_LLAMA)
-        (c->variant.is_gemma ? naive_geglu_backward : naive_swiglu_backward)(
-            d_fc1, d_activated, kept->fc1, rows, f);
+        naive_gate_backward(c->variant.is_gemma ? &naive_geglu : &naive_swiglu, d_fc1,
+                            d_activated, kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
             d_fc1[i] = d_activated[i] * (c->variant.has_exact_gelu

@@ -241,43 +241,32 @@ static inline double naive_silu_slope(double x)
     return s + x * s * (1.0 - s);
 }
 
-/* out[rows, f] = silu(gate) * up */
-static inline void naive_swiglu(double *out, const double *gate_up, int rows, int f)
+/* A gate's function and its derivative: silu (SwiGLU), or gelu in the tanh form (GeGLU). */
+struct naive_gate {
+    double (*value)(double), (*slope)(double);
+};
+static const struct naive_gate naive_swiglu = {naive_silu, naive_silu_slope};
+static const struct naive_gate naive_geglu = {naive_gelu, naive_gelu_slope};
+
+/* out[rows, f] = gate(gate_up[rows, :f]) * gate_up[rows, f:] */
+static inline void naive_gate(const struct naive_gate *of, double *out,
+                              const double *gate_up, int rows, int f)
 {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < f; j++)
             out[i * f + j] =
-                naive_silu(gate_up[i * 2 * f + j]) * gate_up[i * 2 * f + f + j];
+                of->value(gate_up[i * 2 * f + j]) * gate_up[i * 2 * f + f + j];
 }
 
-static inline void naive_swiglu_backward(double *d_gate_up, const double *d_out,
-                                         const double *gate_up, int rows, int f)
+static inline void naive_gate_backward(const struct naive_gate *of, double *d_gate_up,
+                                       const double *d_out, const double *gate_up,
+                                       int rows, int f)
 {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < f; j++) {
             double gate = gate_up[i * 2 * f + j], up = gate_up[i * 2 * f + f + j];
-            d_gate_up[i * 2 * f + j] = d_out[i * f + j] * up * naive_silu_slope(gate);
-            d_gate_up[i * 2 * f + f + j] = d_out[i * f + j] * naive_silu(gate);
-        }
-}
-
-/* out[rows, f] = gelu(gate) * up, the tanh form */
-static inline void naive_geglu(double *out, const double *gate_up, int rows, int f)
-{
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < f; j++)
-            out[i * f + j] =
-                naive_gelu(gate_up[i * 2 * f + j]) * gate_up[i * 2 * f + f + j];
-}
-
-static inline void naive_geglu_backward(double *d_gate_up, const double *d_out,
-                                        const double *gate_up, int rows, int f)
-{
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < f; j++) {
-            double gate = gate_up[i * 2 * f + j], up = gate_up[i * 2 * f + f + j];
-            d_gate_up[i * 2 * f + j] = d_out[i * f + j] * up * naive_gelu_slope(gate);
-            d_gate_up[i * 2 * f + f + j] = d_out[i * f + j] * naive_gelu(gate);
+            d_gate_up[i * 2 * f + j] = d_out[i * f + j] * up * of->slope(gate);
+            d_gate_up[i * 2 * f + f + j] = d_out[i * f + j] * of->value(gate);
         }
 }
 

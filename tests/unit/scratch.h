@@ -69,6 +69,18 @@ static inline void scratch_read(const char *path, char *text, size_t size)
     fclose(stream);
 }
 
+/* mist-exec, beside which the test was built, or in MIST_BUILD. */
+static inline void scratch_tool_path(char *out, size_t size)
+{
+    const char *build = getenv("MIST_BUILD");
+    char self[1024] = "";
+
+    assert_true(build || readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    for (int i = 0; i < 3 && !build; i++)
+        *strrchr(self, '/') = '\0';
+    snprintf(out, size, "%.900s/mist-exec", build ? build : self);
+}
+
 static inline void scratch_fini(struct scratch *scratch)
 {
     scratch_visit(scratch, 1);

@@ -8,6 +8,7 @@
 #include "core/status.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -29,6 +30,25 @@ static inline void must(enum mist_status status, const struct mist_err *err)
     if (status != MIST_OK)
         fail_msg("%s", err->message);
 }
+
+/* assert_near: |value - expected| <= tolerance; near_to: of |expected| a part. (cmocka's own
+ * comparison is in single precision.) */
+static inline void fail_unless_near(double value, double expected, double tolerance,
+                                    const char *what, int line)
+{
+    if (!(fabs(value - expected) <= tolerance))
+        fail_msg("line %d: %s is %.17g, expected %.17g +- %g", line, what, value,
+                 expected, tolerance);
+}
+static inline void fail_unless_near_to(double value, double expected, double frac,
+                                       const char *what, int line)
+{
+    fail_unless_near(value, expected, frac * fabs(expected), what, line);
+}
+#define assert_near(value, expected, tolerance)                                          \
+    fail_unless_near(value, expected, tolerance, #value, __LINE__)
+#define near_to(value, expected, frac)                                                   \
+    fail_unless_near_to(value, expected, frac, #value, __LINE__)
 
 /* What random cases begin with: MIST_SEED, else the test's own; said once. */
 static inline uint64_t test_seed(uint64_t own)

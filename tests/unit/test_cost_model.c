@@ -16,11 +16,7 @@
 
 static const double PEAK = 1e12, BANDWIDTH = 1e11, LAUNCH_S = 5e-6;
 
-static void near_to(double value, double expected)
-{
-    if (fabs(value - expected) > 1e-9 * fabs(expected) + 1e-18)
-        fail_msg("%.17g, expected %.17g", value, expected);
-}
+#define equals(value, expected) near_to(value, expected, 1e-9)
 
 static void start(struct mist_trace_set *set)
 {
@@ -95,10 +91,10 @@ TEST(test_hit)
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost cost = linear_cost(model, 512, 64, 64);
 
-    near_to(cost.time_s, 123e-6);
-    near_to(cost.deviation_s, 2e-6);
-    near_to(cost.extrapolated_s, 0);
-    near_to(linear_cost(model, 64, 128, 64).time_s, 67e-6);
+    equals(cost.time_s, 123e-6);
+    equals(cost.deviation_s, 2e-6);
+    equals(cost.extrapolated_s, 0);
+    equals(linear_cost(model, 64, 128, 64).time_s, 67e-6);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -116,9 +112,9 @@ TEST(test_line)
     struct mist_cost_model *model = model_of(&set);
     for (int64_t rows = 65; rows < 4096; rows += 63) {
         struct mist_cost cost = linear_cost(model, rows, 256, 512);
-        near_to(cost.time_s, linear_s(rows, 256, 512));
+        equals(cost.time_s, linear_s(rows, 256, 512));
         assert_true(cost.deviation_s <= 2.0001e-6);
-        near_to(cost.extrapolated_s, 0);
+        equals(cost.extrapolated_s, 0);
     }
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -135,8 +131,8 @@ TEST(test_line_residual)
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost cost = linear_cost(model, 150, 8, 8);
 
-    near_to(cost.time_s, 175e-6);
-    near_to(cost.deviation_s, sqrt(2 * 1e-12 + pow(0.2 * 175e-6, 2)));
+    equals(cost.time_s, 175e-6);
+    equals(cost.deviation_s, sqrt(2 * 1e-12 + pow(0.2 * 175e-6, 2)));
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -152,15 +148,15 @@ TEST(test_near)
             add_linear(&set, rows, n, n, 2.0 * (double)(rows * n * n) / (0.3 * PEAK));
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost inside = linear_cost(model, 100, 300, 200);
-    near_to(inside.time_s, 2.0 * 100 * 300 * 200 / (0.3 * PEAK));
-    near_to(inside.extrapolated_s, 0);
+    equals(inside.time_s, 2.0 * 100 * 300 * 200 / (0.3 * PEAK));
+    equals(inside.extrapolated_s, 0);
     const int64_t outside[][3] = {
         {32, 64, 64}, {2048, 64, 64}, {64, 32, 64}, {64, 64, 2048}};
     for (int i = 0; i < 4; i++) {
         const int64_t *d = outside[i];
         struct mist_cost cost = linear_cost(model, d[0], d[1], d[2]);
-        near_to(cost.time_s, 2.0 * (double)(d[0] * d[1] * d[2]) / (0.3 * PEAK));
-        near_to(cost.extrapolated_s, cost.time_s);
+        equals(cost.time_s, 2.0 * (double)(d[0] * d[1] * d[2]) / (0.3 * PEAK));
+        equals(cost.extrapolated_s, cost.time_s);
     }
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -196,14 +192,14 @@ TEST(test_near_few)
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost cost = linear_cost(model, 64, 256, 512);
 
-    near_to(cost.time_s, 2 * linear_s(64, 256, 256));
-    near_to(cost.extrapolated_s, cost.time_s);
+    equals(cost.time_s, 2 * linear_s(64, 256, 256));
+    equals(cost.extrapolated_s, cost.time_s);
     assert_true(cost.deviation_s > 0.1 * cost.time_s); /* nothing is known of it */
     mist_cost_model_free(model);
     add_linear(&set, 64, 512, 128, linear_s(64, 512, 128));
     add_linear(&set, 64, 128, 512, linear_s(64, 128, 512));
     model = model_of(&set);
-    near_to(linear_cost(model, 128, 256, 256).time_s, 2 * linear_s(64, 256, 256));
+    equals(linear_cost(model, 128, 256, 256).time_s, 2 * linear_s(64, 256, 256));
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -220,12 +216,12 @@ TEST(test_roofline)
     assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
                                   MIST_DTYPE_FP32, dims, 3e6, 1e6, &cost, &err),
                      MIST_OK);
-    near_to(cost.time_s, 1e6 / BANDWIDTH); /* 10 us; FLOP: 3 us */
-    near_to(cost.extrapolated_s, cost.time_s);
+    equals(cost.time_s, 1e6 / BANDWIDTH); /* 10 us; FLOP: 3 us */
+    equals(cost.extrapolated_s, cost.time_s);
     assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
                                   MIST_DTYPE_FP32, dims, 3e7, 1e6, &cost, &err),
                      MIST_OK);
-    near_to(cost.time_s, 3e7 / PEAK);
+    equals(cost.time_s, 3e7 / PEAK);
     assert_int_equal(mist_cost_op(model, MIST_OP_GELU, MIST_PHASE_FORWARD,
                                   MIST_DTYPE_BF16, dims, 3e7, 1e6, &cost, &err),
                      MIST_ERR_INPUT);
@@ -276,27 +272,27 @@ TEST(test_operator_of_parts)
 
     start(&set);
     cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT); /* nothing is known */
-    near_to(cost.time_s, fmax(1e6 / PEAK, 1e6 / BANDWIDTH));
-    near_to(cost.extrapolated_s, cost.time_s);
+    equals(cost.time_s, fmax(1e6 / PEAK, 1e6 / BANDWIDTH));
+    equals(cost.extrapolated_s, cost.time_s);
     add_row(&set, "linear", MIST_TRACE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32", 40);
     cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT);
-    near_to(cost.time_s, 40e-6 + gelu_s);
-    near_to(cost.extrapolated_s, gelu_s);
+    equals(cost.time_s, 40e-6 + gelu_s);
+    equals(cost.extrapolated_s, gelu_s);
     add_row(&set, "gelu", MIST_TRACE_BACKWARD_INPUT, "elements=1024",
             7); /* rows x n_in */
     add_row(&set, "gelu", MIST_TRACE_FORWARD, "elements=2048", 5);
     cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT);
-    near_to(cost.time_s, 47e-6);
-    near_to(cost.deviation_s, sqrt(8) * 1e-6); /* 2 us each */
-    near_to(cost.extrapolated_s, 0);
+    equals(cost.time_s, 47e-6);
+    equals(cost.deviation_s, sqrt(8) * 1e-6); /* 2 us each */
+    equals(cost.extrapolated_s, 0);
     add_row(&set, "linear_bias", MIST_TRACE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32",
             30);
     add_row(&set, "linear_bias", MIST_TRACE_FORWARD, "rows=64;n_in=16;n_out=32", 20);
-    near_to(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
-    near_to(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 25e-6);
+    equals(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
+    equals(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 25e-6);
     add_row(&set, "linear_gelu", MIST_TRACE_FORWARD, "rows=64;n_in=16;n_out=32", 21);
-    near_to(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 21e-6);
-    near_to(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
+    equals(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 21e-6);
+    equals(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
     mist_trace_set_fini(&set);
 }
 
@@ -320,8 +316,8 @@ TEST(test_loss_of_parts)
     assert_int_equal(mist_cost_op(model, MIST_OP_LINEAR_CROSS_ENTROPY, MIST_PHASE_FORWARD,
                                   MIST_DTYPE_FP32, dims, 1, 1, &cost, &err),
                      MIST_OK);
-    near_to(cost.time_s, (150 + 300 + 600 + 11) * 1e-6);
-    near_to(cost.extrapolated_s, 0);
+    equals(cost.time_s, (150 + 300 + 600 + 11) * 1e-6);
+    equals(cost.extrapolated_s, 0);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -371,11 +367,11 @@ TEST(test_program)
 
     assert_int_equal(mist_cost_program(model, steps, 4, MIST_DTYPE_FP32, &cost, NULL),
                      MIST_OK);
-    near_to(cost.time_s, 50e-6);
-    near_to(cost.deviation_s, sqrt(4.0 * 4 + 2 * 2) * 1e-6);
+    equals(cost.time_s, 50e-6);
+    equals(cost.deviation_s, sqrt(4.0 * 4 + 2 * 2) * 1e-6);
     assert_int_equal(mist_cost_program(model, steps, 0, MIST_DTYPE_FP32, &cost, NULL),
                      MIST_OK);
-    near_to(cost.time_s, 0);
+    equals(cost.time_s, 0);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -398,13 +394,13 @@ TEST(test_optimizer)
     assert_int_equal(mist_cost_add_elements(model, MIST_OP_ZERO, MIST_DTYPE_FP32,
                                             MIST_DTYPE_FP32, 4000, &cost, NULL),
                      MIST_OK);
-    near_to(cost.time_s, optimizer_s(1000, 4000));
-    near_to(cost.extrapolated_s, cost.time_s);
+    equals(cost.time_s, optimizer_s(1000, 4000));
+    equals(cost.extrapolated_s, cost.time_s);
     cost = (struct mist_cost){0};
     assert_int_equal(mist_cost_add_elements(model, MIST_OP_ADAMW, MIST_DTYPE_FP32,
                                             MIST_DTYPE_FP32, 0, &cost, NULL),
                      MIST_OK);
-    near_to(cost.time_s, 0);
+    equals(cost.time_s, 0);
     /* bf16 gradients: 26 bytes of AdamW instead of 28, 2 of a norm, 6 of a sum */
     static const struct {
         enum mist_op op;
@@ -418,7 +414,7 @@ TEST(test_optimizer)
         assert_int_equal(mist_cost_add_elements(model, uses[i].op, MIST_DTYPE_FP32,
                                                 MIST_DTYPE_BF16, 28000, &cost, NULL),
                          MIST_OK);
-        near_to(cost.time_s, uses[i].bytes * 28000 / BANDWIDTH);
+        equals(cost.time_s, uses[i].bytes * 28000 / BANDWIDTH);
     }
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -493,11 +489,11 @@ TEST(test_link)
             const struct link_law *law = &laws[i];
             struct mist_cost cost = link_cost(model, law->operation, law->nodes,
                                               law->ranks_per_node, 1, bytes);
-            near_to(cost.time_s, law_s(law, bytes));
-            near_to(cost.extrapolated_s,
-                    bytes < 1 << 10 || bytes > 1 << 22 ? cost.time_s : 0);
+            equals(cost.time_s, law_s(law, bytes));
+            equals(cost.extrapolated_s,
+                   bytes < 1 << 10 || bytes > 1 << 22 ? cost.time_s : 0);
         }
-    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 10).deviation_s, 1e-6);
+    equals(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 10).deviation_s, 1e-6);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -524,10 +520,10 @@ TEST(test_link_falls)
     size_t n;
     must(mist_cost_link_fits(model, &fits, &n, NULL), NULL);
 
-    near_to(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 100000).time_s, 100e-6);
+    equals(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 100000).time_s, 100e-6);
     assert_int_equal(n, 4);
-    near_to(fits[0].fitted_s, 1400e-6);
-    near_to(fits[3].fitted_s, 400e-6);
+    equals(fits[0].fitted_s, 1400e-6);
+    equals(fits[3].fitted_s, 400e-6);
     free(fits);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -541,8 +537,8 @@ TEST(test_link_for_nothing)
     add_law(&set, &laws[5]);
     struct mist_cost_model *model = model_of(&set);
 
-    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 0).time_s, 0);
-    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 1, 1, 1 << 20).time_s, 0);
+    equals(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 0).time_s, 0);
+    equals(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 1, 1, 1 << 20).time_s, 0);
     assert_true(link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1 << 20).time_s > 0);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -558,9 +554,9 @@ TEST(test_link_stand_in)
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost cost = link_cost(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 1 << 20);
 
-    near_to(cost.time_s, law_s(&pure, 1 << 20) * (7.0 / 8) / (1.0 / 2));
-    near_to(cost.extrapolated_s, cost.time_s);
-    near_to(cost.borrowed_s, cost.time_s);
+    equals(cost.time_s, law_s(&pure, 1 << 20) * (7.0 / 8) / (1.0 / 2));
+    equals(cost.extrapolated_s, cost.time_s);
+    equals(cost.borrowed_s, cost.time_s);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -580,12 +576,12 @@ TEST(test_link_steps)
 
     for (int64_t bytes = 100; bytes < 1 << 25; bytes *= 7) {
         double n = (double)bytes;
-        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, bytes).time_s,
-                7 * 10e-6 + (7.0 / 8) / (1.0 / 2) * 3e-10 * n);
-        near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 4, 8, 1, bytes).time_s,
-                9 * 20e-6 + (31.0 / 32) / (1.0 / 2) * 4e-10 * n);
-        near_to(link_cost(model, MIST_LINK_SEND_RECV, 2, 1, 1, bytes).time_s,
-                30e-6 + 5e-10 * n);
+        equals(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, bytes).time_s,
+               7 * 10e-6 + (7.0 / 8) / (1.0 / 2) * 3e-10 * n);
+        equals(link_cost(model, MIST_LINK_ALL_REDUCE, 4, 8, 1, bytes).time_s,
+               9 * 20e-6 + (31.0 / 32) / (1.0 / 2) * 4e-10 * n);
+        equals(link_cost(model, MIST_LINK_SEND_RECV, 2, 1, 1, bytes).time_s,
+               30e-6 + 5e-10 * n);
     }
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -644,8 +640,8 @@ TEST(test_link_missing)
     struct mist_cost_model *model = model_of(&set);
 
     cost = link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 20);
-    near_to(cost.time_s, law_s(&laws[1], 1 << 20) + law_s(&laws[2], 1 << 20));
-    near_to(cost.extrapolated_s, cost.time_s);
+    equals(cost.time_s, law_s(&laws[1], 1 << 20) + law_s(&laws[2], 1 << 20));
+    equals(cost.extrapolated_s, cost.time_s);
     assert_int_equal(mist_cost_link(model, MIST_LINK_SEND_RECV,
                                     (struct mist_group_shape){1, 2, 1}, 1 << 20, &cost,
                                     &err),
@@ -677,9 +673,9 @@ TEST(test_link_residual)
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost cost = link_cost(model, MIST_LINK_ALL_GATHER, 1, 2, 1, 150);
 
-    near_to(cost.time_s, 175e-6);
-    near_to(cost.deviation_s, hypot(sqrt(2) * 1e-6, 0.2 * 175e-6));
-    near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 2, 1, 200).deviation_s, 2e-6);
+    equals(cost.time_s, 175e-6);
+    equals(cost.deviation_s, hypot(sqrt(2) * 1e-6, 0.2 * 175e-6));
+    equals(link_cost(model, MIST_LINK_ALL_GATHER, 1, 2, 1, 200).deviation_s, 2e-6);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -694,19 +690,19 @@ TEST(test_link_mirrors)
     struct mist_cost_model *model = model_of(&set);
     struct mist_cost cost = link_cost(model, MIST_LINK_REDUCE_SCATTER, 1, 2, 1, 1 << 20);
 
-    near_to(cost.time_s, law_s(&laws[1], 1 << 20));
-    near_to(cost.extrapolated_s, cost.time_s);
-    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 20).time_s,
-            2 * law_s(&laws[1], 1 << 20));
-    near_to(link_cost(model, MIST_LINK_DEVICE_TO_HOST, 1, 1, 1, 1 << 20).time_s,
-            law_s(&laws[5], 1 << 20));
+    equals(cost.time_s, law_s(&laws[1], 1 << 20));
+    equals(cost.extrapolated_s, cost.time_s);
+    equals(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 20).time_s,
+           2 * law_s(&laws[1], 1 << 20));
+    equals(link_cost(model, MIST_LINK_DEVICE_TO_HOST, 1, 1, 1, 1 << 20).time_s,
+           law_s(&laws[5], 1 << 20));
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
     start(&set);
     add_law(&set, &laws[0]); /* all_reduce alone: either half of it */
     model = model_of(&set);
-    near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 2, 1, 1 << 20).time_s,
-            law_s(&laws[0], 1 << 20) / 2);
+    equals(link_cost(model, MIST_LINK_ALL_GATHER, 1, 2, 1, 1 << 20).time_s,
+           law_s(&laws[0], 1 << 20) / 2);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -844,7 +840,7 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
         must(mist_cost_schedule(model, plan, schedule, costs, &err), &err);
         for (int32_t i = 0; i < schedule->n_tasks; i++) {
             const struct mist_task *task = &schedule->tasks[i];
-            near_to(costs[task->cost].time_s, LAUNCH_S + skewed_s(plan, schedule, task));
+            equals(costs[task->cost].time_s, LAUNCH_S + skewed_s(plan, schedule, task));
             kinds |= (uint64_t)1 << task->kind;
         }
         mist_schedule_free(schedule);
@@ -926,8 +922,8 @@ TEST(test_scans)
             const struct mist_task *task = &schedule->tasks[i];
             if (task->kind != MIST_TASK_REDUCE_GRADIENT)
                 continue;
-            near_to(costs[task->cost].time_s, LAUNCH_S + law_s(&laws[2], task->bytes) +
-                                                  (double)task->bytes / BANDWIDTH);
+            equals(costs[task->cost].time_s, LAUNCH_S + law_s(&laws[2], task->bytes) +
+                                                 (double)task->bytes / BANDWIDTH);
             n_seen++;
         }
         mist_schedule_free(schedule);
@@ -959,7 +955,7 @@ static void check_host(const struct mist_trace_set *set, const struct mist_plan 
         if (task->stream != MIST_STREAM_HOST)
             continue;
         assert_int_equal(task->kind, MIST_TASK_OPTIMIZER);
-        near_to(costs[task->cost].time_s, wanted_s(task->n_elements));
+        equals(costs[task->cost].time_s, wanted_s(task->n_elements));
         n_steps++;
     }
     assert_true(!wanted_s || n_steps > 1);
@@ -1128,8 +1124,8 @@ static void check_sends(const struct mist_trace_set *set, int dp0, int tp0,
                                task->kind == MIST_TASK_RECV_GRADIENT;
             if (task->group != MIST_GROUP_PEER)
                 continue;
-            near_to(costs[task->cost].time_s,
-                    LAUNCH_S + time_s[is_gradient]((double)task->bytes));
+            equals(costs[task->cost].time_s,
+                   LAUNCH_S + time_s[is_gradient]((double)task->bytes));
             n_seen++;
         }
         mist_schedule_free(schedule);

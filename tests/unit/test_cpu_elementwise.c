@@ -118,8 +118,8 @@ TEST_WITH(test_swiglu, help_setup, help_teardown)
         float *x = help_random(h, 2 * n, 8.0), *d_out = help_random(h, n, 1.0);
         double *xd = help_doubles(h, x, 2 * n), *out_d = help_zeros(h, n);
         double *dx_d = help_zeros(h, 2 * n);
-        naive_swiglu(out_d, xd, rows, f);
-        naive_swiglu_backward(dx_d, help_doubles(h, d_out, n), xd, rows, f);
+        naive_gate(&naive_swiglu, out_d, xd, rows, f);
+        naive_gate_backward(&naive_swiglu, dx_d, help_doubles(h, d_out, n), xd, rows, f);
         float *out = help_poisoned(h, n), *dx = help_poisoned(h, 2 * n);
         mist_cpu_swiglu_forward(false, false, out, x, rows, f, 1);
         mist_cpu_swiglu_backward(false, false, dx, d_out, x, rows, f, 1);
@@ -155,7 +155,7 @@ static void swiglu_forward(struct help *h, double *out, const double *in,
 {
     const struct swiglu_shape *c = context;
     (void)h;
-    naive_swiglu(out, in, c->rows, c->f);
+    naive_gate(&naive_swiglu, out, in, c->rows, c->f);
 }
 
 TEST_WITH(test_swiglu_slopes, help_setup, help_teardown)
@@ -346,9 +346,9 @@ TEST_WITH(test_geglu, help_setup, help_teardown)
            *dx_d = help_doubles(h, x, 2 * ROWS * F);
     float *out[2], *dx[2];
 
-    naive_geglu(out_d, help_doubles(h, x, 2 * ROWS * F), ROWS, F);
-    naive_geglu_backward(dx_d, help_doubles(h, d, ROWS * F),
-                         help_doubles(h, x, 2 * ROWS * F), ROWS, F);
+    naive_gate(&naive_geglu, out_d, help_doubles(h, x, 2 * ROWS * F), ROWS, F);
+    naive_gate_backward(&naive_geglu, dx_d, help_doubles(h, d, ROWS * F),
+                        help_doubles(h, x, 2 * ROWS * F), ROWS, F);
     for (int t = 0; t < 2; t++) {
         out[t] = help_poisoned(h, ROWS * F);
         dx[t] = help_copy(h, x, 2 * ROWS * F);

@@ -7,19 +7,10 @@
 #include <float.h>
 #include <math.h>
 
-/* |a - b| <= tolerance. (cmocka's own comparison is in single precision.) */
-#define assert_near(a, b, tolerance) check_near(a, b, tolerance, #a, __LINE__)
-
 #define CO MIST_STREAM_COMPUTE
 #define GG MIST_STREAM_GPU_GPU
 #define HD MIST_STREAM_HOST_TO_DEVICE
 #define DH MIST_STREAM_DEVICE_TO_HOST
-
-static void check_near(double a, double b, double tolerance, const char *what, int line)
-{
-    if (!(fabs(a - b) <= tolerance))
-        fail_msg("line %d: %s is %.17g, expected %.17g", line, what, a, b);
-}
 
 /* A graph of at most 8 tasks is written down as a table, device by device; dependencies
  * are a bit mask of the table's rows of the same device. */

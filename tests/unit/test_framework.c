@@ -12,12 +12,6 @@
 
 #include <math.h>
 
-static void near_to(double value, double expected, double frac)
-{
-    if (!(fabs(value - expected) <= frac * fabs(expected)))
-        fail_msg("%.9g, expected %.9g", value, expected);
-}
-
 /* The 22B model of Korthikanti et al. 2022. */
 static struct mist_model gpt(int32_t hidden, int32_t n_heads)
 {

@@ -1,21 +1,13 @@
 /* sim/interference: closed forms, published factors and times, recovery by the fit. */
 #include "tests/unit/test.h"
 
+#include "core/random.h"
 #include "sim/cost/interference.h"
 #include "tests/unit/reference_path.h"
 
 #include <math.h>
 
-/* |a - b| <= tolerance. (cmocka's own comparison is in single precision.) */
-#define assert_near(a, b, tolerance) check_near(a, b, tolerance, #a, __LINE__)
-
 #define MAX_SAMPLES 8000
-
-static void check_near(double a, double b, double tolerance, const char *what, int line)
-{
-    if (!(fabs(a - b) <= tolerance))
-        fail_msg("line %d: %s is %.17g, expected %.17g", line, what, a, b);
-}
 
 /* Factors that the original system ships, by busy set: bit 0 compute, 1 gpu_gpu, 2 H2D, 3
  * D2H. The published times pin them down: fitting recovers these figures to all printed
@@ -57,20 +49,6 @@ static const struct mist_interference a100 = {.slowdown = {
                                                   [15] = {1.3070, 2.6325, 2.4097, 2.5898},
                                               }};
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static double uniform(uint64_t *state)
-{
-    return (double)(next_random(state) >> 11) * 0x1p-53;
-}
-
 TEST(test_bundle_closed_forms)
 {
     struct mist_interference f;
@@ -102,18 +80,20 @@ TEST(test_turns_add_up)
 {
     struct mist_interference turns;
     struct mist_interference_sample samples[100];
-    uint64_t random = 7;
+    struct mist_random random;
     double expected = 0, worst;
     int n_together = 0;
 
+    mist_random_init(&random, 7);
     mist_interference_take_turns(&turns);
     assert_int_equal(mist_interference_check(&turns, NULL), MIST_OK);
     for (int i = 0; i < 100; i++) {
         double sum_s = 0;
         int n_busy = 0;
         for (int c = 0; c < MIST_N_CHANNELS; c++) {
-            bool is_busy = next_random(&random) % 3 > 0;
-            double time_s = is_busy ? 1e-4 * (double)(1 + next_random(&random) % 50) : 0;
+            bool is_busy = mist_random_next(&random) % 3 > 0;
+            double time_s =
+                is_busy ? 1e-4 * (double)(1 + mist_random_next(&random) % 50) : 0;
             samples[i].isolated_s[c] = time_s;
             sum_s += time_s;
             n_busy += is_busy;
@@ -220,15 +200,18 @@ static int make_samples(const struct mist_interference *f, double noise_frac,
                         int n_per_set, uint64_t seed,
                         struct mist_interference_sample *samples)
 {
+    struct mist_random random;
     int n = 0;
 
+    mist_random_init(&random, seed);
     for (int set = 1; set < MIST_N_STREAM_SETS; set++)
         for (int k = 0; (set & (set - 1)) && k < n_per_set; k++, n++) {
             for (int c = 0; c < 4; c++)
                 samples[n].isolated_s[c] =
-                    set >> c & 1 ? 1e-3 + 0.05 * uniform(&seed) : 0.0;
-            samples[n].together_s = mist_interference_bundle_s(f, samples[n].isolated_s) *
-                                    (1.0 + noise_frac * (2.0 * uniform(&seed) - 1.0));
+                    set >> c & 1 ? 1e-3 + 0.05 * mist_random_uniform(&random) : 0.0;
+            samples[n].together_s =
+                mist_interference_bundle_s(f, samples[n].isolated_s) *
+                (1.0 + noise_frac * (2.0 * mist_random_uniform(&random) - 1.0));
         }
     return n;
 }

@@ -22,11 +22,7 @@ static void add(struct mist_trace_set *traces, enum mist_mechanism mechanism,
     assert_int_equal(mist_trace_set_add_check(traces, &row, NULL), MIST_OK);
 }
 
-static void assert_near(double value, double expected)
-{
-    if (!(fabs(value - expected) <= 1e-12))
-        fail_msg("%.17g, expected %.17g", value, expected);
-}
+#define assert_equals(value, expected) assert_near(value, expected, 1e-12)
 
 TEST(plans_have_their_mechanisms)
 {
@@ -62,7 +58,7 @@ TEST(no_checks_no_doubt)
     struct mist_trace_set traces;
 
     mist_trace_set_init(&traces);
-    assert_near(mist_mechanism_doubt_frac(&traces, A | B), 0);
+    assert_equals(mist_mechanism_doubt_frac(&traces, A | B), 0);
     mist_trace_set_fini(&traces);
 }
 
@@ -74,13 +70,13 @@ TEST(residuals_are_shared)
     mist_trace_set_init(&traces);
     add(&traces, MIST_MECHANISM_PIPELINE, 110, 0, 100);
     add(&traces, MIST_MECHANISM_ZERO3, 98, 0, 100);
-    assert_near(mist_mechanism_doubt_frac(&traces, A), sqrt((0.01 + 0.0052) / 2));
-    assert_near(mist_mechanism_doubt_frac(&traces, B), sqrt((0.0004 + 0.0052) / 2));
-    assert_near(mist_mechanism_doubt_frac(&traces, A | B), sqrt((0.01 + 0.0052) / 2));
-    assert_near(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_OFFLOAD),
-                sqrt(0.0052));
-    assert_near(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_COMPUTE),
-                sqrt(0.0052));
+    assert_equals(mist_mechanism_doubt_frac(&traces, A), sqrt((0.01 + 0.0052) / 2));
+    assert_equals(mist_mechanism_doubt_frac(&traces, B), sqrt((0.0004 + 0.0052) / 2));
+    assert_equals(mist_mechanism_doubt_frac(&traces, A | B), sqrt((0.01 + 0.0052) / 2));
+    assert_equals(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_OFFLOAD),
+                  sqrt(0.0052));
+    assert_equals(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_COMPUTE),
+                  sqrt(0.0052));
     mist_trace_set_fini(&traces);
 }
 
@@ -92,10 +88,10 @@ TEST(bars_explain_residuals)
     mist_trace_set_init(&traces);
     add(&traces, MIST_MECHANISM_PIPELINE, 110, 11, 100); /* a deviation of 0.05 */
     add(&traces, MIST_MECHANISM_ZERO3, 98, 98, 100);     /* of 0.5 */
-    assert_near(mist_mechanism_doubt_frac(&traces, A),
-                sqrt((0.01 + 0.0052) / 2 - 0.0025));
-    assert_near(mist_mechanism_doubt_frac(&traces, B), 0);
-    assert_near(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_OFFLOAD), 0);
+    assert_equals(mist_mechanism_doubt_frac(&traces, A),
+                  sqrt((0.01 + 0.0052) / 2 - 0.0025));
+    assert_equals(mist_mechanism_doubt_frac(&traces, B), 0);
+    assert_equals(mist_mechanism_doubt_frac(&traces, 1u << MIST_MECHANISM_OFFLOAD), 0);
     mist_trace_set_fini(&traces);
 }
 

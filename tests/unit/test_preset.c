@@ -14,11 +14,7 @@
 
 #include <math.h>
 
-static void near_to(double value, double expected)
-{
-    if (fabs(value - expected) > 1e-9 * fabs(expected))
-        fail_msg("%.17g, expected %.17g", value, expected);
-}
+#define equals(value, expected) near_to(value, expected, 1e-9)
 
 /* ------------------------------------------------------------------------------ text */
 
@@ -82,16 +78,16 @@ TEST(test_keys)
     parse("h100-sxm:2x4,nic=4x200Gb/s@20us,link=100GB/s@3us,pcie=10GB/s,memory=40GiB,"
           "host-memory=1TiB,host=50GB/s,memory-rate=2.4TB/s",
           &set);
-    near_to(declared->node.bytes_per_s, 4 * 25e9 * mist_preset_shares.adapter_frac);
-    near_to(declared->node.latency_us, 20);
+    equals(declared->node.bytes_per_s, 4 * 25e9 * mist_preset_shares.adapter_frac);
+    equals(declared->node.latency_us, 20);
     assert_int_equal(declared->adapters, 4);
-    near_to(declared->device.bytes_per_s, 78e9);
-    near_to(declared->device.latency_us, 3);
-    near_to(declared->switch_bytes_per_s, 56e9);
-    near_to(declared->host.bytes_per_s, 10e9 * mist_preset_shares.host_frac);
-    near_to(declared->host.latency_us, mist_preset_shares.host_latency_us);
-    near_to(declared->host_node_bytes_per_s, 50e9 * mist_preset_shares.host_frac);
-    near_to(set.cluster.memory_bytes_per_s, 2.4e12);
+    equals(declared->device.bytes_per_s, 78e9);
+    equals(declared->device.latency_us, 3);
+    equals(declared->switch_bytes_per_s, 56e9);
+    equals(declared->host.bytes_per_s, 10e9 * mist_preset_shares.host_frac);
+    equals(declared->host.latency_us, mist_preset_shares.host_latency_us);
+    equals(declared->host_node_bytes_per_s, 50e9 * mist_preset_shares.host_frac);
+    equals(set.cluster.memory_bytes_per_s, 2.4e12);
     assert_int_equal(set.cluster.device_memory_bytes, (int64_t)40 << 30);
     assert_int_equal(set.cluster.host_memory_bytes_per_node, (int64_t)1 << 40);
     mist_trace_set_fini(&set);
@@ -114,9 +110,9 @@ TEST(test_power)
         assert_true(frac > power_w / 700.0 || power_w == 700);
         if (power_w == 500 && fabs(frac / (0.60 / 0.73) - 1) > 0.01)
             fail_msg("%.3f", frac);
-        near_to(set.cluster.memory_bytes_per_s, full.cluster.memory_bytes_per_s);
-        near_to(set.cluster.peak_flop_per_s[MIST_TRACE_BF16],
-                full.cluster.peak_flop_per_s[MIST_TRACE_BF16]);
+        equals(set.cluster.memory_bytes_per_s, full.cluster.memory_bytes_per_s);
+        equals(set.cluster.peak_flop_per_s[MIST_TRACE_BF16],
+               full.cluster.peak_flop_per_s[MIST_TRACE_BF16]);
         before = frac;
         mist_trace_set_fini(&set);
     }
@@ -224,7 +220,7 @@ TEST(test_saved)
 
     scratch_init(&scratch);
     parse("h100-sxm:2x8,host=100GB/s,host-adamw=1.5G/s", &set);
-    near_to(set.cluster.curve.host_adamw_elements_per_s, 1.5e9);
+    equals(set.cluster.curve.host_adamw_elements_per_s, 1.5e9);
     must(mist_trace_set_save(&set, scratch_path(&scratch, "set"), false, &err), &err);
     must(mist_trace_set_open(&read, scratch.path, &err), &err);
     assert_memory_equal(&set.cluster.curve, &read.cluster.curve,
@@ -297,8 +293,8 @@ static struct mist_cost link_price(const struct mist_cost_model *model,
     must(mist_cost_link(model, operation, (struct mist_group_shape){nodes, ranks, groups},
                         bytes, &cost, &err),
          &err);
-    near_to(cost.preset_s, cost.time_s);
-    near_to(cost.extrapolated_s, cost.time_s);
+    equals(cost.preset_s, cost.time_s);
+    equals(cost.extrapolated_s, cost.time_s);
     return cost;
 }
 
@@ -309,7 +305,7 @@ static struct mist_cost link_cost(const struct mist_cost_model *model,
 {
     struct mist_cost cost = link_price(model, operation, nodes, ranks, groups, bytes);
 
-    near_to(cost.doubt_s, 0.2 * cost.time_s);
+    equals(cost.doubt_s, 0.2 * cost.time_s);
     return cost;
 }
 
@@ -344,27 +340,27 @@ TEST(test_links_by_hand)
     struct mist_cost_model *model = model_of(&set);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int64_t bytes = 1000; bytes < 2000000000; bytes *= 1000)
-            near_to(link_cost(model, cases[i].operation, cases[i].nodes, cases[i].ranks,
-                              cases[i].groups, bytes)
-                        .time_s,
-                    start_s + cases[i].latency_s +
-                        cases[i].moved * (double)bytes / cases[i].bytes_per_s);
-    near_to(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1000000).time_s,
-            2e-6 + 1e6 / 100e9);
-    near_to(link_cost(model, MIST_LINK_SEND_RECV, 2, 1, 1, 1000000).time_s,
-            10e-6 + 1e6 / 20e9);
-    near_to(link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1000000).time_s,
-            8e-6 + 1e6 / 20e9);
+            equals(link_cost(model, cases[i].operation, cases[i].nodes, cases[i].ranks,
+                             cases[i].groups, bytes)
+                       .time_s,
+                   start_s + cases[i].latency_s +
+                       cases[i].moved * (double)bytes / cases[i].bytes_per_s);
+    equals(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1000000).time_s,
+           2e-6 + 1e6 / 100e9);
+    equals(link_cost(model, MIST_LINK_SEND_RECV, 2, 1, 1, 1000000).time_s,
+           10e-6 + 1e6 / 20e9);
+    equals(link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1000000).time_s,
+           8e-6 + 1e6 / 20e9);
     mist_cost_model_free(model);
     /* a switch that sums takes the message once, and 2 (n-1)/n of it go between nodes */
     set.cluster.declared.switch_bytes_per_s = 60e9;
     model = model_of(&set);
-    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 6000000).time_s,
-            start_s + 28e-6 + 6e6 / 60e9);
-    near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 4, 8, 1, 6000000).time_s,
-            start_s + 2 * (7 * 2e-6 + 2 * 10e-6) + 1.5 * 6e6 / 80e9);
-    near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 6000000).time_s,
-            start_s + 14e-6 + 6e6 * 7 / 8 / 100e9); /* nothing to sum */
+    equals(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 8, 1, 6000000).time_s,
+           start_s + 28e-6 + 6e6 / 60e9);
+    equals(link_cost(model, MIST_LINK_ALL_REDUCE, 4, 8, 1, 6000000).time_s,
+           start_s + 2 * (7 * 2e-6 + 2 * 10e-6) + 1.5 * 6e6 / 80e9);
+    equals(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 6000000).time_s,
+           start_s + 14e-6 + 6e6 * 7 / 8 / 100e9); /* nothing to sum */
     mist_cost_model_free(model);
     /* two devices of 6 GB/s to the host bring no more to an adapter of 20 GB/s, however few
      * a node has; eight bring 48 to four */
@@ -373,13 +369,13 @@ TEST(test_links_by_hand)
     for (int per_node = 2; per_node <= 8; per_node *= 4) {
         set.cluster.devices_per_node = per_node;
         model = model_of(&set);
-        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 4, 2, 1, 6000000).time_s,
-                start_s + 3 * 10e-6 + 4 * 2e-6 + 6e6 * 7 / 8 / 12e9);
+        equals(link_cost(model, MIST_LINK_ALL_GATHER, 4, 2, 1, 6000000).time_s,
+               start_s + 3 * 10e-6 + 4 * 2e-6 + 6e6 * 7 / 8 / 12e9);
         mist_cost_model_free(model);
     }
     model = model_of(&set);
-    near_to(link_cost(model, MIST_LINK_ALL_GATHER, 2, 8, 1, 6000000).time_s,
-            start_s + 10e-6 + 14 * 2e-6 + 6e6 * 15 / 16 / 48e9);
+    equals(link_cost(model, MIST_LINK_ALL_GATHER, 2, 8, 1, 6000000).time_s,
+           start_s + 10e-6 + 14 * 2e-6 + 6e6 * 15 / 16 / 48e9);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -427,9 +423,8 @@ TEST(test_copies_share_the_host)
             struct mist_cost_model *model = model_of(&set);
             double rate =
                 together > 0 && together < devices * 20e9 ? together / devices : 20e9;
-            near_to(
-                link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1000000000).time_s,
-                8e-6 + 1e9 / rate);
+            equals(link_cost(model, MIST_LINK_HOST_TO_DEVICE, 1, 1, 1, 1000000000).time_s,
+                   8e-6 + 1e9 / rate);
             mist_cost_model_free(model);
         }
     mist_trace_set_fini(&set);
@@ -448,14 +443,14 @@ TEST(test_rings)
         double rate = i ? 50e9 : 100e9;
         set.cluster.declared.ring_bytes_per_s = i ? rate : 0;
         struct mist_cost_model *model = model_of(&set);
-        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 1 << 28).time_s,
-                15e-6 + 7 * 2e-6 + 7.0 / 8 * bytes / rate);
-        near_to(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 28).time_s,
-                15e-6 + 2 * 2e-6 + bytes / rate);
-        near_to(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1 << 28).time_s,
-                2e-6 + bytes / 100e9);
-        near_to(link_cost(model, MIST_LINK_ALL_GATHER, 2, 1, 1, 1 << 28).time_s,
-                15e-6 + 10e-6 + 0.5 * bytes / 20e9);
+        equals(link_cost(model, MIST_LINK_ALL_GATHER, 1, 8, 1, 1 << 28).time_s,
+               15e-6 + 7 * 2e-6 + 7.0 / 8 * bytes / rate);
+        equals(link_cost(model, MIST_LINK_ALL_REDUCE, 1, 2, 1, 1 << 28).time_s,
+               15e-6 + 2 * 2e-6 + bytes / rate);
+        equals(link_cost(model, MIST_LINK_SEND_RECV, 1, 2, 1, 1 << 28).time_s,
+               2e-6 + bytes / 100e9);
+        equals(link_cost(model, MIST_LINK_ALL_GATHER, 2, 1, 1, 1 << 28).time_s,
+               15e-6 + 10e-6 + 0.5 * bytes / 20e9);
         mist_cost_model_free(model);
     }
     mist_trace_set_fini(&set);
@@ -463,16 +458,16 @@ TEST(test_rings)
     parse("v100", &set);
     struct mist_cost_model *mesh = model_of(&set);
     for (int ranks = 2; ranks <= 8; ranks *= 4)
-        near_to(link_cost(mesh, MIST_LINK_ALL_GATHER, 1, ranks, 1, 1 << 28).time_s,
-                15e-6 + (ranks - 1) * 5e-6 +
-                    (ranks - 1.0) / ranks * bytes / (ranks == 2 ? 21e9 : 117e9));
+        equals(link_cost(mesh, MIST_LINK_ALL_GATHER, 1, ranks, 1, 1 << 28).time_s,
+               15e-6 + (ranks - 1) * 5e-6 +
+                   (ranks - 1.0) / ranks * bytes / (ranks == 2 ? 21e9 : 117e9));
     mist_cost_model_free(mesh);
     mist_trace_set_fini(&set);
     parse("l4:1x8,link=10GB/s", &set);
-    near_to(set.cluster.declared.device.bytes_per_s,
-            10e9 * mist_preset_wirings[MIST_WIRING_PCIE].link_frac);
-    near_to(set.cluster.declared.ring_bytes_per_s,
-            10e9 * mist_preset_wirings[MIST_WIRING_PCIE].ring_frac);
+    equals(set.cluster.declared.device.bytes_per_s,
+           10e9 * mist_preset_wirings[MIST_WIRING_PCIE].link_frac);
+    equals(set.cluster.declared.ring_bytes_per_s,
+           10e9 * mist_preset_wirings[MIST_WIRING_PCIE].ring_frac);
     mist_trace_set_fini(&set);
 }
 
@@ -502,8 +497,8 @@ TEST(test_declared_slowdowns)
         }
         struct mist_cost_model *model = model_of(&set);
         /* 1.25 s beside messages, in which computing gets 1.25 / 1.5 done */
-        near_to(mist_interference_bundle_s(mist_cost_model_interference(model), together),
-                i == 1 ? 1.25 + 3 - 1.25 / 1.5 : 3);
+        equals(mist_interference_bundle_s(mist_cost_model_interference(model), together),
+               i == 1 ? 1.25 + 3 - 1.25 / 1.5 : 3);
         mist_cost_model_free(model);
     }
     mist_trace_set_fini(&set);
@@ -530,13 +525,13 @@ TEST(test_rows_come_first)
     must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, (struct mist_group_shape){1, 8, 1},
                         1000000, &cost, &err),
          &err);
-    near_to(cost.time_s, 77e-6);
-    near_to(cost.preset_s + 1, 1);
+    equals(cost.time_s, 77e-6);
+    equals(cost.preset_s + 1, 1);
     must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, (struct mist_group_shape){1, 4, 1},
                         1000000, &cost, &err),
          &err);
-    near_to(cost.borrowed_s, cost.time_s);
-    near_to(cost.time_s, 77e-6 * 42 / 60.5); /* us as declared: 15 + 6 * 2 + 15 */
+    equals(cost.borrowed_s, cost.time_s);
+    equals(cost.time_s, 77e-6 * 42 / 60.5); /* us as declared: 15 + 6 * 2 + 15 */
     cost = link_cost(model, MIST_LINK_ALL_REDUCE, 2, 8, 1, 1000000);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
@@ -583,10 +578,10 @@ TEST(test_rows_of_other_groups)
         must(mist_cost_link(model, MIST_LINK_ALL_REDUCE, cases[i].asked, 1000000000,
                             &cost, &err),
              &err);
-        near_to(cost.time_s, 30e-3 * cases[i].asked_s / cases[i].measured_s);
-        near_to(cost.borrowed_s, cost.time_s);
-        near_to(cost.extrapolated_s, cost.time_s);
-        near_to(cost.doubt_s, 0.2 * cost.time_s);
+        equals(cost.time_s, 30e-3 * cases[i].asked_s / cases[i].measured_s);
+        equals(cost.borrowed_s, cost.time_s);
+        equals(cost.extrapolated_s, cost.time_s);
+        equals(cost.doubt_s, 0.2 * cost.time_s);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }
@@ -641,8 +636,8 @@ TEST(test_rows_of_other_operations)
         if (fabs(cost.time_s / asked.time_s / cases[i].factor - 1) > 1e-9)
             fail_msg("case %zu: %g times what is declared", i,
                      cost.time_s / asked.time_s);
-        near_to(cost.borrowed_s + 1, 1 + (cases[i].factor > 1 ? cost.time_s : 0));
-        near_to(cost.doubt_s, 0.2 * cost.time_s);
+        equals(cost.borrowed_s + 1, 1 + (cases[i].factor > 1 ? cost.time_s : 0));
+        equals(cost.doubt_s, 0.2 * cost.time_s);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }
@@ -689,9 +684,9 @@ TEST(test_far_from_rows)
         if (fabs(cost.time_s * 1e6 / cases[i].expected_us - 1) > 0.01)
             fail_msg("case %zu: %g us, expected %g", i, cost.time_s * 1e6,
                      cases[i].expected_us);
-        near_to(cost.extrapolated_s, cost.time_s);
-        near_to(cost.preset_s + 1, 1);
-        near_to(cost.doubt_s, 0.2 * cost.time_s);
+        equals(cost.extrapolated_s, cost.time_s);
+        equals(cost.preset_s + 1, 1);
+        equals(cost.doubt_s, 0.2 * cost.time_s);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }
@@ -741,8 +736,8 @@ static struct mist_cost linear_cost_in(const struct mist_cost_model *model,
     must(mist_cost_op(model, MIST_OP_LINEAR, phase, dtype, dims, 2 * m * k * n,
                       2 * (m * k + k * n + m * n), &cost, &err),
          &err);
-    near_to(cost.preset_s, cost.time_s);
-    near_to(cost.doubt_s, model ? 0.1 * cost.time_s : 0);
+    equals(cost.preset_s, cost.time_s);
+    equals(cost.doubt_s, model ? 0.1 * cost.time_s : 0);
     return cost;
 }
 
@@ -762,40 +757,40 @@ TEST(test_products_by_hand)
     set.cluster = declared_cluster();
     struct mist_cost_model *model = model_of(&set);
     /* 10 x 10 tiles of 256 x 128 are one full wave of 100 processors */
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
     /* the gradient of the input swaps n_in and n_out, that of the weight sums over rows */
-    near_to(linear_cost(model, MIST_PHASE_BACKWARD_INPUT, 2560, 1280, 4096).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
-    near_to(linear_cost(model, MIST_PHASE_BACKWARD_WEIGHT, 4096, 2560, 1280).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_BACKWARD_INPUT, 2560, 1280, 4096).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_BACKWARD_WEIGHT, 4096, 2560, 1280).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
     /* one column more: 20 x 11 tiles of 128 x 128 are 2.2 waves of half the size, the last
      * counted half of what it leaves: 2.6, at 0.97 of the rate, which is faster than a
      * second wave of large tiles */
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280 + 128).time_s,
-            start_s + 2.6 / 2 / 0.97 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1280 + 128).time_s,
+           start_s + 2.6 / 2 / 0.97 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
     /* a number of columns that eight does not divide halves the rate, an odd one leaves
      * 0.35; their tiles are those of 1280 */
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1278).time_s,
-            start_s + 2 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1279).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / 0.35 / peak);
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4092, 1280).time_s,
-            start_s + 2 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1278).time_s,
+           start_s + 2 * 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4096, 1279).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4096 + 40) / 0.35 / peak);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 2560, 4092, 1280).time_s,
+           start_s + 2 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
     /* an odd number of rows does not, in no phase: they lie 16 bytes apart anyway */
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 2559, 4096, 1280).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
-    near_to(linear_cost(model, MIST_PHASE_BACKWARD_INPUT, 2559, 1280, 4096).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
-    near_to(linear_cost(model, MIST_PHASE_BACKWARD_WEIGHT, 4095, 2560, 1280).time_s,
-            start_s + 2.0 * 2560 * 1280 * (4095 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 2559, 4096, 1280).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_BACKWARD_INPUT, 2559, 1280, 4096).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4096 + 40) / peak);
+    equals(linear_cost(model, MIST_PHASE_BACKWARD_WEIGHT, 4095, 2560, 1280).time_s,
+           start_s + 2.0 * 2560 * 1280 * (4095 + 40) / peak);
     /* in fp32 16 bytes are four columns */
-    near_to(linear_cost_in(model, MIST_DTYPE_FP32, MIST_PHASE_FORWARD, 2560, 4092, 1280)
-                .time_s,
-            start_s + 10 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
+    equals(linear_cost_in(model, MIST_DTYPE_FP32, MIST_PHASE_FORWARD, 2560, 4092, 1280)
+               .time_s,
+           start_s + 10 * 2.0 * 2560 * 1280 * (4092 + 40) / peak);
     /* one row: memory, at half of its rate */
-    near_to(linear_cost(model, MIST_PHASE_FORWARD, 8, 8192, 8192).time_s,
-            start_s + 2.0 * (2 * 8 * 8192 + 8192.0 * 8192) / 0.5e12);
+    equals(linear_cost(model, MIST_PHASE_FORWARD, 8, 8192, 8192).time_s,
+           start_s + 2.0 * (2 * 8 * 8192 + 8192.0 * 8192) / 0.5e12);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -834,7 +829,7 @@ TEST(test_small_rows_and_large_products)
              &err);
         if (cost.time_s < 0.8 * by_curve_s || cost.time_s > 1.3 * by_curve_s)
             fail_msg("%d rows: %g s, by the curve %g", n, cost.time_s, by_curve_s);
-        near_to(cost.extrapolated_s, cost.time_s);
+        equals(cost.extrapolated_s, cost.time_s);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }
@@ -854,22 +849,22 @@ TEST(test_other_operators_by_hand)
     must(mist_cost_op(model, MIST_OP_RMS_NORM, MIST_PHASE_FORWARD, MIST_DTYPE_BF16, norm,
                       1e6, 1e9, &cost, &err),
          &err);
-    near_to(cost.time_s, 5e-6 + 1e9 / 0.5e12);
+    equals(cost.time_s, 5e-6 + 1e9 / 0.5e12);
     must(mist_cost_op(model, MIST_OP_ATTENTION, MIST_PHASE_FORWARD, MIST_DTYPE_BF16,
                       attention, 1e12, 1e6, &cost, &err),
          &err);
-    near_to(cost.time_s, 5e-6 + 1e12 / (0.72 * 1e14) * 1.25); /* 1 + 500 / 2000 */
+    equals(cost.time_s, 5e-6 + 1e12 / (0.72 * 1e14) * 1.25); /* 1 + 500 / 2000 */
     must(mist_cost_op(model, MIST_OP_ATTENTION, MIST_PHASE_BACKWARD_INPUT,
                       MIST_DTYPE_BF16, attention, 1e12, 1e6, &cost, &err),
          &err);
-    near_to(cost.time_s, 5e-6 + 1e12 / (0.60 * 1e14) * 1.25);
+    equals(cost.time_s, 5e-6 + 1e12 / (0.60 * 1e14) * 1.25);
     mist_cost_model_free(model);
     set.cluster.curve.product_frac = 0.5; /* it is no faster than large products */
     model = model_of(&set);
     must(mist_cost_op(model, MIST_OP_ATTENTION, MIST_PHASE_FORWARD, MIST_DTYPE_BF16,
                       attention, 1e12, 1e6, &cost, &err),
          &err);
-    near_to(cost.time_s, 5e-6 + 1e12 / (0.5 * 1e14) * 1.25);
+    equals(cost.time_s, 5e-6 + 1e12 / (0.5 * 1e14) * 1.25);
     mist_cost_model_free(model);
     /* without a curve nothing is known but the roofline, and the doubt is half of it */
     set.cluster.curve = (struct mist_trace_curve){0};
@@ -877,8 +872,8 @@ TEST(test_other_operators_by_hand)
     must(mist_cost_op(model, MIST_OP_RMS_NORM, MIST_PHASE_FORWARD, MIST_DTYPE_BF16, norm,
                       1e6, 1e9, &cost, &err),
          &err);
-    near_to(cost.time_s, 1e-3);
-    near_to(cost.doubt_s, 0.5e-3);
+    equals(cost.time_s, 1e-3);
+    equals(cost.doubt_s, 0.5e-3);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
 }
@@ -1059,7 +1054,7 @@ TEST(test_pcie_reports)
         print_message("%s: %.1f GB/s, %.1f were measured\n", reports[i].preset,
                       bus * 1e-9, reports[i].bus_bytes_per_s * 1e-9);
         assert_true(fabs(bus / reports[i].bus_bytes_per_s - 1) < reports[i].frac);
-        near_to(cost.doubt_s, 0.4 * cost.time_s);
+        equals(cost.doubt_s, 0.4 * cost.time_s);
         mist_cost_model_free(model);
         mist_trace_set_fini(&set);
     }

@@ -25,12 +25,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance))
-        fail_msg("%.17g, expected %.17g +- %g", value, expected, tolerance);
-}
-
 static struct mist_model tiny_model(void)
 {
     struct mist_model model = mist_small_model(MIST_FAMILY_GPT, 3, 50);

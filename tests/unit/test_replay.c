@@ -104,11 +104,7 @@ static double run(struct fixture *at, bool is_folded,
     return at->result.iteration_s;
 }
 
-static void assert_close(double a, double b)
-{
-    if (!(fabs(a - b) <= 1e-9))
-        fail_msg("%.17g is not %.17g", a, b);
-}
+#define assert_close(value, expected) assert_near(value, expected, 1e-9)
 
 /* Powers of two: sums are exact. */
 static const struct prices compute_only = {

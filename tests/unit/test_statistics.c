@@ -6,12 +6,6 @@
 
 #include <math.h>
 
-static void assert_near(double value, double expected, double tolerance)
-{
-    if (!(fabs(value - expected) <= tolerance))
-        fail_msg("%.17g, expected %.17g +- %g", value, expected, tolerance);
-}
-
 TEST(estimates_leave_out_what_is_far)
 {
     double plain[] = {3, 1, 2, 4, 5};

@@ -22,11 +22,7 @@ static void fill(struct mist_verified *plans, size_t n, int n_rounds,
     }
 }
 
-static void assert_near(double value, double expected)
-{
-    if (!(fabs(value - expected) < 1e-12))
-        fail_msg("%.17g, expected %.17g", value, expected);
-}
+#define assert_equals(value, expected) assert_near(value, expected, 1e-12)
 
 static size_t choose(struct mist_verified *plans, size_t n,
                      struct mist_verify_choice *choice)
@@ -47,10 +43,10 @@ TEST(test_medians)
     assert_int_equal(choice.i_other, 0);
     assert_int_equal(choice.n_rounds, 3);
     assert_true(isnan(choice.ahead_s));
-    assert_near(plans[0].measured_s, 0.100);
-    assert_near(plans[0].spread_s, 0.010);
-    assert_near(plans[1].measured_s, 0.250);
-    assert_near(plans[1].spread_s, 0.050);
+    assert_equals(plans[0].measured_s, 0.100);
+    assert_equals(plans[0].spread_s, 0.010);
+    assert_equals(plans[1].measured_s, 0.250);
+    assert_equals(plans[1].spread_s, 0.050);
 }
 
 TEST(test_measured_beats_predicted)
@@ -63,8 +59,8 @@ TEST(test_measured_beats_predicted)
     fill(plans, 3, 3, times_ms);
     assert_int_equal(choose(plans, 3, &choice), 1);
     assert_int_equal(choice.i_other, 0);
-    assert_near(choice.ahead_s, 0.010); /* of 10, 11, 9 */
-    assert_near(choice.ahead_spread_s, 0.001);
+    assert_equals(choice.ahead_s, 0.010); /* of 10, 11, 9 */
+    assert_equals(choice.ahead_spread_s, 0.001);
 }
 
 /* The lead of the fastest is within its spread: the first in the order of prediction
@@ -81,8 +77,8 @@ TEST(test_ties)
     assert_int_equal(choose(plans, 2, &choice), 0);
     assert_int_equal(choice.i_fastest, 1);
     assert_int_equal(choice.i_other, 1);
-    assert_near(choice.ahead_s, -0.002);
-    assert_near(choice.ahead_spread_s, 0.006);
+    assert_equals(choice.ahead_s, -0.002);
+    assert_equals(choice.ahead_spread_s, 0.006);
     fill(plans, 2, 3, equal_ms);
     assert_int_equal(choose(plans, 2, &choice), 0);
     assert_int_equal(choice.i_fastest, 0);
@@ -102,9 +98,9 @@ TEST(test_rounds_are_compared)
 
     fill(plans, 2, 3, times_ms);
     assert_int_equal(choose(plans, 2, &choice), 1);
-    assert_near(plans[0].spread_s, 0.050);
-    assert_near(choice.ahead_s, 0.005);
-    assert_near(choice.ahead_spread_s, 0.0005);
+    assert_equals(plans[0].spread_s, 0.050);
+    assert_equals(choice.ahead_s, 0.005);
+    assert_equals(choice.ahead_spread_s, 0.0005);
 }
 
 /* What only one run met, its probes met, too. */
@@ -183,13 +179,13 @@ TEST(test_rounds)
     plans[1].n_rounds = 1;
     assert_int_equal(choose(plans, 2, &choice), 1);
     assert_int_equal(choice.n_rounds, 1);
-    assert_near(choice.ahead_s, 0.010);
-    assert_near(choice.ahead_spread_s, 0);
+    assert_equals(choice.ahead_s, 0.010);
+    assert_equals(choice.ahead_spread_s, 0);
     plans[1].n_rounds = 2; /* medians 55 and 92.5, the differences 10 and -85 */
     assert_int_equal(choose(plans, 2, &choice), 0);
-    assert_near(plans[0].measured_s, 0.055);
-    assert_near(plans[1].measured_s, 0.0925);
-    assert_near(plans[1].spread_s, 0.0025);
+    assert_equals(plans[0].measured_s, 0.055);
+    assert_equals(plans[1].measured_s, 0.0925);
+    assert_equals(plans[1].spread_s, 0.0025);
 }
 
 /* Without noise, the least is chosen wherever it stands; its place in the rounds, and a

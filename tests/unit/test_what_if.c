@@ -18,7 +18,7 @@
 
 static struct mist_err err;
 
-static void near_to(double value, double expected, double frac, const char *what)
+static void near(double value, double expected, double frac, const char *what)
 {
     if (!(fabs(value - expected) <= frac * fabs(expected)))
         fail_msg("%s: %.17g, expected %.17g", what, value, expected);
@@ -125,8 +125,8 @@ TEST(test_edits_are_other_clusters)
 
     make_plan(&plan, 2, 4, 2, MIST_FRAMEWORK_OURS);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        near_to(edited_s(&plan, BASE, cases[i].edit),
-                iteration_s(&plan, cases[i].cluster, NULL), 1e-9, cases[i].edit);
+        near(edited_s(&plan, BASE, cases[i].edit),
+             iteration_s(&plan, cases[i].cluster, NULL), 1e-9, cases[i].edit);
     }
 }
 
@@ -201,22 +201,21 @@ static void check_parts(const struct mist_plan *plan, const char *cluster)
         sum_s += of_s;
         for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
             snprintf(edit, sizeof edit, "%s=%s", parts[p], factors[i]);
-            near_to(edited_s(plan, cluster, edit),
-                    base_s - of_s + of_s / strtod(factors[i], NULL), 1e-9, edit);
+            near(edited_s(plan, cluster, edit),
+                 base_s - of_s + of_s / strtod(factors[i], NULL), 1e-9, edit);
         }
     }
-    near_to(sum_s, base_s, 1e-9, "the sum of all parts");
-    near_to(edited_s(plan, cluster, "launch=none"),
-            base_s - part_s(plan, cluster, "launch"), 1e-9, "no launches");
-    near_to(edited_s(plan, cluster, "rank.0=0.5x"), 2 * base_s, 1e-9, "a slow rank");
-    near_to(edited_s(plan, cluster, "rank.0.link=0.5x"), base_s, 1e-9,
-            "who sends nothing");
-    near_to(iteration_s(plan, cluster,
-                        (const char *const[]){"kernel.all=4x", "launch=4x", NULL}),
-            base_s / 4, 1e-9, "all of it");
-    near_to(iteration_s(plan, cluster,
-                        (const char *const[]){"kernel.all=2x", "kernel.all=0.5x", NULL}),
-            base_s, 1e-12, "there and back");
+    near(sum_s, base_s, 1e-9, "the sum of all parts");
+    near(edited_s(plan, cluster, "launch=none"), base_s - part_s(plan, cluster, "launch"),
+         1e-9, "no launches");
+    near(edited_s(plan, cluster, "rank.0=0.5x"), 2 * base_s, 1e-9, "a slow rank");
+    near(edited_s(plan, cluster, "rank.0.link=0.5x"), base_s, 1e-9, "who sends nothing");
+    near(iteration_s(plan, cluster,
+                     (const char *const[]){"kernel.all=4x", "launch=4x", NULL}),
+         base_s / 4, 1e-9, "all of it");
+    near(iteration_s(plan, cluster,
+                     (const char *const[]){"kernel.all=2x", "kernel.all=0.5x", NULL}),
+         base_s, 1e-12, "there and back");
 }
 
 /* By the data sheet, and by rows (and what they are made of). */
@@ -241,8 +240,8 @@ TEST(test_devices_scale_their_kernels)
     make_plan(&plan, 1, 1, 1, MIST_FRAMEWORK_OURS);
     plan.job.dtype = MIST_DTYPE_FP32;
     plan.job.computes_on_gpu = false;
-    near_to(iteration_s(&plan, "tests/data/cli/traces", edits),
-            edited_s(&plan, "tests/data/cli/traces", "kernel.all=2x"), 1e-9, "measured");
+    near(iteration_s(&plan, "tests/data/cli/traces", edits),
+         edited_s(&plan, "tests/data/cli/traces", "kernel.all=2x"), 1e-9, "measured");
     plan.job.computes_on_gpu = true;
     plan.job.dtype = MIST_DTYPE_BF16;
     double faster_s = iteration_s(&plan, "h100-sxm:1x1", edits);
@@ -263,7 +262,7 @@ static void check_frameworks_parts(const struct mist_plan *plan)
         double twice_s = iteration_s(plan, "h100-sxm:1x1,pcie=900TB/s@1ns", edits);
         sum_s += 2 * (base_s - twice_s);
     }
-    near_to(sum_s, base_s, 1e-6, "all but the copy of a batch");
+    near(sum_s, base_s, 1e-6, "all but the copy of a batch");
 }
 
 /* Bytes that other frameworks move, of Megatron's profile: by factor and by number. */
@@ -283,7 +282,7 @@ TEST(test_costs_of_frameworks)
         double twice_s = iteration_s(&plan, "h100-sxm:1x1", edits);
         edits[1] = cases[i][1];
         assert_true(twice_s < base_s * (1 - 1e-6));
-        near_to(iteration_s(&plan, "h100-sxm:1x1", edits), twice_s, 1e-12, edits[1]);
+        near(iteration_s(&plan, "h100-sxm:1x1", edits), twice_s, 1e-12, edits[1]);
     }
 }
 
@@ -298,11 +297,11 @@ TEST(test_hosts_of_frameworks)
     double none_s = edited_s(&plan, "h100-sxm:1x1", "framework.dispatch=none");
 
     assert_true(none_s < twice_s && twice_s < base_s);
-    near_to(edited_s(&plan, "h100-sxm:1x1", "framework.dispatch=25us"), twice_s, 1e-12,
-            "half of 50 us");
+    near(edited_s(&plan, "h100-sxm:1x1", "framework.dispatch=25us"), twice_s, 1e-12,
+         "half of 50 us");
     check_frameworks_parts(&plan);
-    near_to(edited_s(&plan, "h100-sxm:1x1", "framework.dispatch=0.000001x"),
-            base_s + (base_s - twice_s) * 2 * (1e6 - 1), 1e-2, "a host that is all");
+    near(edited_s(&plan, "h100-sxm:1x1", "framework.dispatch=0.000001x"),
+         base_s + (base_s - twice_s) * 2 * (1e6 - 1), 1e-2, "a host that is all");
 }
 
 TEST_MAIN(NULL, NULL)
