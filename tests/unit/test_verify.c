@@ -116,16 +116,16 @@ TEST(test_levels_are_taken_out)
     memcpy(plans[1].levels, levels[1], sizeof levels[1]);
     for (int twice = 0; twice < 2; twice++) {
         assert_int_equal(choose(plans, 2, &choice), 1);
-        assert_near(plans[0].measured_s, 0.1 * 1.25); /* the mean of all levels */
-        assert_near(plans[1].measured_s, 0.095 * 1.25);
-        assert_near(choice.ahead_s, 0.005 * 1.25);
-        assert_near(choice.ahead_spread_s, 0);
+        assert_equals(plans[0].measured_s, 0.1 * 1.25); /* the mean of all levels */
+        assert_equals(plans[1].measured_s, 0.095 * 1.25);
+        assert_equals(choice.ahead_s, 0.005 * 1.25);
+        assert_equals(choice.ahead_spread_s, 0);
     }
     /* a round of which one is not known: times as they are, -90 apart once */
     fill(plans, 2, 3, times_ms);
     memcpy(plans[0].levels, levels[0], sizeof levels[0]);
     assert_int_equal(choose(plans, 2, &choice), 0);
-    assert_near(plans[1].measured_s, 0.095);
+    assert_equals(plans[1].measured_s, 0.095);
 }
 
 /* The first may be beaten while the second is not told apart from the fastest. */
