@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "sim/plan/plan.h"
 #include "tests/unit/pick.h"
+#include "tests/unit/tiny_models.h"
 
 #include <math.h>
 
@@ -57,9 +58,7 @@ static inline void random_knobs(struct mist_random *random, const struct kind *k
 {
     int zero = pick(random, 0, kind->shards ? 3 : 1);
 
-    out->shards_optimizer = zero >= 1;
-    out->shards_gradients = zero >= 2;
-    out->shards_weights = zero >= 3;
+    mist_tiny_zero(out, zero);
     if (!kind->offloads)
         return;
     out->offload_weights = random_ratio(random, kind->is_whole);

@@ -638,18 +638,11 @@ TEST(batches_equal_single_calls)
         plan->job.global_batch = (int64_t)4 * g;
         plan->model.n_layers = 2 + (int32_t)columns[MIST_STAGE_LAYERS][i];
         for (int k = 0; k < 3; k++)
-            plan->stages[k] = (struct mist_stage_plan){.n_layers = 1,
-                                                       .n_nodes = 1,
-                                                       .n_devices = 2,
-                                                       .micro_batch = 2,
-                                                       .dp = 2,
-                                                       .tp = 1};
+            plan->stages[k] = mist_tiny_stage(1, 2, 2, 1);
         plan->stages[1].n_layers = (int32_t)columns[MIST_STAGE_LAYERS][i];
         plan->stages[1].n_checkpointed = (int32_t)columns[MIST_STAGE_CHECKPOINTED][i];
         plan->stages[1].n_lean = (int32_t)columns[MIST_STAGE_LEAN][i];
-        plan->stages[1].shards_optimizer = columns[MIST_STAGE_ZERO][i] >= 1;
-        plan->stages[1].shards_gradients = columns[MIST_STAGE_ZERO][i] >= 2;
-        plan->stages[1].shards_weights = columns[MIST_STAGE_ZERO][i] >= 3;
+        mist_tiny_zero(&plan->stages[1], (int)columns[MIST_STAGE_ZERO][i]);
         plan->stages[1].offload_weights = columns[MIST_STAGE_OFFLOAD_WEIGHTS][i];
         plan->stages[1].offload_gradients = columns[MIST_STAGE_OFFLOAD_GRADIENTS][i];
         plan->stages[1].offload_optimizer = columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i];

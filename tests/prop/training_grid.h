@@ -28,6 +28,7 @@
 #include "sim/replay/replay.h"
 #include "tests/prop/training_run.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/tiny_models.h"
 
 #include <math.h>
 #include <sys/wait.h>
@@ -177,9 +178,7 @@ static inline bool training_read_stage_word(struct mist_stage_plan *stage,
     for (size_t i = 0; i < sizeof fractions / sizeof *fractions; i++)
         if (strcmp(name, fractions[i].name) == 0)
             return *fractions[i].out = value, true;
-    stage->shards_optimizer = value >= 1;
-    stage->shards_gradients = value >= 2;
-    stage->shards_weights = value >= 3;
+    mist_tiny_zero(stage, (int)value);
     return strcmp(name, "z") == 0;
 }
 

@@ -4,10 +4,8 @@
  */
 #include "tests/unit/test.h"
 
-#include "sim/cost/cost_model.h"
 #include "sim/replay/replay.h"
-#include "tests/unit/tiny_models.h"
-#include "traces/preset.h"
+#include "tests/unit/small_job.h"
 
 #include <math.h>
 
@@ -15,37 +13,15 @@ enum { SEQ_LEN = 1024 };
 
 static struct mist_err err;
 
-struct fixture {
-    struct mist_trace_set traces;
-    struct mist_cost_model *model;
-    struct mist_plan plan;
-};
-
-static void start(struct fixture *at, int32_t tp)
+static void start(struct small_job *at, int32_t tp)
 {
-    memset(at, 0, sizeof *at);
-    must(mist_preset_parse(&at->traces, "a100-80:1x8", &err), &err);
-    must(mist_cost_model_new(&at->traces, &at->model, &err), &err);
-    at->plan.model = mist_small_model(MIST_FAMILY_GPT, 3, 512);
-    at->plan.model.max_seq = SEQ_LEN;
-    at->plan.job = (struct mist_job){.global_batch = 12,
-                                     .seq_len = SEQ_LEN,
-                                     .dtype = MIST_DTYPE_BF16,
-                                     .computes_on_gpu = true};
-    at->plan.n_micro_batches = 3;
-    at->plan.n_stages = 1;
-    at->plan.stages[0] = mist_tiny_stage(3, 4, 1, tp);
-    at->plan.stages[0].n_checkpointed = 1;
-    must(mist_plan_check(&at->plan, &err), &err);
+    struct mist_stage_plan stage = mist_tiny_stage(3, 4, 1, tp);
+
+    stage.n_checkpointed = 1;
+    small_job_start(at, SEQ_LEN, 1, stage);
 }
 
-static void stop(struct fixture *at)
-{
-    mist_cost_model_free(at->model);
-    mist_trace_set_fini(&at->traces);
-}
-
-static double replay_s(const struct fixture *at, const struct mist_plan *plan,
+static double replay_s(const struct small_job *at, const struct mist_plan *plan,
                        const struct mist_loads *loads)
 {
     const struct mist_replay_options options = {.loads = loads, .skips_timeline = true};
@@ -58,7 +34,7 @@ static double replay_s(const struct fixture *at, const struct mist_plan *plan,
 }
 
 /* An iteration of samples that all hold one sequence of so many tokens. */
-static double equal_s(const struct fixture *at, int32_t length)
+static double equal_s(const struct small_job *at, int32_t length)
 {
     const struct mist_lengths lengths = {.median = length};
     struct mist_loads loads;
@@ -71,7 +47,7 @@ static double equal_s(const struct fixture *at, int32_t length)
 }
 
 /* What it takes to load the tokens of an iteration, which is the same for all loads. */
-static double load_s(const struct fixture *at, const struct mist_plan *plan)
+static double load_s(const struct small_job *at, const struct mist_plan *plan)
 {
     struct mist_schedule *schedule;
     double time_s = 0;
@@ -97,7 +73,7 @@ TEST(equal_lengths_are_another_plan)
         MIST_FRAMEWORK_OURS, MIST_FRAMEWORK_MEGATRON, MIST_FRAMEWORK_DEEPSPEED};
 
     for (int i = 0; i < 6; i++) {
-        struct fixture at;
+        struct small_job at;
         double before_s = INFINITY;
         start(&at, 1 + i % 2);
         at.plan.job.framework = frameworks[i / 2];
@@ -120,7 +96,7 @@ TEST(equal_lengths_are_another_plan)
             before_s = drawn_s;
             free(plan);
         }
-        stop(&at);
+        small_job_stop(&at);
     }
 }
 
@@ -128,7 +104,7 @@ TEST(equal_lengths_are_another_plan)
  * and nearly all else (but what has a row for each position) sees the same tokens. */
 TEST(attention_is_within_sequences)
 {
-    struct fixture at;
+    struct small_job at;
     struct mist_loads loads;
     const struct mist_lengths lengths = {.median = SEQ_LEN / 2};
 
@@ -146,13 +122,13 @@ TEST(attention_is_within_sequences)
     if (!(fabs(packed_s - short_s) < 0.4 * (full_s - short_s)))
         fail_msg("packed %.12g s, short %.12g s, full %.12g s", packed_s, short_s,
                  full_s);
-    stop(&at);
+    small_job_stop(&at);
 }
 
 /* Messages of tensor-parallel ranks have as many bytes less as there are tokens less. */
 TEST(messages_follow_their_bytes)
 {
-    struct fixture at;
+    struct small_job at;
     struct mist_schedule *schedule;
     int n_messages = 0;
 
@@ -194,7 +170,7 @@ TEST(messages_follow_their_bytes)
     free(growths);
     free(shapes);
     mist_schedule_free(schedule);
-    stop(&at);
+    small_job_stop(&at);
 }
 
 TEST_MAIN(NULL, NULL)

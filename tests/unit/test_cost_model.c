@@ -1105,12 +1105,8 @@ static void check_sends(const struct mist_trace_set *set, int dp0, int tp0,
                               .n_micro_batches = 1,
                               .n_stages = 2};
     for (int i = 0; i < 2; i++)
-        plan.stages[i] = (struct mist_stage_plan){.n_layers = 1,
-                                                  .n_nodes = 1,
-                                                  .n_devices = 8,
-                                                  .micro_batch = i ? 1 : 8 / dp0,
-                                                  .dp = i ? 8 : dp0,
-                                                  .tp = i ? 1 : tp0};
+        plan.stages[i] =
+            i ? mist_tiny_stage(1, 1, 8, 1) : mist_tiny_stage(1, 8 / dp0, dp0, tp0);
     must(mist_plan_check(&plan, &err), &err);
     for (int32_t rank = 0; rank < 16; rank++) {
         struct mist_schedule *schedule = NULL;

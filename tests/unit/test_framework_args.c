@@ -625,9 +625,7 @@ static void draw_memory(struct mist_random *random, enum mist_framework_name fra
         zero = 2;
     if (framework == TORCHTITAN)
         zero = !has_dp || zero < 2 ? 0 : zero;
-    stage->shards_optimizer = zero >= 1;
-    stage->shards_gradients = zero >= 2;
-    stage->shards_weights = zero >= 3;
+    mist_tiny_zero(stage, zero);
     if (!offloads)
         return;
     if (framework == MEGATRON)

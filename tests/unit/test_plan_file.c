@@ -7,6 +7,7 @@
 #include "tests/unit/test.h"
 
 #include "tests/unit/plan_sample.h"
+#include "tests/unit/tiny_models.h"
 
 TEST(test_load)
 {
@@ -301,9 +302,7 @@ static void make_random_stage(struct mist_stage_plan *stage, int32_t n_chunks,
     stage->micro_batch = samples / stage->dp;
     stage->n_nodes = stage->dp;
     stage->n_devices = tp;
-    stage->shards_optimizer = zero >= 1;
-    stage->shards_gradients = zero >= 2;
-    stage->shards_weights = zero >= 3;
+    mist_tiny_zero(stage, zero);
     stage->is_sequence_parallel =
         tp > 1 && stage->micro_batch * seq_len % tp == 0 && next_random(seed) % 2;
     stage->n_checkpointed =

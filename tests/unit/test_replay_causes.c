@@ -4,8 +4,7 @@
 #include "tests/unit/test.h"
 
 #include "sim/replay/replay_causes.h"
-#include "tests/unit/tiny_models.h"
-#include "traces/preset.h"
+#include "tests/unit/small_job.h"
 
 #include <math.h>
 
@@ -13,38 +12,13 @@ enum { N_RANKS = 4, SEQ_LEN = 256 };
 
 static struct mist_err err;
 
-struct fixture {
-    struct mist_trace_set traces;
-    struct mist_cost_model *model;
-    struct mist_plan plan;
-};
-
 /* Two stages of two data-parallel ranks. */
-static void start(struct fixture *at)
+static void start(struct small_job *at)
 {
-    memset(at, 0, sizeof *at);
-    must(mist_preset_parse(&at->traces, "a100-80:1x8", &err), &err);
-    must(mist_cost_model_new(&at->traces, &at->model, &err), &err);
-    at->plan.model = mist_small_model(MIST_FAMILY_GPT, 4, 512);
-    at->plan.model.max_seq = SEQ_LEN;
-    at->plan.job = (struct mist_job){.global_batch = 24,
-                                     .seq_len = SEQ_LEN,
-                                     .dtype = MIST_DTYPE_BF16,
-                                     .computes_on_gpu = true};
-    at->plan.n_micro_batches = 3;
-    at->plan.n_stages = 2;
-    for (int i = 0; i < 2; i++)
-        at->plan.stages[i] = mist_tiny_stage(2, 4, 2, 1);
-    must(mist_plan_check(&at->plan, &err), &err);
+    small_job_start(at, SEQ_LEN, 2, mist_tiny_stage(2, 4, 2, 1));
 }
 
-static void stop(struct fixture *at)
-{
-    mist_cost_model_free(at->model);
-    mist_trace_set_fini(&at->traces);
-}
-
-static double replay_s(const struct fixture *at, struct mist_replay_options options)
+static double replay_s(const struct small_job *at, struct mist_replay_options options)
 {
     struct mist_replay_result result;
 
@@ -82,7 +56,7 @@ static void expect(const struct mist_replay_causes *causes, const char *name,
 
 TEST(ranks_and_links_are_taken_out_one_by_one)
 {
-    struct fixture at;
+    struct small_job at;
     const double ranks[N_RANKS] = {1, 1, 1.5, 1.25}, links[N_RANKS] = {1, 4, 1, 1};
     const double third[N_RANKS] = {1, 1, 1.5, 1}, fourth[N_RANKS] = {1, 1, 1, 1.25};
     struct mist_replay_causes causes;
@@ -119,7 +93,7 @@ TEST(ranks_and_links_are_taken_out_one_by_one)
         assert_true(causes.causes[i - 1].without_s <= causes.causes[i].without_s);
     assert_int_equal(causes.n, 2 + 2 + 3); /* sorts, stages, ranks */
     mist_replay_causes_fini(&causes);
-    stop(&at);
+    small_job_stop(&at);
 }
 
 /* Micro-batches whose number is among the bits hold the mean. */
@@ -142,7 +116,7 @@ static struct mist_loads make_even(const struct mist_loads *from, unsigned even)
 
 TEST(loads_are_taken_out_one_by_one)
 {
-    struct fixture at;
+    struct small_job at;
     const struct mist_lengths lengths = {.median = 100, .sigma = 0.7};
     struct mist_loads loads, even;
     struct mist_replay_causes causes;
@@ -170,12 +144,12 @@ TEST(loads_are_taken_out_one_by_one)
     }
     mist_replay_causes_fini(&causes);
     mist_loads_fini(&loads);
-    stop(&at);
+    small_job_stop(&at);
 }
 
 TEST(what_is_even_has_no_causes)
 {
-    struct fixture at;
+    struct small_job at;
     const struct mist_replay_options options = {0};
     struct mist_replay_causes causes;
 
@@ -183,7 +157,7 @@ TEST(what_is_even_has_no_causes)
     assert_int_equal(
         mist_replay_find_causes(&at.plan, at.model, &options, NULL, &causes, &err),
         MIST_ERR_USAGE);
-    stop(&at);
+    small_job_stop(&at);
 }
 
 TEST_MAIN(NULL, NULL)

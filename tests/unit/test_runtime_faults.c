@@ -103,14 +103,9 @@ static void make_plan(void)
         .job = {.global_batch = 2, .seq_len = SEQ},
         .n_micro_batches = 1,
         .n_stages = 1,
-        .stages = {{.n_layers = N_LAYERS,
-                    .n_nodes = 1,
-                    .n_devices = 2,
-                    .micro_batch = 1,
-                    .dp = 2,
-                    .tp = 1,
-                    .offload_optimizer = 0.5}},
+        .stages = {mist_tiny_stage(N_LAYERS, 1, 2, 1)},
     };
+    plan.stages[0].offload_optimizer = 0.5;
     CHECK(mist_plan_check(&plan, &err) == MIST_OK);
 }
 

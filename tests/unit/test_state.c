@@ -66,9 +66,7 @@ static void draw_stage(struct mist_random *random, const struct mist_model *mode
     stage->micro_batch = N_SAMPLES / stage->dp;
     stage->n_nodes = 1;
     stage->n_devices = stage->dp * stage->tp;
-    stage->shards_optimizer = zero >= 1;
-    stage->shards_gradients = zero >= 2;
-    stage->shards_weights = zero >= 3;
+    mist_tiny_zero(stage, zero);
     stage->is_sequence_parallel = stage->tp > 1 && pick(random, 0, 1);
     stage->offload_weights = draw_fraction(random);
     stage->offload_gradients = draw_fraction(random);
@@ -499,12 +497,7 @@ static void open_small(struct small *at)
         .job = {.global_batch = 1, .seq_len = 4},
         .n_micro_batches = 1,
         .n_stages = 1,
-        .stages = {{.n_layers = 2,
-                    .n_nodes = 1,
-                    .n_devices = 1,
-                    .micro_batch = 1,
-                    .dp = 1,
-                    .tp = 1}},
+        .stages = {mist_tiny_stage(2, 1, 1, 1)},
     };
     must(mist_schedule_build(&small_plan, 0, 1, &at->schedule, &err), &err);
     memcpy(arenas.arena_bytes, at->schedule->arena_bytes, sizeof arenas.arena_bytes);

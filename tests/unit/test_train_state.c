@@ -34,12 +34,7 @@ static void open_job(struct job *at, uint64_t seed, enum mist_dtype dtype)
         .job = {.global_batch = 1, .seq_len = 4, .dtype = dtype},
         .n_micro_batches = 1,
         .n_stages = 1,
-        .stages = {{.n_layers = 2,
-                    .n_nodes = 1,
-                    .n_devices = 1,
-                    .micro_batch = 1,
-                    .dp = 1,
-                    .tp = 1}},
+        .stages = {mist_tiny_stage(2, 1, 1, 1)},
     };
     must(mist_comm_open(&at->comm, &err), &err);
     must(mist_schedule_build(&plan, 0, 1, &at->schedule, &err), &err);

@@ -17,12 +17,7 @@ static inline struct mist_plan small_plan(int32_t n_layers, int32_t n_micro_batc
         .job = {.global_batch = n_micro_batches * dp, .seq_len = SEQ},
         .n_micro_batches = n_micro_batches,
         .n_stages = 1,
-        .stages = {{.n_layers = n_layers,
-                    .n_nodes = 1,
-                    .n_devices = dp,
-                    .micro_batch = 1,
-                    .dp = dp,
-                    .tp = 1}},
+        .stages = {mist_tiny_stage(n_layers, 1, dp, 1)},
     };
 }
 
