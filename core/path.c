@@ -45,6 +45,20 @@ char *mist_path_beside_in(struct mist_arena *arena, const char *path, const char
     return write_path(mist_arena_alloc(arena, size_of(n, name)), path, n, name);
 }
 
+const char *mist_path_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+bool mist_path_ends(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), n_suffix = strlen(suffix);
+
+    return n > n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
+}
+
 const char *mist_path_temporary(void)
 {
     const char *variable = getenv("TMPDIR");

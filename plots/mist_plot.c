@@ -13,6 +13,7 @@
 #include "core/interrupt.h"
 #include "core/options.h"
 #include "core/parse.h" /* mist_check_memory_bytes */
+#include "core/path.h"
 #include "core/text_distance.h"
 #include "plots/plot.h"
 #include "traces/chrome_trace.h"
@@ -181,8 +182,8 @@ static enum mist_status draw_timelines(const struct mist_plot_kind *kind,
     int n = files->n - 1;
 
     for (int i = 0; i < n && status == MIST_OK; i++) {
-        inputs[i] = (struct mist_plot_input){&timelines[i],
-                                             mist_plot_base_name(files->items[i + 1])};
+        inputs[i] =
+            (struct mist_plot_input){&timelines[i], mist_path_name(files->items[i + 1])};
         status = mist_timeline_load(&timelines[i], files->items[i + 1], err);
     }
     if (status != MIST_OK)

@@ -3,6 +3,7 @@
 
 #include "core/escape.h"
 #include "core/parse.h"
+#include "core/path.h"
 #include "plots/internal.h"
 
 #include <limits.h>
@@ -16,14 +17,13 @@ enum mist_status mist_plot_format_from_path(const char *path, enum mist_plot_for
                                             struct mist_err *err)
 {
     static const char *const suffixes[] = {".png", ".svg", ".pdf"};
-    size_t n = strlen(path);
 
     if (strcmp(path, "-") == 0) {
         *out = MIST_PLOT_TEXT;
         return MIST_OK;
     }
     for (int i = 0; i < 3; i++)
-        if (n > 4 && strcmp(path + n - 4, suffixes[i]) == 0) {
+        if (mist_path_ends(path, suffixes[i])) {
             *out = (enum mist_plot_format)i;
             return MIST_OK;
         }
@@ -83,13 +83,6 @@ enum mist_status mist_plot_parse_ranks(const char *text, struct mist_plot_ranks 
 
 #define TITLE_POINTS 12
 #define KEY_BOTTOM   5 /* pixels from the lower edge of the page */
-
-const char *mist_plot_base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash && slash[1] ? slash + 1 : path;
-}
 
 void mist_plot_write_quoted(FILE *stream, const char *text)
 {
@@ -358,7 +351,7 @@ enum mist_status mist_plot_write_table(FILE *stream, const struct mist_plot_kind
                                          .table = &table};
     enum mist_status status = mist_plot_table_load(&table, path, kind, err);
 
-    snprintf(title, sizeof title, "%s: %s", kind->title, mist_plot_base_name(path));
+    snprintf(title, sizeof title, "%s: %s", kind->title, mist_path_name(path));
     if (status == MIST_OK)
         status = write_program(stream, kind, &at, err);
     mist_plot_table_fini(&table);

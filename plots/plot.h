@@ -67,9 +67,6 @@ extern const char *const mist_plot_kind_names[];
 enum mist_plot_family { MIST_PLOT_TIMELINES, MIST_PLOT_TABLE, MIST_PLOT_CHROME };
 enum mist_plot_family mist_plot_family_of(const struct mist_plot_kind *kind);
 
-/* The last part of a path: what a file is called in pictures. */
-const char *mist_plot_base_name(const char *path);
-
 /*
  * Each writes the gnuplot program of one picture to stream; its terminal is format, and
  * the picture goes to gnuplot's standard output. Each timeline's time begins at its own

@@ -11,18 +11,12 @@
 #include "exec/checkpoint/checkpoint.h"
 
 #include "core/emit.h"
+#include "core/path.h"
 #include "exec/checkpoint/checkpoint_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash && slash[1] ? slash + 1 : path;
-}
 
 /* What the manifest says, as far as it can be read. */
 struct summary {
@@ -95,9 +89,9 @@ static enum mist_status check_one(struct mist_emit *emit, const char *path,
     }
     if (status != MIST_OK && access(path, F_OK) != 0)
         return MIST_OK;
-    snprintf(problem, sizeof problem, "%s: %s", name_of(why.path), why.message);
+    snprintf(problem, sizeof problem, "%s: %s", mist_path_name(why.path), why.message);
     mist_emit_object_begin(emit, NULL, NULL);
-    mist_emit_text(emit, "checkpoint", NULL, name_of(path));
+    mist_emit_text(emit, "checkpoint", NULL, mist_path_name(path));
     emit_summary(emit, &summary);
     mist_emit_bool(emit, "is_whole", "whole", status == MIST_OK);
     mist_emit_text(emit, "problem", NULL, status == MIST_OK ? NULL : problem);

@@ -105,7 +105,7 @@ static json_t *files_json(const struct mist_checkpoint *checkpoint)
         const struct checkpoint_table *table = &checkpoint->tables[i];
         format_sum(sum, table->sum);
         json_t *file =
-            json_pack("{s:s, s:I, s:s}", "name", strrchr(table->path, '/') + 1, "bytes",
+            json_pack("{s:s, s:I, s:s}", "name", mist_path_name(table->path), "bytes",
                       (json_int_t)table->map_bytes, "table_checksum", sum);
         if (json_array_append_new(files, file) != 0) {
             json_decref(files);
@@ -267,7 +267,7 @@ static enum mist_status check_file(const struct mist_checkpoint *checkpoint, int
                                       &size_bytes, err)))
         return status;
     checkpoint_rank_path(path, checkpoint->path, rank);
-    if (strcmp(strrchr(path, '/') + 1, name) != 0)
+    if (strcmp(mist_path_name(path), name) != 0)
         status = mist_json_fail(file, MIST_ERR_INPUT, err,
                                 "file %d has the name of another", rank);
     else if (stat(path, &info) != 0)

@@ -88,8 +88,7 @@ static enum mist_status match_index(struct mist_safetensors *set, const char *pa
     json_object_foreach(map->value, tensor, value)
     {
         int32_t i = mist_safetensors_find(set, tensor);
-        const char *slash = i < 0 ? NULL : strrchr(set->entries[i].file->path, '/');
-        const char *file = i < 0 ? "" : slash ? slash + 1 : set->entries[i].file->path;
+        const char *file = i < 0 ? "" : mist_path_name(set->entries[i].file->path);
         if (i < 0 || strcmp(file, json_string_value(value)) != 0)
             return mist_json_fail_key(map, tensor, MIST_ERR_INPUT, err,
                                       "tensor %.100s is not in %.100s", tensor,
@@ -151,8 +150,7 @@ enum mist_status mist_safetensors_open(const char *path, struct mist_safetensors
     if (!set)
         return mist_err_memory(err, path);
     enum mist_status status = choose_path(set, path, &chosen, err);
-    size_t n = strlen(chosen);
-    if (!status && n >= 5 && strcmp(chosen + n - 5, ".json") == 0) {
+    if (!status && mist_path_ends(chosen, ".json")) {
         status = open_index(set, chosen, err);
     } else if (!status) {
         status = safetensors_add_file(set, chosen, err);

@@ -3,6 +3,7 @@
 
 #include "core/atomic_file.h"
 #include "core/parse.h" /* numbers that read back as the same */
+#include "core/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +18,6 @@ static const char header[] =
 static const char json_begin[] = "{\"step\": ";
 
 enum { N_COLUMNS = 8 };
-
-static bool names_json(const char *path)
-{
-    size_t n = strlen(path);
-
-    return n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
-}
 
 static bool is_regular(const char *path, bool *is_there)
 {
@@ -57,7 +51,7 @@ static int64_t step_of(const char *line, size_t n, bool is_json)
 static enum mist_status scan(FILE *stream, const char *path, int64_t n_steps_before,
                              struct mist_log_kept *out, struct mist_err *err)
 {
-    bool is_json = names_json(path);
+    bool is_json = mist_path_ends(path, ".jsonl");
     enum mist_status status = MIST_OK;
     int64_t last = 0; /* kept step */
     bool is_over = false;
@@ -163,7 +157,8 @@ enum mist_status mist_log_file_open(struct mist_log_file *log, const char *path,
     bool is_there, is_file = is_regular(path, &is_there);
     enum mist_status status = MIST_OK;
 
-    *log = (struct mist_log_file){.path = path, .fd = -1, .is_json = names_json(path)};
+    *log = (struct mist_log_file){
+        .path = path, .fd = -1, .is_json = mist_path_ends(path, ".jsonl")};
     if (is_file && !kept && !force)
         return mist_err_at(err, MIST_ERR_USAGE, path, 0, 0,
                            "exists already; --force replaces it");

@@ -2,6 +2,7 @@
 #include "sim/recorded/recording.h"
 
 #include "core/packed_file.h"
+#include "core/path.h"
 #include "sim/recorded/torch_job.h"
 
 #include <dirent.h>
@@ -28,16 +29,10 @@ static enum mist_status add_file(struct files *files, const char *path)
     return files->items[files->n++] ? MIST_OK : mist_err_memory(files->err, path);
 }
 
-static bool ends(const char *text, const char *with)
-{
-    size_t n = strlen(text), n_with = strlen(with);
-
-    return n > n_with && strcmp(text + n - n_with, with) == 0;
-}
-
 static int is_trace(const struct dirent *entry)
 {
-    return ends(entry->d_name, ".json") || ends(entry->d_name, ".json.gz");
+    return mist_path_ends(entry->d_name, ".json") ||
+           mist_path_ends(entry->d_name, ".json.gz");
 }
 
 static int compare_entries(const struct dirent **a, const struct dirent **b)

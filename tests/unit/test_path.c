@@ -30,6 +30,17 @@ TEST(test_names)
     mist_arena_fini(&arena);
 }
 
+TEST(test_parts)
+{
+    assert_string_equal(mist_path_name("a/b.c"), "b.c");
+    assert_string_equal(mist_path_name("b.c"), "b.c");
+    assert_string_equal(mist_path_name("a/b/"), "a/b/");
+    assert_true(mist_path_ends("a/b.json", ".json"));
+    assert_false(mist_path_ends("a/b.jsonl", ".json"));
+    assert_false(mist_path_ends(".json", ".json"));
+    assert_false(mist_path_ends("n", ".json"));
+}
+
 TEST(test_no_memory)
 {
     struct mist_arena arena;
