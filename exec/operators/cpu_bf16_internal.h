@@ -60,7 +60,7 @@ void mist_cpu_multiply_packed(const struct mist_cpu_product *of, bool is_bf16,
                               const void *a, const void *b, void *c, const void *bias,
                               float *room);
 
-/* Room of thread t for a tile of bf16, where its results stay until they are copied. */
+/* Room of thread t for a tile of bf16 or fp32, where its results stay until they are copied. */
 enum { MIST_CPU_BF16_TILE_ROWS = 256, MIST_CPU_BF16_TILE_COLUMNS = 768 };
 void *mist_cpu_bf16_tile(const struct mist_cpu_bf16 *context, int t);
 

@@ -21,8 +21,7 @@
 enum { ARG_A, ARG_B, ARG_C, ARG_SCRATCH, ARG_BIAS, N_ARGS };
 
 enum {
-    TILE_BYTES =
-        MIST_CPU_BF16_TILE_ROWS * MIST_CPU_BF16_TILE_COLUMNS * (int)sizeof(mist_bf16)
+    TILE_BYTES = MIST_CPU_BF16_TILE_ROWS * MIST_CPU_BF16_TILE_COLUMNS * (int)sizeof(float)
 };
 
 /* A thread's handles; their addresses are set before each execution. */

@@ -9,9 +9,11 @@
  * bias. In bf16 tiles of 256 x 768 run as fast as whole products and keep oneDNN's scratch
  * small; few rows are cut into narrower ones.
  *
- * oneDNN's faster kernel of bf16 writes dense outputs alone. A tile of bf16 that is
- * narrower than its matrix is made in a room of its thread's, which stays in the cache,
- * and copied.
+ * Some tiles of bf16's products are made in a room of their thread's, which stays in the
+ * cache, and copied: those narrower than their matrix, as oneDNN's faster kernel writes dense
+ * outputs alone; and fresh ones in fp32, gradients of weights, which are not in the cache:
+ * the kernel writes few bytes to a row before it goes to the next, and copied row by row
+ * they take half the time (Sapphire Rapids, 3072 x 768 of 256 rows: 2.9 ms, not 5.7).
  */
 #include "exec/device/device.h"
 #include "exec/operators/cpu_bf16_internal.h"
@@ -72,9 +74,13 @@ static int64_t columns_of_tile(const struct tiled *x)
     return x->context && x->m > TILE_ROWS ? TILE_COLUMNS : TILE_COLUMNS / 2;
 }
 
+/* Fresh tiles of few rows may not: dense outputs would get another kernel than those that
+ * are added to, and other bits. */
 static bool is_made_apart(const struct tiled *x)
 {
-    return x->c_bytes == sizeof(mist_bf16) && x->n > columns_of_tile(x);
+    if (x->c_bytes == sizeof(mist_bf16))
+        return x->n > columns_of_tile(x);
+    return x->context && !x->addend && x->m > TILE_ROWS;
 }
 
 static struct mist_cpu_product product_of(const struct tiled *x, int64_t m, int64_t n)

@@ -19,10 +19,10 @@ static double rounding_of(int64_t n)
 /* ----------------------------------------------------------------------------- linear */
 
 static const int linear_shapes[][3] = {/* rows, n_in, n_out */
-                                       {1, 1, 1},    {5, 3, 7},     {300, 37, 600},
-                                       {33, 257, 9}, {520, 3, 5},   {1, 129, 64},
-                                       {257, 1, 65}, {70, 512, 31}, {300, 9, 800},
-                                       {40, 7, 500}};
+                                       {1, 1, 1},    {5, 3, 7},      {300, 37, 600},
+                                       {33, 257, 9}, {520, 3, 5},    {1, 129, 64},
+                                       {257, 1, 65}, {70, 512, 31},  {300, 9, 800},
+                                       {40, 7, 500}, {40, 900, 300}, {64, 1000, 70}};
 
 struct linear {
     int rows, n_in, n_out;
@@ -113,6 +113,13 @@ static void check_linear(struct help *h, struct mist_cpu_bf16 *context,
     mist_cpu_linear_backward_weight(context, over[0], over[1], l.dy, l.x, rows, n_in,
                                     n_out, 2, MIST_CPU_OVERWRITES);
     help_assert_close(over[0], dw, n_w, "dW overwritten");
+    float *added[2] = {help_copy(h, over[0], n_w), help_copy(h, over[1], n_out)};
+    memset(added[0], 0, (size_t)n_w * sizeof *added[0]);
+    memset(added[1], 0, (size_t)n_out * sizeof *added[1]);
+    mist_cpu_linear_backward_weight(context, added[0], added[1], l.dy, l.x, rows, n_in,
+                                    n_out, 1, 0);
+    help_assert_same_bits(added[0], over[0], n_w);
+    help_assert_same_bits(added[1], over[1], n_out);
     help_assert_close(over[1], dbias, n_out, "dbias overwritten");
     /* gradients in bf16: overwritten, then added to; within their rounding */
     mist_bf16 *rounded[2] = {help_bf16_poisoned(h, n_w), help_bf16_poisoned(h, n_out)};
