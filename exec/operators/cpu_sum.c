@@ -216,11 +216,17 @@ void mist_cpu_sum_squares_exact(bool is_bf16, const void *x, int64_t n,
 
 /* ---------------------------------------------------------------------- finite or not */
 
+/* In four pieces, as sum_units(). */
 MIST_CPU_CLONES static bool block_is_finite(const float *x, int64_t n)
 {
+    const int64_t piece = n / 4;
+    const float *x1 = x + piece, *x2 = x1 + piece, *x3 = x2 + piece;
     int32_t above = 0;
 #pragma omp simd reduction(| : above)
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < piece; i++)
+        above |= beyond(x[i], MAX_FINITE_BITS) | beyond(x1[i], MAX_FINITE_BITS) |
+                 beyond(x2[i], MAX_FINITE_BITS) | beyond(x3[i], MAX_FINITE_BITS);
+    for (int64_t i = 4 * piece; i < n; i++)
         above |= beyond(x[i], MAX_FINITE_BITS);
     return above >= 0;
 }
