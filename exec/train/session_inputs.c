@@ -152,9 +152,9 @@ static enum mist_status plan_validation(struct mist_session *at, struct mist_err
     if (wanted > n)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "--validation-batches %lld: the validation data has %lld "
-                            "samples, which are %lld batches of %lld",
+                            "samples, %lld batch%s of %lld",
                             (long long)wanted, (long long)n_samples, (long long)n,
-                            (long long)batch);
+                            n == 1 ? "" : "es", (long long)batch);
     if (wanted == 0)
         wanted = n < 8 ? n : 8;
     at->job.n_validation_samples = wanted < n ? wanted * batch : n_samples;

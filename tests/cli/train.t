@@ -52,7 +52,7 @@ expect_stdout_empty
 wrong 'attention by nobody' '--attention: .*auto, cudnn, own' --attention fast
 refuse 'validation data of less than a sample' 3 '^mist-exec: .*validation part of the data' $exec --validation-frac 0.0001
 refuse 'more validation than there is' 3 \
-    '^mist-exec: --validation-batches 1000: the validation data has [0-9]+ samples, which are [0-9]+ batches of 4$' \
+    '^mist-exec: --validation-batches 1000: the validation data has [0-9]+ samples, [0-9]+ batches of 4$' \
     $exec --validation-frac 0.1 --validation-batches 1000
 refuse 'no validation file' 5 '^mist-exec: none\.txt: ' $exec --validation-data none.txt
 refuse 'no checkpoint there' 3 '^mist-exec: traces: ' $exec --resume traces
