@@ -189,7 +189,7 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
         MIST_FRAMEWORK_OURS) /* ours has no dropout and overlaps, anyway */
         job->has_no_dropout = job->overlaps = job->blocks_launches =
             job->has_fp8_products = job->has_fp16_loss = job->has_fused_loss =
-                job->cuts_products = false;
+                job->cuts_products = job->steps_apart = false;
     if (options->attention > 0)
         job->attention = (enum mist_attention)(options->attention - 1);
     if (options->recompute > 0) {

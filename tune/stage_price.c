@@ -242,7 +242,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
-    out->is_ahead = mist_schedule_pauses(i_stage);
+    out->is_ahead = mist_schedule_pauses(&plan->job, i_stage);
     status = mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
     out->held_s += out->forward_s;
     out->brings_s[MIST_SLOT_BACKWARD_INPUT] = out->brings_s[MIST_SLOT_BACKWARD];

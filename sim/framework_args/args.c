@@ -81,6 +81,7 @@ static const char *const arg_words[MIST_ARG_OWN] = {
     [MIST_ARG_FP16_LOSS] = "fp16_loss",
     [MIST_ARG_FUSED_LOSS] = "fused_loss",
     [MIST_ARG_CUTS_PRODUCTS] = "tp_overlap",
+    [MIST_ARG_STEPS_APART] = "steps_apart",
     [MIST_ARG_REDUCE_BUCKET] = "reduce_bucket",
     [MIST_ARG_SUB_GROUP] = "sub_group",
     [MIST_ARG_OFFLOAD_WEIGHTS] = "offload_weights_frac",

@@ -237,6 +237,7 @@ static void make_job(const struct mist_args *args, const struct counts *of,
         .has_fp16_loss = mist_args_or(args, MIST_ARG_FP16_LOSS, 0) != 0,
         .has_fused_loss = mist_args_or(args, MIST_ARG_FUSED_LOSS, 0) != 0,
         .cuts_products = mist_args_or(args, MIST_ARG_CUTS_PRODUCTS, 0) != 0,
+        .steps_apart = mist_args_or(args, MIST_ARG_STEPS_APART, 0) != 0,
         .reduce_bucket = (int64_t)mist_args_or(args, MIST_ARG_REDUCE_BUCKET, 0),
         .sub_group = (int64_t)mist_args_or(args, MIST_ARG_SUB_GROUP, 0),
     };
@@ -380,6 +381,7 @@ void mist_args_of_plan(struct mist_args *args, const struct mist_plan *plan)
     args->v[MIST_ARG_FP16_LOSS] = job->has_fp16_loss ? 1 : NAN;
     args->v[MIST_ARG_FUSED_LOSS] = job->has_fused_loss ? 1 : NAN;
     args->v[MIST_ARG_CUTS_PRODUCTS] = job->cuts_products ? 1 : NAN;
+    args->v[MIST_ARG_STEPS_APART] = job->steps_apart;
     args->v[MIST_ARG_REDUCE_BUCKET] =
         job->reduce_bucket > 0 ? (double)job->reduce_bucket : NAN;
     args->v[MIST_ARG_SUB_GROUP] = job->sub_group > 0 ? (double)job->sub_group : NAN;

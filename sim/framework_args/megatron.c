@@ -3,6 +3,7 @@
  * (2020) to core 0.15 (megatron/training/arguments.py), and of torchrun in front of it.
  */
 #include "sim/framework_args/arg_table.h"
+#include "sim/model/framework.h"
 
 #include <math.h>
 
@@ -28,6 +29,8 @@ enum own {
     METHOD_LAYERS,
     OFFLOADS, /* the optimizer, of which a fraction: */
     OFFLOAD_FRAC,
+    SUMS_BESIDE, /* gradients are summed beside the last backward */
+    GATHERS_BESIDE,
 };
 
 /* clang-format off */
@@ -92,6 +95,8 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--data-parallel-sharding-strategy", "no_shard", "it belongs to Megatron-FSDP"),
     MIST_ROW_REFUSED("--num-distributed-optimizer-instances", "1", "the optimizer is sharded over all of dp"),
     MIST_ROW_FLAG("--tp-comm-overlap", MIST_ARG_CUTS_PRODUCTS, 1, NAN),
+    MIST_ROW_FLAG("--overlap-grad-reduce", SUMS_BESIDE, 1, 0),
+    MIST_ROW_FLAG("--overlap-param-gather", GATHERS_BESIDE, 1, 0),
     MIST_ROW_REFUSED("--defer-embedding-wgrad-compute", NULL, "not in the profile"),
     /* batches */
     MIST_ROW_COUNT("--micro-batch-size", MIST_ARG_MICRO_BATCH, 1, NAN),
@@ -202,8 +207,6 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("--use-nccl-ub", NULL, "links are priced as they are without"),
     MIST_ROW_REFUSED("--yaml-cfg", NULL, "a command line is read"),
     /* what the profile does whether it is said or not */
-    MIST_ROW_LEFT_AS("--overlap-grad-reduce", "the profile sums gradients beside the last backward"),
-    MIST_ROW_LEFT_AS("--overlap-param-gather", "the profile gathers weights beside the first forward"),
     MIST_ROW_LEFT_AS("--overlap-param-gather-with-optimizer-step", "the profile gathers weights beside the first forward"),
     MIST_ROW_FLAG("--no-overlap-p2p-communication", MIST_ARG_OVERLAPS, 0, NAN),
     MIST_ROW_ALIAS("--overlap-p2p-communication", MIST_ARG_FLAG, MIST_ARG_OVERLAPS, 1, NULL),
@@ -449,6 +452,8 @@ static enum mist_status find_optimizer(struct mist_args *args, struct mist_err *
         args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = args->v[OFFLOAD_FRAC];
         args->v[MIST_ARG_UPDATES_ON_HOST] = args->v[OFFLOAD_FRAC] > 0;
     }
+    if (mist_framework_get(args->framework)->can_step_apart)
+        args->v[MIST_ARG_STEPS_APART] = args->v[SUMS_BESIDE] == 0;
     return MIST_OK;
 }
 
@@ -502,6 +507,9 @@ static void begin(struct mist_args *args, const struct mist_plan *plan,
         args->v[CHUNK_LAYERS] =
             args->v[MIST_ARG_LAYERS] / (args->v[MIST_ARG_PP] * args->v[MIST_ARG_CHUNKS]);
     args->v[FUSES_LOSS] = mist_args_or(args, MIST_ARG_FUSED_LOSS, 0);
+    args->v[SUMS_BESIDE] = mist_framework_get(args->framework)->can_step_apart &&
+                           args->v[MIST_ARG_STEPS_APART] == 0;
+    args->v[GATHERS_BESIDE] = args->v[SUMS_BESIDE] != 0 && args->v[MIST_ARG_ZERO] == 1;
     args->v[PLAIN_SOFTMAX] = attention == MIST_ATTENTION_UNFUSED;
     args->v[BACKEND] =
         attention == MIST_ATTENTION_FLASH ? MIST_ATTENTION_FLASH : MIST_ATTENTION_FUSED;

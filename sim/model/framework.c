@@ -217,7 +217,7 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.sums_in_rings = true, .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
         MEGATRON, CASTS_ENGINE(2, 0), .overlaps_interleaved = true, .fuses_gradients = true,
-        .separates_groups = true, .can_cut_products = true, .can_fuse_loss = true,
+        .separates_groups = true, .can_step_apart = true, .can_cut_products = true, .can_fuse_loss = true,
         .logit_held_bytes = 10,
         .copy_source = "its README: 20 bytes a parameter with fp16 gradients"},
     [MIST_FRAMEWORK_MEGATRON_2021] = {

@@ -57,6 +57,8 @@ struct mist_framework {
     bool sends_whole_gradients; /* and scatters activations alone */
     bool
         can_fuse_loss; /* its loss is that of Transformer Engine, where the job says so */
+    bool can_step_apart;    /* sums and steps behind and before all passes, where the job
+                               says so */
     bool can_cut_products;  /* products of blocks, where the job says so, to send and
                                receive parts of them beside the others */
     bool sums_in_rings;     /* in a fixed order, which switches of a node don't keep */

@@ -195,6 +195,9 @@ static enum mist_status check_framework(const struct check *c)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "fused_loss",
                       "fused_loss is true, expected false, or a job of megatron without "
                       "fp16_loss");
+    if (job->steps_apart && !mist_framework_get(job->framework)->can_step_apart)
+        return refuse(c, MIST_ERR_INPUT, "job", -1, "steps_apart",
+                      "steps_apart is true, expected false, or a job of megatron");
     if (job->cuts_products && !mist_framework_get(job->framework)->can_cut_products)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "tp_overlap",
                       "tp_overlap is true, expected false, or a framework that cuts "

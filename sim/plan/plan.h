@@ -45,6 +45,9 @@ struct mist_job {
                               (--cross-entropy-fusion-impl te) */
     bool cuts_products; /* of blocks, to gather and scatter their parts beside them, under
                               sequence parallelism (--tp-comm-overlap) */
+    bool steps_apart; /* gradients are summed behind all passes, and the optimizer step is
+                         in front of them, on the first stage, too (Megatron-LM without
+                         --overlap-grad-reduce) */
     /* Elements of what DeepSpeed takes in one piece: of gradients on their way, and, with
      * ZeRO-3, of parameters that are updated at once (reduce_bucket_size, sub_group_size);
      * 0: what it takes unless told otherwise. */
@@ -219,7 +222,8 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *              "unsupported"},
  *    "job": {"global_batch", "seq_len", "dtype", "gradient_dtype", "threads", "gpu",
  *            "framework", "attention", "recompute_attention", "no_dropout", "overlap",
- *            "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "reduce_bucket", "sub_group"},
+ *            "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "steps_apart",
+ *            "reduce_bucket", "sub_group"},
  *    "cluster": {"trace_set", "fingerprint": 16 hexadecimal digits,
  *                "device_memory_bytes"},
  *    "pipeline": "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p" or "zb_2p",
@@ -241,7 +245,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "passes" (of
  * zb_1p and zb_2p alone, one for each stage), "probe_s" (left out when 0), "framework"
  * ("ours"), "attention" ("flash"), "gpu", "recompute_attention", "no_dropout", "overlap",
- * "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "reduces_each_micro_batch" and "sequence_parallel" (left out when
+ * "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "steps_apart", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), "reduce_bucket" and "sub_group" (0), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
  * loads as 0; entries of arrays beyond n_stages load as 0. A relative trace_set is a path

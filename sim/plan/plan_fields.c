@@ -63,6 +63,7 @@ const struct mist_json_field mist_plan_job_fields[] = {
     KEYED(mist_job, "fp16_loss", has_fp16_loss, BOOL, IF_SET),
     KEYED(mist_job, "fused_loss", has_fused_loss, BOOL, IF_SET),
     KEYED(mist_job, "tp_overlap", cuts_products, BOOL, IF_SET),
+    FIELD(mist_job, steps_apart, BOOL, IF_SET),
     FIELD(mist_job, reduce_bucket, WHOLE, IF_SET),
     FIELD(mist_job, sub_group, WHOLE, IF_SET),
     {.key = NULL},

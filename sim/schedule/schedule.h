@@ -139,11 +139,11 @@ enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
  * sums behind them, where they stand in nobody's way; but gradients that leave the device
  * are summed before they do, and with ZeRO-2 after each micro-batch. The first stage has
  * no pause: both are taken apart by module, and run beside its first forward and its last
- * backward.
+ * backward, unless the job's framework steps apart.
  */
-static inline bool mist_schedule_pauses(int32_t i_stage)
+static inline bool mist_schedule_pauses(const struct mist_job *job, int32_t i_stage)
 {
-    return i_stage > 0;
+    return i_stage > 0 || job->steps_apart;
 }
 
 /* First and last module number of a chunk of a stage, inclusive (embedding and head

@@ -186,7 +186,8 @@ void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_ba
 /* Whether sums are put off until behind the last pass, where they can be. */
 static bool puts_off(const struct mist_schedule_builder *at)
 {
-    return mist_schedule_pauses(at->out->i_stage) && !mist_schedule_reduces_each(at);
+    return mist_schedule_pauses(&at->plan->job, at->out->i_stage) &&
+           !mist_schedule_reduces_each(at);
 }
 
 void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass)

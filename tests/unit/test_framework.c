@@ -1050,6 +1050,42 @@ TEST(test_measured_loss)
     mist_trace_set_fini(&set);
 }
 
+/* Where a framework steps apart, the only stage sums gradients behind all passes and has the
+ * optimizer step in front of them; else some are beside its last backward, and its first
+ * forward. */
+TEST(test_steps_apart)
+{
+    for (int is_apart = 0; is_apart < 2; is_apart++) {
+        struct job *job = make_job(MIST_FRAMEWORK_MEGATRON, MIST_ATTENTION_FUSED,
+                                   gpt(1024, 16), 1, 256, 1, false, false);
+        int32_t last_pass = -1, first_pass = -1, n_sums_before = 0, n_steps_behind = 0;
+        struct mist_schedule *schedule;
+        struct mist_err err = {0};
+
+        job->plan.stages[0].dp = job->plan.stages[0].n_devices = 2;
+        job->plan.job.global_batch = 4;
+        job->plan.n_micro_batches = 2;
+        job->plan.job.steps_apart = is_apart;
+        must(mist_plan_check(&job->plan, &err), &err);
+        must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
+        for (int32_t i = 0; i < schedule->n_tasks; i++) {
+            if (schedule->tasks[i].kind == MIST_TASK_BACKWARD)
+                last_pass = i;
+            if (schedule->tasks[i].kind == MIST_TASK_FORWARD && first_pass < 0)
+                first_pass = i;
+        }
+        for (int32_t i = 0; i < schedule->n_tasks; i++) {
+            enum mist_task_kind kind = schedule->tasks[i].kind;
+            n_sums_before += kind == MIST_TASK_REDUCE_GRADIENT && i < last_pass;
+            n_steps_behind += kind == MIST_TASK_OPTIMIZER && i > first_pass;
+        }
+        assert_int_equal(n_sums_before == 0, is_apart);
+        assert_int_equal(n_steps_behind == 0, is_apart);
+        mist_schedule_free(schedule);
+        free(job);
+    }
+}
+
 /* The loss on logits in two bytes (fp16_lm_cross_entropy), as Megatron-LM's
  * cross_entropy.py counts: a copy 4, the largest 2, less it 4, exp 4, their sum 2, by it 4,
  * and back 4; logits and their copy are held. In fp32 60 are moved and 10 held. Transformer

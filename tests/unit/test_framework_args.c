@@ -259,7 +259,8 @@ TEST_WITH(test_current_arguments, set_up, tear_down)
         {MEGATRON, TINY "--softmax-type learnable", "--softmax-type learnable", false},
         {MEGATRON, TINY "--fp8-recipe blockwise", "--fp8-recipe", false},
         {MEGATRON, TINY "--fp8-param-gather", "--fp8-param-gather", false},
-        {MEGATRON, TINY "--overlap-param-gather", "--overlap-param-gather", true},
+        {MEGATRON, TINY "--overlap-param-gather-with-optimizer-step",
+         "--overlap-param-gather-with-optimizer-step", true},
         {MEGATRON, TINY "--ddp-pad-buckets-for-high-nccl-busbw",
          "--ddp-pad-buckets-for-high-nccl-busbw", true},
         {DEEPSPEED, "{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
@@ -787,7 +788,36 @@ TEST_WITH(test_cut_products, set_up, tear_down)
     assert_non_null(strstr(err.message, "fused_loss is true"));
     plan.job.has_fused_loss = false;
     assert_int_equal(mist_plan_check(&plan, &err), MIST_ERR_INPUT);
+    assert_non_null(strstr(err.message, "steps_apart is true"));
+    plan.job.steps_apart = false;
+    assert_int_equal(mist_plan_check(&plan, &err), MIST_ERR_INPUT);
     assert_non_null(strstr(err.message, "tp_overlap is true"));
+}
+
+/* What Megatron-LM does by default: it sums gradients behind all passes. */
+TEST_WITH(test_steps_apart, set_up, tear_down)
+{
+    static const char *const more[] = {"",
+                                       "--overlap-grad-reduce --overlap-param-gather"};
+    static struct mist_plan plans[2], again;
+    const char *path = scratch_path(&scratch, "args");
+    struct mist_args args;
+
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "%s --global-batch-size 32 --use-distributed-optimizer --bf16 %s", TINY,
+                 more[i]);
+        scratch_write(path, text);
+        mist_args_init(&args, MEGATRON);
+        args.n_devices = args.node_devices = 8;
+        must(mist_args_load(&args, path, &err), &err);
+        must(mist_args_make_plan(&args, &plans[i], &err), &err);
+        assert_int_equal(plans[i].job.steps_apart, i == 0);
+        assert_int_equal(plans[i].stages[0].dp, 8);
+        go_round(&plans[i], &again);
+        assert_int_equal(again.job.steps_apart, i == 0);
+    }
 }
 
 /* Time and arenas; 0: no price (offloaded state that nobody measured). */
