@@ -28,11 +28,17 @@ enum {
     MOST_SEARCHES = 64,
     FREE_CONFIGURATIONS = 1 << 20,
     SEARCH_CONFIGURATIONS = 1 << 10, /* what a search costs beside what it prices */
-    FREE_PASSES = 1 << 17
+    FREE_PASSES = 1 << 17,
+    FREE_PASSES_BESIDE = 1 << 15 /* neighbours are looked at as long as it has no more */
 };
 
 /* Of a stage, where the gaps are to be small: the most that plans are tried with. */
 enum { N_CHUNKS = 4 };
+
+/* Plans that much slower than the fastest have neighbours that may be faster; that much faster
+ * are worth a look at theirs. */
+#define BESIDE_FRAC 0.2
+#define BETTER_FRAC 1e-4
 
 /* What the closed form may take too long, whatever the replays say: at least. */
 #define LEAST_ERROR_FRAC 0.03
@@ -43,8 +49,10 @@ enum { N_CHUNKS = 4 };
 struct pooled {
     struct mist_search_candidate of; /* its stages are in the arena of the pool */
     uint64_t hash;
-    double replayed_s;            /* INFINITY: was not looked at, or does not hold */
-    double hope_s;                /* by the closed form, in chunks if it was found so */
+    double replayed_s; /* INFINITY: was not looked at, or does not hold */
+    double hope_s;     /* by the closed form, in chunks if it was found so */
+    /* the slowest plan that it is a neighbour of; INFINITY: a search found it */
+    double beside_s;
     bool was_looked, is_explored; /* itself; its neighbours are in the pool */
 };
 
@@ -69,6 +77,7 @@ struct validation {
      * replay. */
     double error_frac;
     double covered_s; /* what the first question was answered for: by the closed form */
+    double beside_s;  /* of the plan whose neighbours are pooled; INFINITY: none's are */
 };
 
 static bool is_over(const struct validation *at)
@@ -132,7 +141,7 @@ static struct mist_search_kind kind_of(const struct mist_search_candidate *of, i
 }
 
 /* Whether a candidate is in the pool, with no less hope if it was not looked at. */
-static bool is_pooled(const struct validation *at,
+static bool is_pooled(struct validation *at,
                       const struct mist_search_candidate *candidate, uint64_t hash,
                       int32_t n_chunks)
 {
@@ -141,8 +150,10 @@ static bool is_pooled(const struct validation *at,
             (at->pool[i].was_looked || n_chunks == 1 ||
              at->pool[i].hope_s <= mist_search_time_s(candidate->n_micro_batches,
                                                       n_chunks, candidate->n_stages,
-                                                      candidate->stages)))
+                                                      candidate->stages))) {
+            at->pool[i].beside_s = fmax(at->pool[i].beside_s, at->beside_s);
             return true;
+        }
     return false;
 }
 
@@ -152,8 +163,10 @@ static enum mist_status pool_chunked(struct validation *at,
                                      const struct mist_search_candidate *candidate,
                                      int32_t n_chunks, struct mist_err *err)
 {
-    struct pooled pooled = {
-        .of = *candidate, .hash = mist_validate_hash(candidate), .replayed_s = INFINITY};
+    struct pooled pooled = {.of = *candidate,
+                            .hash = mist_validate_hash(candidate),
+                            .replayed_s = INFINITY,
+                            .beside_s = at->beside_s};
     size_t bytes = (size_t)candidate->n_stages * sizeof *candidate->stages;
 
     if (is_pooled(at, candidate, pooled.hash, n_chunks))
@@ -402,8 +415,10 @@ static enum mist_status run_group(struct validation *at, struct group *group,
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
         struct mist_validated *plan = &group->out[i];
         at->n_passes += count_passes(at, plan);
-        if (plan->holds)
+        if (plan->holds) {
             at->scheduled_s = fmin(at->scheduled_s, plan->plan->predicted.iteration_s);
+            group->pooled[i]->replayed_s = plan->plan->predicted.iteration_s;
+        }
         status = mist_validate_add(result, plan, err);
     }
     for (size_t i = 0; i < group->n; i++)
@@ -583,38 +598,39 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
     return status;
 }
 
-/* The fastest plan whose neighbours were not looked at; NULL: those of the fastest few all
- * were. */
+/* The fastest plan, near the fastest of all and faster than one that it is beside, whose
+ * neighbours were not looked at; NULL: there is none. */
 static struct pooled *find_unexplored(const struct validation *at)
 {
     struct pooled *best = NULL;
-    size_t n_faster = 0;
 
     for (size_t i = 0; i < at->n_pool; i++) {
         struct pooled *one = &at->pool[i];
-        if (!one->is_explored && isfinite(one->replayed_s) &&
+        if (!one->is_explored && one->replayed_s <= (1 + BESIDE_FRAC) * at->scheduled_s &&
+            one->replayed_s < (1 - BETTER_FRAC) * one->beside_s &&
             (!best || one->replayed_s < best->replayed_s))
             best = one;
     }
-    for (size_t i = 0; i < at->n_pool && best; i++)
-        n_faster += at->pool[i].replayed_s < best->replayed_s;
-    return n_faster < at->config->n_best ? best : NULL;
+    return best;
 }
 
-/* Looks at the neighbours of the fastest few plans, and of those that are among them then,
- * until nothing new comes, or as much was replayed as for all questions, if that is much. */
+/* Looks at the neighbours of plans near the fastest, and at theirs as long as they are faster,
+ * until nothing new comes, or enough was replayed. */
 static enum mist_status explore(struct validation *at, struct mist_err *err)
 {
-    int64_t most =
-        at->n_passes + (at->n_passes > FREE_PASSES ? at->n_passes : (int64_t)FREE_PASSES);
+    int64_t before = at->n_passes, most = FREE_PASSES_BESIDE;
     enum mist_status status = MIST_OK;
     struct pooled *next;
 
+    if (at->config->is_thorough)
+        most = before + (before > FREE_PASSES ? before : (int64_t)FREE_PASSES);
     while (status == MIST_OK && !is_over(at) && at->n_passes < most &&
            (next = find_unexplored(at))) {
         const struct mist_search_candidate of = next->of;
         next->is_explored = true;
+        at->beside_s = next->replayed_s;
         status = mist_neighbours_list(at->config->space, &of, pool_candidate, at, err);
+        at->beside_s = INFINITY;
         if (status == MIST_OK)
             status = look(at, err);
     }
@@ -626,12 +642,15 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
                                    struct mist_validate_result *result,
                                    struct mist_err *err)
 {
-    struct validation at = {
-        .config = config, .search = search, .best_s = INFINITY, .scheduled_s = INFINITY};
+    struct validation at = {.config = config,
+                            .search = search,
+                            .best_s = INFINITY,
+                            .scheduled_s = INFINITY,
+                            .beside_s = INFINITY};
 
     mist_arena_init(&at.arena);
     enum mist_status status = ask_all(&at, err);
-    if (status == MIST_OK && config->is_thorough)
+    if (status == MIST_OK && at.result.n_plans > 0)
         status = explore(&at, err);
     at.result.was_stopped = is_over(&at);
     if (status == MIST_OK && at.result.n_plans == 0)

@@ -42,14 +42,20 @@
  * best by these and the best by passes are replayed, and a question promises what the best
  * candidate takes of that which it is a part of.
  *
+ * Neighbours. What is fastest by replay is near what is fast by the closed form. So in the
+ * end plans no more than BESIDE_FRAC slower than the fastest are left a knob at a time
+ * (neighbours.h), and what is faster than the plan that it is beside is left so, too, until
+ * nothing new comes or all that was replayed has FREE_PASSES_BESIDE. Whether a plan is left
+ * depends on it, on the one beside it and on the fastest alone: a question with more freedom
+ * takes every path that one with less takes from a plan that both look at. Large questions
+ * have more passes before, and leave none.
+ *
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
  * under the real limit each question is also asked for all that may fit, again and again
- * until nothing new comes or twice as much was priced as by the first question. In the end the
- * fastest n_best plans are left a knob at a time (neighbours.h), and those that are among
- * them then, since what is fastest by replay is near what is fast by the closed form: until
- * they are replayed as long as all before, or as FREE_PASSES, if these are more. Of two
- * questions the one with more freedom may then find less of what is found beyond the others.
+ * until nothing new comes or twice as much was priced as by the first question. Neighbours are
+ * replayed as long as all before, or as FREE_PASSES, if these are more. Of two questions the
+ * one with more freedom may then find less of what is found beyond the others.
  *
  * Host memory. A search takes every rank to have an equal share of its node's. Where that is
  * limited, plans whose stages share nodes are also asked for as if a stage could take all of
@@ -105,7 +111,7 @@ struct mist_validate_config {
     int32_t threads;          /* host threads per device */
     size_t n_best;            /* plans wanted at the most, >= 1 */
     double slower_frac;       /* among them the simplest that is no slower than that; 0 */
-    bool is_thorough; /* arenas correct the closed form, neighbours are tried, as above */
+    bool is_thorough; /* arenas correct the closed form, more neighbours are tried */
     struct mist_stage_price *price;             /* borrowed */
     const struct mist_constraints *constraints; /* plans hold that keep to them; borrowed;
                                                    NULL: none */

@@ -436,14 +436,13 @@ static enum mist_status price_too_high(void *context, const struct mist_search_k
     return status;
 }
 
-/* Whatever the limit, a thorough search finds by arenas what the closed form takes too
- * high: its plan is no slower than that of an honest closed form. */
+/* Whatever the limit, a search finds beside its plans, and a thorough one also by arenas, what
+ * the closed form takes too high: its plan is no slower than that of an honest closed form. */
 TEST(test_pessimism)
 {
     struct bench bench;
     struct mist_validate_result honest, plain, result;
     int64_t limit;
-    int n_missed = 0;
 
     if (getenv("MIST_BRIEF"))
         skip(); /* the searches of test_threads */
@@ -463,14 +462,13 @@ TEST(test_pessimism)
         bench.config.is_thorough = true;
         validate(&bench, &result);
         double honest_s = honest.plans[0].plan->predicted.iteration_s;
-        n_missed += plain.plans[0].plan->predicted.iteration_s > 1.005 * honest_s;
+        assert_true(plain.plans[0].plan->predicted.iteration_s <= 1.005 * honest_s);
         check_plan(&bench, &result.plans[0]);
         assert_true(result.plans[0].plan->predicted.iteration_s <= 1.005 * honest_s);
         mist_validate_result_fini(&honest);
         mist_validate_result_fini(&plain);
         mist_validate_result_fini(&result);
     }
-    assert_true(n_missed > 1);
     fini(&bench);
 }
 
