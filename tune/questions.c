@@ -3,6 +3,7 @@
 
 #include "core/memory.h"
 #include "core/order.h"
+#include "sim/model/catalog.h" /* mist_model_count */
 
 #include <math.h>
 #include <stdlib.h>
@@ -243,6 +244,24 @@ static enum mist_status follow_less(struct mist_questions *to, size_t i,
     return status;
 }
 
+/* Whether all devices and hosts together have room for weights and optimizer state, of which
+ * every element lies somewhere. */
+static enum mist_status find_room(const struct mist_validate_config *config,
+                                  bool *has_room, struct mist_err *err)
+{
+    const struct mist_space *space = config->space;
+    struct mist_model_count count = {0};
+    enum mist_status status =
+        mist_model_count(&space->model, space->job.seq_len, &count, err);
+    double n_nodes = ceil((double)space->n_ranks / space->devices_per_node);
+
+    *has_room = (double)count.n_parameters * (mist_dtype_weight_bytes(space->job.dtype) +
+                                              mist_dtype_state_bytes(space->job.dtype)) <=
+                space->n_ranks * (double)config->limit_bytes +
+                    n_nodes * (double)config->host_limit_bytes;
+    return status;
+}
+
 /* Those with more: under the real limit. */
 static enum mist_status follow_more(struct mist_questions *to,
                                     const struct mist_question of,
@@ -250,17 +269,18 @@ static enum mist_status follow_more(struct mist_questions *to,
                                     struct mist_err *err)
 {
     struct mist_question more = of;
-    enum mist_status status = MIST_OK;
+    bool has_room = false;
+    enum mist_status status = find_room(config, &has_room, err);
 
     if (of.limit_bytes != to->all[0].limit_bytes)
-        return MIST_OK;
+        return status;
     more.i_from = SIZE_MAX; /* others have other times or limits */
     more.found = (struct mist_question_found){0};
     more.is_asked = false;
     more.hope_s = of.answer_s;
     more.least_s = 0;
     more.sort = MIST_QUESTION_MAY_FIT;
-    if (config->is_thorough && of.limit_bytes < INT64_MAX)
+    if (status == MIST_OK && config->is_thorough && of.limit_bytes < INT64_MAX)
         status = add(to, &more, err);
     more.sort = MIST_QUESTION_CHUNKS;
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
@@ -270,7 +290,8 @@ static enum mist_status follow_more(struct mist_questions *to,
     more.sort = MIST_QUESTION_HOST;
     more.hope_s = INFINITY;
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
-        config->host_limit_bytes < INT64_MAX && may_share_nodes(config->space))
+        config->host_limit_bytes < INT64_MAX && has_room &&
+        may_share_nodes(config->space))
         status = add(to, &more, err);
     return status;
 }

@@ -7,6 +7,7 @@
 
 #include "core/csv.h"
 #include "core/random.h"
+#include "sim/model/catalog.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/closed_plan.h"
 #include "tests/unit/plan_passes.h"
@@ -156,7 +157,8 @@ static void check_plan(const struct bench *at, const struct mist_validated *of)
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
     const struct mist_prediction *predicted = &of->plan->predicted;
     struct mist_replay_result replay;
-    int64_t most = 0;
+    struct mist_model_count count;
+    int64_t most = 0, all = 0;
 
     assert_int_equal(mist_plan_check(of->plan, &err), MIST_OK);
     assert_int_equal(mist_plan_n_ranks(of->plan), at->space.n_ranks);
@@ -175,8 +177,15 @@ static void check_plan(const struct bench *at, const struct mist_validated *of)
         assert_true(bytes == predicted->peak_bytes[i]);
         assert_true(bytes <= at->config.limit_bytes);
         most = bytes > most ? bytes : most;
+        all += mist_stage_n_ranks(&of->plan->stages[i]) *
+               (bytes + replay.stages[i].arena_bytes[MIST_ARENA_HOST]);
     }
     assert_true(most == of->planned_bytes);
+    /* without which nobody asks what stages may share of a host */
+    must(mist_model_count(&of->plan->model, of->plan->job.seq_len, &count, &err), &err);
+    assert_true(all >=
+                count.n_parameters * (mist_dtype_weight_bytes(of->plan->job.dtype) +
+                                      mist_dtype_state_bytes(of->plan->job.dtype)));
     assert_true(of->holds);
     mist_replay_result_fini(&replay);
 }
