@@ -76,10 +76,9 @@ struct mist_probe_times {
 
 /*
  * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: behind some that
- * warm up, the first time more, by which rank 0 finds how many there is time for. It tells
- * the others. Allocates
- * nothing from the second time on. All ranks must call it at once, while comm and its
- * devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The
+ * warm up, the first time more, by which rank 0 finds how many there is time for, and tells
+ * the others. Allocates nothing from the second time on. All ranks must call it at once, while
+ * comm and its devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The
  * bytes of probes are their own: nothing else changes. MIST_OK or an error of device or
  * collectives.
  */
