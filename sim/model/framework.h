@@ -55,8 +55,7 @@ struct mist_framework {
         scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
                                  where they are gathered */
     bool sends_whole_gradients; /* and scatters activations alone */
-    bool
-        can_fuse_loss; /* its loss is that of Transformer Engine, where the job says so */
+    bool can_fuse_loss;     /* its loss is Transformer Engine's, where the job says so */
     bool can_step_apart;    /* sums and steps behind and before all passes, where the job
                                says so */
     bool can_cut_products;  /* products of blocks, where the job says so, to send and
