@@ -210,7 +210,8 @@ void mist_schedule_reduce_rest(struct mist_schedule_builder *at)
         mist_schedule_settle(at, -1);
         return;
     }
-    at->collectives_behind = at->last_transfer;
+    /* the first stage has no transfer behind its last pass */
+    at->collectives_behind = at->out->i_stage > 0 ? at->last_transfer : at->last_compute;
     for (int32_t m = at->out->n_modules - 1; m >= 0; m--) {
         int32_t n_before = at->n_settling;
         leave_module(at, m, at->plan->n_micro_batches - 1, THAT_STAY);
