@@ -131,8 +131,13 @@ static enum mist_status run(const struct mist_capture *capture, char *const *wor
     }
     enum mist_status status = mist_capture_read(capture, NULL, "iteration_s", 1e-9, 1e9,
                                                 &plan->times_s[plan->n_rounds], &wrong);
-    if (mist_capture_read(capture, NULL, "level", 1e-9, 1e9, level, NULL) != MIST_OK)
-        *level = 0; /* the plan says nothing of probes */
+    if (status == MIST_OK) {
+        status = mist_capture_read(capture, NULL, "level", 1e-9, 1e9, level, &wrong);
+        if (status == MIST_ERR_INPUT) { /* the plan says nothing of probes */
+            *level = 0;
+            status = MIST_OK;
+        }
+    }
     if (status == MIST_OK) {
         plan->n_rounds++;
         *outcome = MIST_VERIFY_RAN;
