@@ -117,11 +117,14 @@ static enum mist_status replace(const char *path, int64_t n_bytes, bool is_json,
                                 struct mist_err *err)
 {
     struct mist_atomic_file file;
-    FILE *old = n_bytes > 0 ? fopen(path, "rb") : NULL;
+    FILE *old = NULL;
     char block[1 << 14];
 
-    if (n_bytes > 0 && !old)
-        return mist_err_io(err, path, "read", errno);
+    if (n_bytes > 0) {
+        old = fopen(path, "rb");
+        if (!old)
+            return mist_err_io(err, path, "read", errno);
+    }
     enum mist_status status = mist_atomic_file_open(&file, path, true, err);
     if (status == MIST_OK && n_bytes == 0 && !is_json)
         fputs(header, file.stream);
