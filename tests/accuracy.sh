@@ -3,8 +3,8 @@
 #
 #   tests/accuracy.sh PLANS OUT.csv [ITERATIONS [ROUNDS]]
 #
-# Every plan is run in every round (2), with probes between its steps; the round of the lowest level counts, in which the
-# machine was most like itself; without levels the fastest. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what
+# Every plan is run in every round (2), with probes between its steps. What is predicted and what is measured are means of
+# the rounds: the best of them by either would be off to one side. Writes OUT.csv (plan,predicted_s,measured_s,error_bar_s: what
 # mist-plot compare draws), predicted_s being at the level of the machine that the probes found; where the plan has
 # no probe, as the plan says it. Prints the table, the errors by kind (of all plans with tensor parallelism, with
 # ZeRO-3, and so on), and the median and the worst absolute error and Kendall's tau of the order of the plans, first
@@ -52,8 +52,8 @@ label() {
         }' "$1"
 }
 
-result=$(mktemp) both=$(mktemp) best=$(mktemp)
-trap 'rm -f "$result" "$both" "$best"' EXIT
+result=$(mktemp) both=$(mktemp) means=$(mktemp)
+trap 'rm -f "$result" "$both" "$means"' EXIT
 
 for round in $(seq "$rounds"); do
     for plan in "$plans"/*.json; do
@@ -66,16 +66,21 @@ for round in $(seq "$rounds"); do
             continue
         fi
         raw=$(value predicted_iteration_s "$result") at_level=$(value predicted_at_level_s "$result")
-        measured=$(value iteration_s "$result") level=$(value level "$result")
-        echo "$name,${at_level:-$raw},$measured,$(value predicted_error_s "$result"),$raw,${level:-$measured}"
+        echo "$name,${at_level:-$raw},$(value iteration_s "$result"),$(value predicted_error_s "$result"),$raw"
     done
 done > "$both"
 awk -F, -v OFS=, '
     BEGIN { print "plan", "predicted_s", "measured_s", "error_bar_s", "raw_s" }
-    !($1 in row) { order[++n] = $1 }
-    !($1 in row) || $6 < best[$1] { best[$1] = $6; row[$1] = $0 }
-    END { for (i = 1; i <= n; i++) print row[order[i]] }' "$both" > "$best"
-cut -d, -f1-4 "$best" > "$out"
+    !($1 in n_runs) { order[++n] = $1 }
+    { n_runs[$1]++; for (f = 2; f <= 5; f++) sum[$1, f] += $f }
+    END {
+        for (i = 1; i <= n; i++) {
+            printf "%s", order[i]
+            for (f = 2; f <= 5; f++) printf ",%.9g", sum[order[i], f] / n_runs[order[i]]
+            print ""
+        }
+    }' "$both" > "$means"
+cut -d, -f1-4 "$means" > "$out"
 awk -F, '
     function sort(a, n,  i, j, x) {
         for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j >= 1 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
@@ -134,4 +139,4 @@ awk -F, '
         kind_line("lean blocks", " ln ")
         printf "\n%d plans: %s, %.0f %% within the error bars\n", n, verdict(p), 100 * bars / n
         printf "%d plans, without probes: %s\n", n, verdict(raw)
-    }' "$best"
+    }' "$means"

@@ -16,7 +16,7 @@ exec cat "$plan.says"
 END
 chmod +x fake/mist-exec
 
-# made NAME RAW AT_LEVEL MEASURED BAR [LEVEL]: a plan and what its run says; AT_LEVEL -: it has no probe.
+# made NAME RAW AT_LEVEL MEASURED BAR: a plan and what its run says; AT_LEVEL -: it has no probe.
 made() {
     cp plan.json "plans/$1.json"
     {
@@ -25,7 +25,6 @@ made() {
         echo "  \"predicted_iteration_s\": $2,"
         echo "  \"predicted_error_s\": $5,"
         [ "$3" = - ] || echo "  \"predicted_at_level_s\": $3,"
-        [ -z "${6:-}" ] || echo "  \"level\": $6,"
         echo '  "losses": []'
         echo '}'
     } > "plans/$1.json.says"
@@ -50,10 +49,10 @@ expect_stdout '^one stage +4 +3\.5 +10\.0 +\+1\.[78]$'
 begin 'what is drawn is at the level of the probes'
 cat > "$scratch/io/expected" <<'END'
 plan,predicted_s,measured_s,error_bar_s
-a S1,1.02,1.00,0.03
-b S1,1.90,2.00,0.03
-c S1,3.00,3.00,0.03
-d S1,3.345,3.0410,0.4
+a S1,1.02,1,0.03
+b S1,1.9,2,0.03
+c S1,3,3,0.03
+d S1,3.345,3.041,0.4
 END
 expect_same out.csv "$scratch/io/expected"
 
@@ -67,16 +66,16 @@ accuracy
 expect_stdout '^4 plans: .*, Kendall tau -0\.20, '
 expect_stdout '^4 plans, without probes: .*, Kendall tau 1\.00$'
 
-# two rounds: the first at a level of 1.3, +30 %; the second at 1.1, -12 %, though it took longer
-begin 'the round of the lowest level counts'
-made a 1.00 1.30 1.00 0.03 1.3
+# two rounds: 1.30 s predicted and 1.00 measured, 1.10 and 1.25: 1.20 and 1.125 in the mean, +6.7 %
+begin 'means of the rounds count'
+made a 1.00 1.30 1.00 0.03
 mv plans/a.json.says plans/first
-made a 1.00 1.10 1.25 0.03 1.1
+made a 1.00 1.10 1.25 0.03
 mv plans/a.json.says plans/a.json.says_then
 mv plans/first plans/a.json.says
 rm -f plans/a.json.runs
 accuracy
-expect_stdout '^a S1 +1100\.0 +1250\.0 +-12\.0$'
+expect_stdout '^a S1 +1200\.0 +1125\.0 +\+6\.7$'
 
 begin 'a plan that does not run is left out'
 rm plans/a.json.says*
