@@ -390,8 +390,10 @@ TEST(short_replays_follow_whole_ones)
         }
         close_machine(&traces, costs);
     }
-    if (n_all == 0)
+    if (n_all == 0) {
+        free(frac);
         skip();
+    }
     sort_doubles(frac, n_all);
     print_message("%d short replays off by %.4f %.4f %.4f %.4f (median, nine of ten, 95 "
                   "of 100, worst)\n",
