@@ -477,6 +477,16 @@ static void try_stage(struct brute *at, const struct mist_space_case *of, int32_
         }
 }
 
+/* A problem so small that all plans can be tried; ratios are 0 or 1. */
+static void init_tiny(struct problem *out, uint64_t seed)
+{
+    init(out, seed);
+    out->model.n_layers = 2;
+    out->n_ranks = 2;
+    out->allows_host_updates = false;
+    out->ratio_step = MIST_RATIO_ONE;
+}
+
 /* Whether a search misses the best of all plans of a tiny problem; *n_plans rises by these. */
 static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n_plans)
 {
@@ -484,12 +494,8 @@ static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n
     struct mist_space space;
     int64_t arena;
 
-    init(&problem, seed);
-    problem.model.n_layers = 2;
-    problem.n_ranks = 2;
-    problem.allows_host_updates = false;
+    init_tiny(&problem, seed);
     problem.is_thorough = is_thorough;
-    problem.ratio_step = MIST_RATIO_ONE;
     unsigned groups = MIST_SPACE_ALL;
     int64_t limit = draw_limit(&problem);
     if (lacks_host)
@@ -512,7 +518,7 @@ static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n
 }
 
 /* A search finds the fastest plan of all, with any schedule, but for half a percent; a thorough
- * one where the closed form takes its memory too large. Ratios are 0 or 1. */
+ * one where the closed form takes its memory too large. */
 TEST(test_all_plans)
 {
     static const struct {
@@ -543,11 +549,7 @@ TEST(test_arenas)
     struct problem problem;
     int64_t arena;
 
-    init(&problem, ARENAS);
-    problem.model.n_layers = 2;
-    problem.n_ranks = 2;
-    problem.allows_host_updates = false;
-    problem.ratio_step = MIST_RATIO_ONE;
+    init_tiny(&problem, ARENAS);
     int64_t limit = draw_limit(&problem);
     double plain_s = ask(&problem, MIST_SPACE_ALL, limit, &arena);
     problem.is_thorough = true;
