@@ -11,6 +11,8 @@
  */
 #include "exec/data/data_file.h"
 
+#include "core/path.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -131,13 +133,6 @@ void mist_data_file_advise(const struct mist_data_file *file, int64_t first, int
 
 /* ---------------------------------------------------------------------------- formats */
 
-static bool has_suffix(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), n_suffix = strlen(suffix);
-
-    return n > n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
-}
-
 /* Whether path with its last n_cut bytes replaced by suffix exists. A name too long for
  * the buffer is one that open() refuses, too (PATH_MAX). */
 static bool exists(const char *path, size_t n_cut, const char *suffix)
@@ -162,9 +157,9 @@ static int named_format(const char *name, const char **path)
     }
     *path = name;
     for (int i = 0; i < N_FORMATS; i++)
-        if (formats[i].suffix && has_suffix(name, formats[i].suffix))
+        if (formats[i].suffix && mist_path_ends(name, formats[i].suffix))
             return i;
-    if (has_suffix(name, ".bin") && exists(name, 4, ".idx"))
+    if (mist_path_ends(name, ".bin") && exists(name, 4, ".idx"))
         return MEGATRON;
     if (!exists(name, 0, "") && (exists(name, 0, ".idx") || exists(name, 0, ".bin")))
         return MEGATRON;
@@ -230,7 +225,7 @@ static enum mist_status guess_format(const struct mist_data_file *file, int *for
     if (status != MIST_OK)
         return status;
     *format = find_llmc_magic(magic) >= 0 ? LLMC : TEXT;
-    if (*format == TEXT && has_suffix(file->path, ".bin"))
+    if (*format == TEXT && mist_path_ends(file->path, ".bin"))
         return refuse_bin(file, magic, err);
     return *format == TEXT ? mist_data_file_refuse_foreign(file, true, err) : MIST_OK;
 }
@@ -295,7 +290,7 @@ static enum mist_status open_format(struct mist_data_file *file, const char *nam
     int format = named_format(name, &path);
 
     if (format == MEGATRON) {
-        bool has_end = has_suffix(path, ".idx") || has_suffix(path, ".bin");
+        bool has_end = mist_path_ends(path, ".idx") || mist_path_ends(path, ".bin");
         return mist_data_megatron_open(file, path, strlen(path) - (has_end ? 4 : 0), err);
     }
     *file = (struct mist_data_file){.path = strdup(path)};

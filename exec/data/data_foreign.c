@@ -8,6 +8,8 @@
  */
 #include "exec/data/data_file.h"
 
+#include "core/path.h"
+
 #include <string.h>
 
 #define HEAD_BYTES 4096 /* looked at */
@@ -36,13 +38,6 @@ static const char *find_magic(const uint8_t *head, size_t n)
     return NULL;
 }
 
-static bool has_suffix(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), n_suffix = strlen(suffix);
-
-    return n > n_suffix && strcmp(path + n - n_suffix, suffix) == 0;
-}
-
 enum mist_status mist_data_file_refuse_foreign(const struct mist_data_file *file,
                                                bool is_text, struct mist_err *err)
 {
@@ -54,7 +49,7 @@ enum mist_status mist_data_file_refuse_foreign(const struct mist_data_file *file
     if (status != MIST_OK)
         return status;
     const char *what = find_magic(head, n);
-    if (!what && is_text && has_suffix(file->path, ".jsonl"))
+    if (!what && is_text && mist_path_ends(file->path, ".jsonl"))
         what = "JSON lines";
     if (!what && is_text && memchr(head, 0, n))
         what = "no text (it has bytes of 0)";
