@@ -78,6 +78,17 @@ struct mist_estimate mist_estimate_make(double *values, size_t n)
     return out;
 }
 
+double mist_middle_mean(double *values, size_t n)
+{
+    size_t n_off = n / 5; /* at each end */
+    double sum = 0;
+
+    mist_sort_doubles(values, n);
+    for (size_t i = n_off; i < n - n_off; i++)
+        sum += values[i];
+    return n > 0 ? sum / (double)(n - 2 * n_off) : 0;
+}
+
 struct mist_estimate mist_estimate_pool(const struct mist_estimate *parts, size_t n)
 {
     struct mist_estimate out = {.half_width_frac = 1};

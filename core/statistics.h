@@ -39,6 +39,13 @@ struct mist_estimate {
  * n 0. */
 struct mist_estimate mist_estimate_make(double *values, size_t n);
 
+/*
+ * The mean of the middle three fifths of n values (sorted by this call); 0 for none. For what
+ * is timed now and then: a disturbance that is rare and long counts for about the part of the
+ * time that it takes, one that happens to be met for no more than any.
+ */
+double mist_middle_mean(double *values, size_t n);
+
 /* Ascending; none is NAN. */
 void mist_sort_doubles(double *values, size_t n);
 

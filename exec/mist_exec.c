@@ -13,7 +13,7 @@
  *            1     5.5581      3.871      0.001       2760      742.1  41.2 %
  *            2     5.1209      2.415      0.001       2919      701.5  43.6 %
  *     ...
- *     iteration, measured (median)   701 ms
+ *     iteration, measured (mean)     701 ms
  */
 #include "core/clock.h"
 #include "core/interrupt.h"

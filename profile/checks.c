@@ -277,7 +277,7 @@ static struct mist_check_row make_row(const struct checks *at,
                                       const struct mist_train_report *report)
 {
     const struct mist_prediction *predicted = &at->plan.predicted;
-    double level = mist_probe_judge(report->steady_s, report->steady_probes,
+    double level = mist_probe_judge(report->steady_s, report->level.time_s,
                                     report->probe_predicted_s, predicted->iteration_s)
                        .level;
     if (level <= 0)

@@ -1,9 +1,9 @@
 /*
  * Probes all over a session: the level of the machine while it is measured.
  *
- * A few probes (exec/runtime/probe.h) run before, between and after the turns of a session. Their
- * mean is what later runs compare their own probes with. How they vary is how the machine's
- * level changes over a session. Each time goes to the journal.
+ * A few probes (exec/runtime/probe.h) run before, between and after the turns of a session. What
+ * all of them say is what later runs compare their own probes with. How they vary is how the
+ * machine's level changes over a session. Each time goes to the journal.
  */
 #ifndef MIST_PROFILE_TIME_PROBE_H
 #define MIST_PROFILE_TIME_PROBE_H
@@ -15,7 +15,8 @@
 struct mist_time_probe {
     struct mist_probe *probe;     /* owned */
     double duration_s;            /* of probes at one time */
-    struct mist_samples means_us; /* this rank's, of each time */
+    struct mist_samples times_us; /* this rank's, all */
+    struct mist_samples means_us; /* the same, of each time that it was probed */
 };
 
 /*
@@ -36,8 +37,8 @@ MIST_MUST_CHECK enum mist_status mist_time_probe(struct mist_workbench *bench,
                                                  struct mist_err *err);
 
 /*
- * probe_us: mean over times and ranks; drift_frac: how these differ (drift.h); the same
- * everywhere, 0 where nothing was probed. All ranks must call it. MIST_OK,
+ * probe_us: mist_probe_find_level() of all; drift_frac: how means of times and ranks differ
+ * (drift.h); the same everywhere, 0 where nothing was probed. All ranks must call it. MIST_OK,
  * MIST_ERR_MEMORY or MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status mist_time_probe_find(struct mist_workbench *bench,

@@ -28,7 +28,6 @@ struct mist_probe {
     char *message;                 /* [message_bytes] */
     int64_t i_turn;                /* probes so far: which part of the regions is next */
     double trial_s;                /* of one, the first time; 0: none has run */
-    double times_us[MOST_TIMINGS];
 };
 
 struct mist_probe_work mist_probe_usual_work(int32_t n_threads)
@@ -277,39 +276,51 @@ static enum mist_status agree(struct mist_probe *probe, double duration_s, int32
 }
 
 enum mist_status mist_probe_run(struct mist_probe *probe, double duration_s,
-                                struct mist_probe_times *out, struct mist_err *err)
+                                struct mist_samples *times_us, struct mist_err *err)
 {
     int32_t n = 0;
     double time_s = 0;
 
-    *out = (struct mist_probe_times){0};
     mist_comm_set_pause(probe->comm, mist_device_pause, probe->device);
     enum mist_status status = agree(probe, duration_s, &n, err);
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         status = time_once(probe, &time_s, err);
-        probe->times_us[i] = time_s * 1e6;
+        if (status == MIST_OK && !mist_samples_add(times_us, time_s * 1e6))
+            status = mist_err_memory(err, "timings");
     }
     mist_comm_set_pause(probe->comm, NULL, NULL);
-    if (status != MIST_OK)
-        return status;
-    out->n = n;
-    out->own_us = mist_estimate_make(probe->times_us, (size_t)n);
-    double sum_s = out->own_us.mean * 1e-6;
-    status = mist_comm_all_reduce_f64(probe->comm, MIST_COMM_SUM, &sum_s, 1, err);
-    out->level_s = sum_s / mist_comm_n_ranks(probe->comm);
+    return status;
+}
+
+enum mist_status mist_probe_find_level(struct mist_comm *comm,
+                                       struct mist_samples *times_us,
+                                       struct mist_probe_level *out, struct mist_err *err)
+{
+    const double *sorted = times_us->values;
+    size_t n = times_us->n;
+    double sum_s = mist_middle_mean(times_us->values, n) * 1e-6, spread_frac = 0;
+
+    if (n > 0)
+        spread_frac = mist_quantile(sorted, n, 0.9) / mist_quantile(sorted, n, 0.1) - 1;
+    enum mist_status status =
+        mist_comm_all_reduce_f64(comm, MIST_COMM_SUM, &sum_s, 1, err);
+    if (status == MIST_OK)
+        status = mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &spread_frac, 1, err);
+    *out = (struct mist_probe_level){.time_s = sum_s / mist_comm_n_ranks(comm),
+                                     .spread_frac = spread_frac};
     return status;
 }
 
 /* ---------------------------------------------------------------------------- verdict */
 
-struct mist_probe_verdict mist_probe_judge(double measured_s, double measured_probes,
+struct mist_probe_verdict mist_probe_judge(double measured_s, double probe_measured_s,
                                            double probe_predicted_s, double predicted_s)
 {
     struct mist_probe_verdict out = {0};
 
-    if (probe_predicted_s <= 0 || measured_probes <= 0)
+    if (probe_predicted_s <= 0 || probe_measured_s <= 0)
         return out;
-    out.level = measured_s / measured_probes / probe_predicted_s;
+    out.level = probe_measured_s / probe_predicted_s;
     out.predicted_s = predicted_s * out.level;
     if (predicted_s > 0)
         out.prediction_error_frac = out.predicted_s / measured_s - 1;

@@ -66,27 +66,36 @@ MIST_MUST_CHECK enum mist_status mist_probe_open(struct mist_comm *comm,
                                                  struct mist_err *err);
 void mist_probe_close(struct mist_probe *probe); /* NULL allowed */
 
-/* What probes said. The mean without far ones counts: what disturbs a few is not the
- * machine's level, but a program that has a processor half of the time is. */
-struct mist_probe_times {
-    double level_s;              /* the mean of all ranks' probes: the same everywhere */
-    struct mist_estimate own_us; /* of this rank */
-    int32_t n;                   /* timings of this rank, the same number on all */
-};
-
 /*
- * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings: behind some that
- * warm up, the first time more, by which rank 0 finds how many there is time for, and tells
- * the others. Allocates nothing from the second time on. All ranks must call it at once, while
- * comm and its devices are idle. Afterwards comm has no pause (mist_comm_set_pause()). The
- * bytes of probes are their own: nothing else changes. MIST_OK or an error of device or
- * collectives.
+ * Repeats probes for about duration_s, at least MIST_PROBE_LEAST timings, which are added to
+ * times_us, on all ranks equally many: behind some that warm up, the first time more, by which
+ * rank 0 finds how many there is time for, and tells the others. All ranks must call it at
+ * once, while comm and its devices are idle. Afterwards comm has no pause
+ * (mist_comm_set_pause()). The bytes of probes are their own: nothing else changes. MIST_OK,
+ * MIST_ERR_MEMORY or an error of device or collectives.
  */
 enum { MIST_PROBE_LEAST = 5 };
 MIST_MUST_CHECK enum mist_status mist_probe_run(struct mist_probe *probe,
                                                 double duration_s,
-                                                struct mist_probe_times *out,
+                                                struct mist_samples *times_us,
                                                 struct mist_err *err);
+
+/* What the probes of a time say, the same on all ranks; all 0 of none. */
+struct mist_probe_level {
+    double time_s;      /* of a probe: the mean over ranks of the middle mean of each */
+    double spread_frac; /* nine in ten / one in ten of them - 1, where that is most */
+};
+
+/*
+ * The level of the machine while probes took times_us, which are sorted by this call. Their
+ * middle mean (statistics.h) counts, of all in one: a run and a session each meet some of the
+ * tenths of seconds in which a shared machine is slow, and a plain mean is of those that were
+ * met. All ranks must call it, with equally many. MIST_OK or an error of comm.
+ */
+MIST_MUST_CHECK enum mist_status mist_probe_find_level(struct mist_comm *comm,
+                                                       struct mist_samples *times_us,
+                                                       struct mist_probe_level *out,
+                                                       struct mist_err *err);
 
 /* How often probes with a trial of so many seconds are to be timed in duration_s. */
 int32_t mist_probe_count(double duration_s, double trial_s);
@@ -94,14 +103,13 @@ int32_t mist_probe_count(double duration_s, double trial_s);
 /* What probes between the iterations of a run say of its prediction; all 0 when no probe was
  * predicted. */
 struct mist_probe_verdict {
-    double level;       /* of the median iteration, 1.05: 5 % slower than profiled */
-    double predicted_s; /* prediction at that level */
+    double level;                 /* 1.05: 5 % slower than profiled */
+    double predicted_s;           /* prediction at that level */
     double prediction_error_frac; /* of that: predicted / measured - 1 */
 };
 
-/* measured_s: of an iteration, in the median; measured_probes: the same in probes, each
- * iteration by those around it. probe_predicted_s, 0: unknown, and predicted_s, 0: none. */
-struct mist_probe_verdict mist_probe_judge(double measured_s, double measured_probes,
+/* measured_s and predicted_s (0: none): of an iteration; the others of a probe, 0: unknown. */
+struct mist_probe_verdict mist_probe_judge(double measured_s, double probe_measured_s,
                                            double probe_predicted_s, double predicted_s);
 
 #endif

@@ -28,27 +28,6 @@ struct measured {
 
 /* ------------------------------------------------------------------------- iterations */
 
-/* What probes say of all steps but the first n_skipped. scratch: [n_kept]. */
-static void judge_level(struct mist_train_report *report, int32_t n_skipped,
-                        double *scratch)
-{
-    int32_t n = report->n_kept - n_skipped;
-    double sum_s = 0, least_s = INFINITY, most_s = 0;
-
-    for (int32_t i = 0; i < n; i++) {
-        double probe_s = mist_train_report_step(report, n_skipped + i)->probe_s;
-        if (probe_s <= 0)
-            return;
-        scratch[i] = report->iteration_s[n_skipped + i] / probe_s;
-        sum_s += probe_s;
-        least_s = fmin(least_s, probe_s);
-        most_s = fmax(most_s, probe_s);
-    }
-    report->probe_s = sum_s / n;
-    report->level_spread_frac = most_s / least_s - 1;
-    report->steady_probes = mist_estimate_make(scratch, (size_t)n).median;
-}
-
 /* iteration_s[i] = end of kept iteration i on the last rank - the same of i - 1, or when the
  * first rank began it after a pause, as it does the first. */
 static enum mist_status gather_iterations(struct mist_comm *comm,
@@ -77,12 +56,10 @@ static enum mist_status gather_iterations(struct mist_comm *comm,
     if (status == MIST_OK) {
         for (int32_t i = 0; i < n; i++)
             report->iteration_s[i] = ends[i] - (begins[i] > 0 ? begins[i] : ends[i - 1]);
-        int32_t n_skipped =
-            n > 2 ? 2 : n - 1; /* the first has no update, caches are cold */
+        int32_t n_skipped = mist_train_n_warm(n);
         memcpy(ends, report->iteration_s + n_skipped,
                (size_t)(n - n_skipped) * sizeof *ends);
-        report->steady_s = mist_estimate_make(ends, (size_t)(n - n_skipped)).median;
-        judge_level(report, n_skipped, ends);
+        report->steady_s = mist_estimate_make(ends, (size_t)(n - n_skipped)).mean;
     }
     free(ends);
     return status;

@@ -2,7 +2,6 @@
 #include "exec/train/train.h"
 
 #include "core/clock.h"
-#include "exec/runtime/probe.h"
 #include "exec/train/gather.h"
 
 #include <math.h>
@@ -32,7 +31,7 @@ struct run {
     struct mist_err log_err;
     double *begin_s;          /* [n_kept] when a step began after a pause; 0: no pause */
     struct mist_probe *probe; /* NULL: none */
-    double level_s;           /* that it last took */
+    struct mist_samples probes_us; /* since the iterations that do not count */
 };
 
 /* ------------------------------------------------------------------------------ parts */
@@ -135,6 +134,7 @@ static void close_rank(struct run *run)
     }
     mist_device_close(run->device);
     mist_schedule_free(run->schedule);
+    mist_samples_fini(&run->probes_us);
     free(run->begin_s);
 }
 
@@ -442,6 +442,8 @@ static enum mist_status end(struct run *run, struct mist_train_report *report,
     enum mist_status status = mist_runtime_apply(run->runtime, err);
 
     report->n_skipped = run->progress.n_skipped;
+    if (status == MIST_OK && run->probe)
+        status = mist_probe_find_level(run->comm, &run->probes_us, &report->level, err);
     if (status == MIST_OK)
         status = find_paths(run, &report->paths, err);
     if (status == MIST_OK)
@@ -468,25 +470,26 @@ static enum mist_status stop(const struct run *run, struct mist_train_report *re
     return status;
 }
 
+/* Of a run without end the later ones count. */
+static void forget_some(struct mist_samples *probes_us)
+{
+    enum { MOST = 1 << 20 };
+
+    if (probes_us->n < MOST)
+        return;
+    probes_us->n = MOST / 2;
+    memmove(probes_us->values, probes_us->values + MOST / 2,
+            MOST / 2 * sizeof *probes_us->values);
+}
+
 /* What the machine's level is, for about duration_s. */
 static enum mist_status probe(struct run *run, double duration_s, struct mist_err *err)
 {
-    struct mist_probe_times times;
-    enum mist_status status = mist_probe_run(run->probe, duration_s, &times, err);
+    forget_some(&run->probes_us);
+    enum mist_status status =
+        mist_probe_run(run->probe, duration_s, &run->probes_us, err);
 
     mist_comm_set_pause(run->comm, mist_device_pause, run->device);
-    run->level_s = times.level_s;
-    return status;
-}
-
-/* Behind a step, and behind what had to be done after it. */
-static enum mist_status probe_after(struct run *run, struct mist_train_step *step,
-                                    struct mist_err *err)
-{
-    double before_s = run->level_s;
-    enum mist_status status = probe(run, run->job->probe_frac * step->step_s, err);
-
-    step->probe_s = (before_s + run->level_s) / 2;
     return status;
 }
 
@@ -550,8 +553,10 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
         *step = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
                                          .validation_loss = NAN};
         status = iterate(&run, step, &run.begin_s[place], &has_paused, err);
+        if (i + 1 == mist_train_n_warm(report->n_iterations))
+            run.probes_us.n = 0;
         if (status == MIST_OK && probes && !run.stops)
-            status = probe_after(&run, step, err);
+            status = probe(&run, job->probe_frac * step->step_s, err);
         has_paused |= probes;
         if (i == 0)
             report->first = *step;

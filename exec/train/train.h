@@ -32,6 +32,7 @@
 #include "exec/operators/op_table.h"
 #include "exec/operators/paths.h"
 #include "exec/runtime/backend.h"
+#include "exec/runtime/probe.h"
 #include "exec/runtime/runtime.h"
 #include "exec/train/train_settings.h"
 #include "exec/train/train_state.h"
@@ -82,12 +83,11 @@ struct mist_train_memory {
 
 /* What every rank knows after each step. */
 struct mist_train_step {
-    int64_t step;         /* from 1 */
-    double loss;          /* mean over the tokens of the step */
-    double gradient_norm; /* before clipping; NaN: not finite */
-    double lr;            /* that its gradients are applied with */
-    double step_s;        /* without validation and saving; of rank 0 */
-    double probe_s;       /* mean of the probes before and after it (probe.h); 0: none */
+    int64_t step;           /* from 1 */
+    double loss;            /* mean over the tokens of the step */
+    double gradient_norm;   /* before clipping; NaN: not finite */
+    double lr;              /* that its gradients are applied with */
+    double step_s;          /* without validation and saving; of rank 0 */
     double validation_loss; /* mean over the tokens of the samples; NaN: none;
                                infinite: not finite */
     bool is_skipped;        /* something was not finite: not applied */
@@ -109,7 +109,7 @@ struct mist_train_log {
 
 /*
  * Complete on rank 0 only. Of a run longer than MIST_TRAIN_MAX_KEPT (or the job's n_kept)
- * iterations the last ones alone are told one by one, and the median is theirs: memory does
+ * iterations the last ones alone are told one by one, and the mean is theirs: memory does
  * not grow with the run.
  */
 enum {
@@ -123,12 +123,11 @@ struct mist_train_report {
     struct mist_train_step *steps;         /* owned; [n_kept]: mist_train_report_step() */
     double validation_loss; /* where no step was left, as a step's; else NaN */
     double *iteration_s;    /* owned; [n_kept]: from end to end of the last rank */
-    double steady_s; /* median of iteration_s without the first two (or what there is) */
+    double steady_s; /* mean of iteration_s without the first two (or what there is) and
+                        far ones (statistics.h) */
     double start_s;  /* from the process' begin to that of its first step, without probes;
                         0: not asked */
-    double probe_s;  /* mean of the steps' that steady_s is of; 0: none */
-    double steady_probes;     /* as steady_s, of iteration_s over probe_s of its step */
-    double level_spread_frac; /* the longest of those probe_s / the shortest - 1 */
+    struct mist_probe_level level; /* of probes between those; 0: none */
     double probe_predicted_s; /* of the plan, if it is for as many threads; 0: unknown */
     int64_t n_skipped;        /* of all steps of the run */
     int64_t stopped_after;    /* the step that the run was stopped after; 0: none.
@@ -160,6 +159,13 @@ MIST_MUST_CHECK enum mist_status mist_train_run(struct mist_comm *comm,
                                                 struct mist_train_report *report,
                                                 struct mist_err *err);
 void mist_train_report_fini(struct mist_train_report *report);
+
+/* Of n iterations those at the begin that do not count: the first has no update, caches are
+ * cold. */
+static inline int32_t mist_train_n_warm(int32_t n)
+{
+    return n > 2 ? 2 : n > 0 ? n - 1 : 0;
+}
 
 /* Step i = 0 .. n_kept - 1 of those kept, in the order of the run. */
 static inline const struct mist_train_step *

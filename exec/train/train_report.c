@@ -3,7 +3,6 @@
 
 #include "core/emit.h"
 #include "core/hash.h"
-#include "exec/runtime/probe.h"
 
 #include <math.h>
 
@@ -40,13 +39,13 @@ static void emit_level(struct mist_emit *emit, const struct mist_train_report *r
                        const struct mist_prediction *predicted)
 {
     struct mist_probe_verdict verdict =
-        mist_probe_judge(report->steady_s, report->steady_probes,
+        mist_probe_judge(report->steady_s, report->level.time_s,
                          report->probe_predicted_s, predicted->iteration_s);
 
-    mist_emit_double(emit, "probe_s", "a probe, between steps", report->probe_s,
+    mist_emit_double(emit, "probe_s", "a probe, between steps", report->level.time_s,
                      MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "level_spread_frac", "the longest / the shortest - 1",
-                     report->level_spread_frac, MIST_HUMAN_FRAC);
+    mist_emit_double(emit, "level_spread_frac", "nine in ten / one in ten of them - 1",
+                     report->level.spread_frac, MIST_HUMAN_FRAC);
     if (verdict.level <= 0)
         return;
     mist_emit_double(emit, "level", "level, 1: as when profiled", verdict.level,
@@ -67,7 +66,7 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
 
     mist_emit_double(emit, "start_s", "from start-up to the first step", report->start_s,
                      MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "iteration_s", "iteration, measured (median)",
+    mist_emit_double(emit, "iteration_s", "iteration, measured (mean)",
                      report->steady_s, MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "tokens_per_s", "tokens/s",
                      mist_train_log_tokens_per_s(logger, report->steady_s),
@@ -85,7 +84,7 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
         mist_emit_double(emit, "prediction_error_frac", "predicted / measured - 1",
                          predicted->iteration_s / report->steady_s - 1, MIST_HUMAN_FRAC);
     }
-    if (report->probe_s > 0)
+    if (report->level.time_s > 0)
         emit_level(emit, report, predicted);
 }
 

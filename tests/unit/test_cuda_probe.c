@@ -25,18 +25,20 @@ static void probe(struct mist_comm *comm, enum mist_dtype dtype)
                                                       .message_bytes = 64,
                                                       .n_at_once = 4}};
     struct mist_probe *at[2];
-    struct mist_probe_times times;
+    struct mist_samples times_us = {0};
+    struct mist_probe_level level;
 
     for (int i = 0; i < 2; i++)
         must(mist_probe_open(comm, &config, &at[i], &err), &err);
     for (int k = 0; k < 4; k++) {
-        must(mist_probe_run(at[k % 2], 0, &times, &err), &err);
-        assert_int_equal(times.n, MIST_PROBE_LEAST);
-        assert_true(times.level_s > 0);
-        assert_true(times.level_s == times.own_us.mean * 1e-6);
+        must(mist_probe_run(at[k % 2], 0, &times_us, &err), &err);
+        assert_int_equal(times_us.n, (k + 1) * MIST_PROBE_LEAST);
+        must(mist_probe_find_level(comm, &times_us, &level, &err), &err);
+        assert_true(level.time_s > 0);
     }
     for (int i = 0; i < 2; i++)
         mist_probe_close(at[i]);
+    mist_samples_fini(&times_us);
 }
 
 TEST(probes_run_on_a_gpu)

@@ -1,6 +1,6 @@
 /*
  * exec/probe: probes on one rank and, started again under mpirun, on two: all ranks time
- * equally many, get the same mean, allocate nothing from the second time on, and leave
+ * equally many, find the same level, allocate nothing but room for times, and leave
  * communicator, devices and collectives as usable as they were. Then the arithmetic of
  * levels, by numbers done by hand. How long a probe takes is nobody's test.
  */
@@ -43,17 +43,36 @@ static bool is_shared(double value)
     return least == value && most == value;
 }
 
-static void check_times(const struct mist_probe_times *times)
+static void check_times(struct mist_samples *times_us)
 {
-    CHECK(times->n >= MIST_PROBE_LEAST);
-    CHECK(is_shared(times->n));
-    CHECK(times->level_s > 0);
-    CHECK(is_shared(times->level_s));
-    CHECK(times->own_us.mean > 0);
-    CHECK(times->own_us.n + times->own_us.n_outliers == times->n);
-    double sum_us = times->own_us.mean;
-    CHECK(mist_comm_all_reduce_f64(comm, MIST_COMM_SUM, &sum_us, 1, &err) == MIST_OK);
-    CHECK(fabs(sum_us / n_ranks * 1e-6 / times->level_s - 1) < 1e-12);
+    struct mist_probe_level level;
+
+    CHECK(times_us->n >= MIST_PROBE_LEAST);
+    CHECK(is_shared((double)times_us->n));
+    for (size_t i = 0; i < times_us->n; i++)
+        CHECK(times_us->values[i] > 0);
+    CHECK(mist_probe_find_level(comm, times_us, &level, &err) == MIST_OK);
+    CHECK(level.time_s > 0 && level.spread_frac >= 0);
+    CHECK(is_shared(level.time_s) && is_shared(level.spread_frac));
+}
+
+/* Of times that are known: rank r has (r + 1) * 1, 2, 3, 4 and 50 us. */
+static void check_level(void)
+{
+    struct mist_samples times_us = {0};
+    struct mist_probe_level level;
+
+    CHECK(mist_probe_find_level(comm, &times_us, &level, &err) == MIST_OK);
+    CHECK(level.time_s == 0 && level.spread_frac == 0);
+    for (int i = 0; i < 5; i++)
+        CHECK(mist_samples_add(&times_us, (rank + 1) * (i == 1   ? 50
+                                                        : i == 4 ? 2
+                                                                 : i + 1)));
+    CHECK(mist_probe_find_level(comm, &times_us, &level, &err) == MIST_OK);
+    /* the middle three, of ranks in the mean; quantiles lie between neighbours */
+    CHECK(fabs(level.time_s / (3e-6 * (n_ranks + 1) / 2.) - 1) < 1e-12);
+    CHECK(fabs(level.spread_frac - ((4 + 0.6 * 46) / 1.4 - 1)) < 1e-12);
+    mist_samples_fini(&times_us);
 }
 
 /* Sums of a run that goes on beside the probe: what they were. */
@@ -78,7 +97,7 @@ static void run_probes(const struct mist_probe_config *config)
     struct mist_collectives *collectives;
     struct mist_collective_group *group = NULL;
     struct mist_probe *probe;
-    struct mist_probe_times times;
+    struct mist_samples times_us = {0};
 
     CHECK(mist_device_open_cpu(&other, &device, &err) == MIST_OK);
     CHECK(mist_collectives_open_host(comm, NULL, &collectives, &err) == MIST_OK);
@@ -87,17 +106,20 @@ static void run_probes(const struct mist_probe_config *config)
               MIST_OK);
     check_sums(device, group);
     CHECK(mist_probe_open(comm, config, &probe, &err) == MIST_OK);
-    CHECK(mist_probe_run(probe, rank == 0 ? 0.01 : 1e9, &times, &err) == MIST_OK);
-    check_times(&times);
+    CHECK(mist_probe_run(probe, rank == 0 ? 0.01 : 1e9, &times_us, &err) == MIST_OK);
+    check_times(&times_us);
     check_sums(device, group);
+    times_us.n = 0; /* the room stays */
     n_calls = 0;
     is_counting = true;
-    CHECK(mist_probe_run(probe, 0.01, &times, &err) == MIST_OK);
+    CHECK(mist_probe_run(probe, 0.01, &times_us, &err) == MIST_OK);
     is_counting = false;
     CHECK(n_calls == 0);
-    check_times(&times);
-    CHECK(mist_probe_run(probe, 0, &times, &err) == MIST_OK);
-    CHECK(times.n == MIST_PROBE_LEAST);
+    check_times(&times_us);
+    size_t before = times_us.n;
+    CHECK(mist_probe_run(probe, 0, &times_us, &err) == MIST_OK);
+    CHECK(times_us.n == before + MIST_PROBE_LEAST);
+    mist_samples_fini(&times_us);
     mist_probe_close(probe);
     check_sums(device, group);
     mist_collectives_close(collectives);
@@ -109,6 +131,7 @@ static void run_rank(void)
 {
     struct mist_probe_config config = small_config(MIST_DTYPE_FP32);
 
+    check_level();
     run_probes(&config);
     config.work.n_at_once = 3;
     run_probes(&config);
@@ -146,24 +169,23 @@ TEST(counts_fill_the_time)
 
 TEST(verdicts_are_relative_to_the_probes)
 {
-    /* profiled at 10 ms; an iteration of 2 s took as long as 190.476 probes, of 10.5 ms: 5 %
-     * slower */
-    struct mist_probe_verdict at = mist_probe_judge(2.0, 2.0 / 0.0105, 0.010, 2.0);
+    /* profiled at 10 ms; an iteration of 2 s among probes of 10.5 ms: 5 % slower */
+    struct mist_probe_verdict at = mist_probe_judge(2.0, 0.0105, 0.010, 2.0);
 
     assert_true(fabs(at.level - 1.05) < 1e-12);
     assert_true(fabs(at.predicted_s - 2.1) < 1e-12);
     assert_true(fabs(at.prediction_error_frac - 0.05) < 1e-12);
     /* a machine that is as fast: the plain error */
-    at = mist_probe_judge(2.0, 200, 0.010, 1.9);
+    at = mist_probe_judge(2.0, 0.010, 0.010, 1.9);
     assert_true(fabs(at.level - 1) < 1e-15);
     assert_true(fabs(at.prediction_error_frac + 0.05) < 1e-12);
     /* a probe was not predicted, or none has run */
-    at = mist_probe_judge(2.0, 200, 0, 1.9);
+    at = mist_probe_judge(2.0, 0.010, 0, 1.9);
     assert_true(at.level == 0 && at.predicted_s == 0 && at.prediction_error_frac == 0);
     at = mist_probe_judge(2.0, 0, 0.010, 1.9);
     assert_true(at.level == 0 && at.predicted_s == 0 && at.prediction_error_frac == 0);
     /* nor an iteration */
-    at = mist_probe_judge(2.0, 200, 0.020, 0);
+    at = mist_probe_judge(2.0, 0.010, 0.020, 0);
     assert_true(fabs(at.level - 0.5) < 1e-12);
     assert_true(at.predicted_s == 0 && at.prediction_error_frac == 0);
 }

@@ -929,8 +929,8 @@ TEST(the_library_of_messages_is_known)
     assert_int_equal(one[0], 0);
 }
 
-/* Of one rank, by hand: the mean, and the standard deviation over it. */
-TEST(probes_have_a_mean_and_a_drift)
+/* Of one rank, by hand: the level of all times, and how their means differ. */
+TEST(probes_have_a_level_and_a_drift)
 {
     struct mist_workbench bench = {.n_ranks = 1};
     struct mist_time_probe probes = {0};
@@ -944,9 +944,10 @@ TEST(probes_have_a_mean_and_a_drift)
     assert_int_equal(mist_time_probe_find(&bench, &probe_us, &drift_frac, NULL), MIST_OK);
     assert_true(probe_us == 0 && drift_frac == 0); /* none has run */
     for (int i = 0; i < 5; i++)
-        assert_true(mist_samples_add(&probes.means_us, 9000 + 500 * i));
+        assert_true(mist_samples_add(&probes.times_us, i == 0 ? 8000 : 9000 + 600 * i) &&
+                    mist_samples_add(&probes.means_us, 9000 + 500 * i));
     assert_int_equal(mist_time_probe_find(&bench, &probe_us, &drift_frac, NULL), MIST_OK);
-    assert_near(probe_us, 10000, 1e-9);
+    assert_near(probe_us, 10200, 1e-9); /* 9600, 10200, 10800 */
     assert_near(drift_frac, sqrt(2 * (0.1 * 0.1 + 0.05 * 0.05) / 4), 1e-12);
     mist_comm_close(bench.comm);
     mist_time_probe_close(&bench, &probes);

@@ -64,6 +64,19 @@ TEST(pooling_is_one_estimate_of_all)
     assert_int_equal(mist_estimate_pool(&parts[N_PARTS], 1).n, 0);
 }
 
+TEST(middles_leave_out_a_fifth_at_each_end)
+{
+    double few[] = {9, 1, 5, 3};
+    double plain[] = {500, 12, 10, 11, 0.1};
+    double many[] = {4, 900, 1, 2, 3, 5, 6, 800, 7, 8, 9};
+
+    assert_near(mist_middle_mean(NULL, 0), 0, 0);
+    assert_near(mist_middle_mean(few, 1), 9, 0);
+    assert_near(mist_middle_mean(few, 4), 4.5, 1e-15);
+    assert_near(mist_middle_mean(plain, 5), 11, 1e-15);
+    assert_near(mist_middle_mean(many, 11), 6, 1e-15); /* 3 to 9 */
+}
+
 /* Between neighbours of what is sorted. */
 TEST(quantiles_are_places_in_the_order)
 {
