@@ -168,15 +168,32 @@ static enum mist_status train(struct mist_session *at, struct mist_err *err)
     return status;
 }
 
-static enum mist_status run(struct mist_session *at, struct mist_err *err)
+/* Rank 0 alone looks and prints. */
+static enum mist_status verify(void *context, struct mist_err *err)
 {
-    enum mist_status status = mist_comm_open(&at->comm, err);
+    const struct mist_session *at = context;
+
+    if (!mist_session_is_first(at))
+        return MIST_OK;
+    return mist_checkpoint_check_folder(at->options.verify, at->options.common.as_json,
+                                        stdout, err);
+}
+
+/* parsed: of the command line, which is wrong for all ranks alike. */
+static enum mist_status run(struct mist_session *at, enum mist_status parsed,
+                            struct mist_err *err)
+{
+    struct mist_err unread;
+    enum mist_status status =
+        mist_comm_open(&at->comm, parsed == MIST_OK ? err : &unread);
 
     if (status != MIST_OK)
-        return status;
+        return parsed == MIST_OK ? status : parsed;
     at->messages = mist_messages_to_stderr(
         mist_exec_tool.name, at->options.common.is_quiet || !mist_session_is_first(at));
-    status = mist_session_prepare(at, err);
+    if (parsed == MIST_OK && at->options.verify)
+        return mist_comm_work_together(at->comm, verify, at, err);
+    status = parsed == MIST_OK ? mist_session_prepare(at, err) : parsed;
     status = mist_comm_agree(at->comm, status, err);
     if (status == MIST_OK)
         status = mist_session_agree_on_start(at, err);
@@ -216,15 +233,12 @@ int main(int argc, char **argv)
 
     if (status == MIST_OK && is_done)
         return 0;
-    if (status == MIST_OK && at.options.verify) {
-        status = mist_checkpoint_check_folder(at.options.verify,
-                                              at.options.common.as_json, stdout, &err);
-    } else if (status == MIST_OK) {
+    if (status == MIST_OK && !at.options.verify) {
         at.plan_path = positionals.items[0];
         mist_interrupt_catch();
         mist_interrupt_catch_pipe();
-        status = run(&at, &err);
     }
+    status = run(&at, status, &err);
     int code = at.stop_signal ? 128 + at.stop_signal : mist_exit_code(status);
     if (status != MIST_OK) {
         /* What all ranks know only one says, and all leave instead of being killed. */

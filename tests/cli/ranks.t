@@ -55,6 +55,20 @@ differ 'two files of validation data' "$options --validation-batches, and the sa
     --validation-data text.txt : two.json --iterations 3 --validation-data other.txt
 differ 'exporting and not' "$options --export" --export hf : two.json --iterations 3
 
+wrong="^mist-exec: --iterations: 'x': expected a whole number\$"
+begin 'a wrong option of all: one says so'
+run mpirun --oversubscribe -n 3 "$MIST_BUILD/mist-exec" two.json --iterations x
+expect_exit 2
+expect_once "$wrong"
+expect_stdout_empty
+nothing_written
+begin 'a wrong option of the second'
+each two.json --iterations 3 --checkpoint run : two.json --iterations x
+expect_exit 2
+expect_once "$wrong"
+expect_stdout_empty
+nothing_written
+
 # --------------------------------------------------------------------------------------- plans
 plans='read different plans; all must be given the same plan\.json'
 # plan NAME SED_SCRIPT: the second rank's plan is another one.
@@ -74,6 +88,14 @@ run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" two.json --data text.txt
 expect_exit 0
 differ 'the same as the default is not the same as the checkpoint has' "$options --lr" \
     --resume run : two.json --iterations 3 --resume run --lr 1e-3
+begin '--verify: one looks through them'
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" --verify run --json
+expect_exit 0
+[ "$(grep -c 'step-00000002' "$out")" -eq 1 ] || fail "$(cat "$out")"
+printf x | dd of=run/step-00000002/rank-00001.bin bs=1 seek=100 conv=notrunc 2> /dev/null
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-exec" --verify run
+expect_exit 6
+expect_once '^mist-exec: run: '
 
 # ------------------------------------------------------------------------------ what may differ
 begin 'paths, threads, words, and a value that is also the default'
