@@ -403,7 +403,7 @@ static enum mist_status check_all(struct checks *at, struct mist_err *err)
 
     if (status == MIST_OK && is_first(at))
         status = mist_cost_model_new(at->traces, &at->prices, err);
-    status = mist_ranks_agree(at->comm, status, err);
+    status = mist_comm_agree(at->comm, status, err);
     for (int m = 0; m < MIST_N_MECHANISMS; m++)
         n += make_plan(config->grid, (enum mist_mechanism)m, at->n_layers, &at->plan);
     for (int m = 0; m < MIST_N_MECHANISMS && status == MIST_OK; m++)

@@ -481,15 +481,15 @@ static enum mist_status run_rank(struct setup *setup, struct mist_comm *comm,
         mist_message(&setup->messages, "%s: all communicate through the host's memory",
                      place.note);
     if (status == MIST_OK)
-        status = mist_ranks_agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
+        status = mist_comm_agree(comm, set_up(setup, n_nodes, n_ranks, err), err);
     if (status == MIST_OK)
         status = settle(setup, comm, err);
     if (status == MIST_OK)
-        status = mist_ranks_agree(comm, try_device(setup, place.i_device, err), err);
+        status = mist_comm_agree(comm, try_device(setup, place.i_device, err), err);
     if (status == MIST_OK)
         status = mist_time_links_try(comm, &setup->link_bytes_per_s, err);
     if (status == MIST_OK)
-        status = mist_ranks_agree(comm, make_plan(setup, err), err);
+        status = mist_comm_agree(comm, make_plan(setup, err), err);
     if (status == MIST_OK && setup->options.common.is_dry_run)
         return mist_comm_rank(comm) == 0 ? print_plan(setup, err) : MIST_OK;
     return status == MIST_OK ? measure(setup, comm, err) : status;
@@ -502,25 +502,29 @@ static int finish(const struct mist_err *err, enum mist_status status)
     return mist_exit_code(status);
 }
 
-/* One rank in place, or one of those that mpirun started. */
-static int run_here(struct setup *setup, struct mist_err *err)
+/* One rank in place, or one of those that mpirun started. begun: what came of what went
+ * before. */
+static int run_here(struct setup *setup, enum mist_status begun, struct mist_err *err)
 {
     struct mist_comm *comm;
-    enum mist_status status = mist_comm_open(&comm, err);
+    struct mist_err unopened;
+    enum mist_status status = mist_comm_open(&comm, &unopened);
 
     if (status != MIST_OK)
-        return finish(err, status);
+        return begun == MIST_OK ? finish(&unopened, status) : finish(err, begun);
     setup->messages = mist_messages_to_stderr(tool.name, setup->options.common.is_quiet ||
                                                              mist_comm_rank(comm) > 0);
-    status = run_rank(setup, comm, err);
-    bool is_alike =
-        setup->stop_signal && (mist_comm_rank(comm) > 0 || mist_launch_is_own());
-    int code = !is_alike && (mist_comm_rank(comm) == 0 || status == MIST_ERR_RUN)
-                   ? finish(err, status)
-                   : mist_exit_code(status);
+    status = mist_comm_agree(comm, begun, err);
+    if (status == MIST_OK)
+        status = run_rank(setup, comm, err);
+    bool is_first = mist_comm_rank(comm) == 0,
+         is_agreed = mist_comm_agreed_rank(comm) >= 0;
+    bool says = is_first || (status == MIST_ERR_RUN && !is_agreed);
+    bool is_alike = setup->stop_signal && (!is_first || mist_launch_is_own());
+    int code = says && !is_alike ? finish(err, status) : mist_exit_code(status);
     if (setup->stop_signal)
         code = 128 + setup->stop_signal;
-    else if (status == MIST_ERR_RUN || status == MIST_ERR_MEMORY)
+    else if (!is_agreed && (status == MIST_ERR_RUN || status == MIST_ERR_MEMORY))
         mist_comm_abort(comm, code); /* the others may wait for this rank */
     mist_comm_close(comm);
     return code;
@@ -641,20 +645,20 @@ int main(int argc, char **argv)
     mist_interrupt_settle();
     enum mist_status status = mist_options_parse(&tool, argc, argv, &setup.options,
                                                  &positionals, stdout, &is_done, &err);
-    if (status != MIST_OK || is_done)
+    if (is_done)
         return finish(&err, status);
-    if (setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
-        positionals.n > 0)
+    bool imports = setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
+                   positionals.n > 0;
+    if (status == MIST_OK && imports)
         return finish(&err, import(&setup.options, &positionals, &err));
-    status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
-                               &setup.machine, setup.note, sizeof setup.note, &err);
-    if (status != MIST_OK)
-        return finish(&err, status);
+    if (status == MIST_OK)
+        status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
+                                   &setup.machine, setup.note, sizeof setup.note, &err);
     bool is_launched = mist_launch_is_launched();
-    if (!is_launched && setup.options.n_ranks == 0)
+    if (status == MIST_OK && !is_launched && setup.options.n_ranks == 0)
         setup.options.n_ranks = default_ranks(&setup.machine);
-    if (is_launched || setup.options.n_ranks == 1)
-        code = run_here(&setup, &err);
+    if (status != MIST_OK || is_launched || setup.options.n_ranks == 1)
+        code = run_here(&setup, status, &err);
     else
         code = start_ranks(&setup, argc, argv, &err);
     mist_grid_fini(&setup.grid);

@@ -422,7 +422,7 @@ static enum mist_status conclude(const struct mist_profile_config *config,
 
     if (mist_comm_rank(config->comm) == 0)
         status = fill_traces(config, session, report, traces, err);
-    status = mist_ranks_agree(config->comm, status, err);
+    status = mist_comm_agree(config->comm, status, err);
     if (status == MIST_OK && plan->checks_s > 0)
         status = mist_checks_run(&checks, config->comm, traces, err);
     return status;

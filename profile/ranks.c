@@ -1,23 +1,6 @@
 /* What all ranks must have in common. See ranks.h. */
 #include "profile/ranks.h"
 
-enum mist_status mist_ranks_agree(struct mist_comm *comm, enum mist_status status,
-                                  struct mist_err *err)
-{
-    double code = (double)status;
-    struct mist_err other = {0};
-    enum mist_status shared =
-        mist_comm_all_reduce_f64(comm, MIST_COMM_MAX, &code, 1, &other);
-
-    if (status != MIST_OK)
-        return status;
-    if (shared != MIST_OK)
-        return mist_err_set(err, shared, "%s", other.message);
-    if (code > 0)
-        return mist_err_set(err, (enum mist_status)code, "another rank can't begin");
-    return MIST_OK;
-}
-
 enum mist_status mist_ranks_check_nodes(struct mist_comm *comm, int32_t *n_nodes,
                                         struct mist_err *err)
 {

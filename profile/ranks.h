@@ -9,11 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The same result on all ranks: what one refuses, none begins. status: this rank's, with
- * its message in err; or an error of the communicator. */
-MIST_MUST_CHECK enum mist_status
-mist_ranks_agree(struct mist_comm *comm, enum mist_status status, struct mist_err *err);
-
 /* Ranks must stand node by node, equally many on each, as plans number them. MIST_OK,
  * MIST_ERR_USAGE or an error of the communicator. */
 MIST_MUST_CHECK enum mist_status

@@ -38,6 +38,13 @@ expect_one_line
 expect_stdout_empty
 nothing_written
 
+begin 'a wrong option, on ranks that mpirun started: one says so'
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-profile" --backend cpu --quick --threads x -o set
+expect_exit 2
+expect_once "^mist-profile: --threads: 'x': expected a whole number$"
+expect_stdout_empty
+nothing_written
+
 begin 'another number of ranks than mpirun started'
 run mpirun -n 1 "$MIST_BUILD/mist-profile" --backend cpu --quick --ranks 2 -o set
 expect_exit 2
