@@ -113,6 +113,12 @@ static enum mist_status refuse_unsupported(const struct sides *at, struct mist_e
                               "%s asks for what a run does not compute", key);
 }
 
+/* Elements of a head that RoPE turns. */
+static int32_t turned(const struct mist_model *model)
+{
+    return model->rotary_dim > 0 ? model->rotary_dim : model->head_dim;
+}
+
 static enum mist_status compare(const struct sides *at, struct mist_err *err)
 {
     const struct mist_model *theirs = at->theirs, *ours = at->ours;
@@ -136,7 +142,7 @@ static enum mist_status compare(const struct sides *at, struct mist_err *err)
             "%s asks for the %s form of GELU, the plan's model has the %s",
             type->activation_key, theirs->has_exact_gelu ? "exact" : "tanh",
             ours->has_exact_gelu ? "exact" : "tanh");
-    if ((s = compare_int(at, "rotary_pct", theirs->rotary_dim, ours->rotary_dim, err)))
+    if ((s = compare_int(at, "rotary_pct", turned(theirs), turned(ours), err)))
         return s;
     return compare_rope(at, err);
 }

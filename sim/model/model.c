@@ -35,7 +35,9 @@ static const struct mist_family_traits traits[MIST_N_FAMILIES] = {
     [MIST_FAMILY_QWEN3] = {LLAMA, .has_qk_norm = true},
     [MIST_FAMILY_GEMMA] = {LLAMA, .gates_with_gelu = true, .has_offset_norms = true,
                            .scales_embeddings = true},
-    [MIST_FAMILY_NEOX] = {.is_parallel = true, .may_have_bias = true},
+    [MIST_FAMILY_NEOX] = {.is_parallel = true,
+                          .may_have_bias = true,
+                          .may_turn_part = true},
 };
 #undef LLAMA
 
@@ -181,6 +183,11 @@ static enum mist_status check_rope(const struct mist_model *m, struct mist_err *
                             "model: %s is %d, expected an even number for RoPE",
                             m->head_dim % 2 ? "head_dim" : "rotary_dim",
                             m->head_dim % 2 ? m->head_dim : m->rotary_dim);
+    if (m->rotary_dim > 0 && !traits[m->family].may_turn_part)
+        return mist_err_set(err, MIST_ERR_INPUT,
+                            "model: rotary_dim is %d, expected 0: a %s model turns whole "
+                            "heads",
+                            m->rotary_dim, mist_family_name(m->family));
     if ((unsigned)m->rope_scaling >= MIST_N_ROPE_SCALINGS)
         return mist_err_set(err, MIST_ERR_INPUT, "model: rope_scaling %d is unknown",
                             (int)m->rope_scaling);

@@ -44,6 +44,7 @@ struct mist_family_traits {
     bool gates_with_gelu;   /* GeGLU, the tanh form of GELU */
     bool has_offset_norms;  /* of 1 + their weights */
     bool scales_embeddings; /* by the root of hidden */
+    bool may_turn_part;     /* of a head, by RoPE (rotary_dim) */
 };
 
 /* How the frequencies of RoPE are changed for longer sequences. */

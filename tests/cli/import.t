@@ -13,9 +13,10 @@ edit gpt.json 's/"rope_theta": [0-9.]*/"rope_theta": 0.0, "exact_gelu": true/' >
 edit llama.json 's/"family": "llama"/"family": "qwen2"/' > qwen2.json
 edit gpt.json 's/"family": "gpt"/"family": "gpt_neox"/; s/"max_seq": [0-9]*/"max_seq": 0/
     s/"rope_theta": [0-9.]*/"rope_theta": 10000.0, "rotary_dim": 2/' > neox.json
+edit neox.json 's/"rotary_dim": 2/"rotary_dim": 8/' > whole.json # heads have 8
 edit llama.json 's/"family": "llama"/"family": "qwen3"/' > qwen3.json
 edit llama.json 's/"family": "llama"/"family": "gemma"/' > gemma.json
-for family in gpt llama scaled exact qwen2 qwen3 gemma neox; do
+for family in gpt llama scaled exact qwen2 qwen3 gemma neox whole; do
     begin "weights of a $family model, out and in again"
     run mist-exec $family.json --data text.txt -q --iterations 1 --export $family
     expect_exit 0

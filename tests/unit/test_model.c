@@ -378,6 +378,7 @@ TEST(test_check)
     REFUSED(llama, rope_original_positions = 2, "rope_original_positions is 2");
     REFUSED(llama, rotary_dim = 3, "rotary_dim is 3");
     REFUSED(llama, rotary_dim = 130, "rotary_dim is 130");
+    REFUSED(llama, rotary_dim = 64, "rotary_dim is 64, expected 0: a llama model");
     REFUSED(llama, window = -1, "window is -1");
     REFUSED(good, rotary_dim = 2, "no RoPE");
     memset(llama.unsupported, 'x', sizeof llama.unsupported);
