@@ -44,7 +44,8 @@ static char *find_above(const char *path)
 }
 
 /* A folder that is there or can be made: the nearest one above it that is there can be
- * written to, and its disk has room for bytes of what. MIST_ERR_IO. */
+ * written to, and its disk has room for the bytes that, as what says, "it takes".
+ * MIST_ERR_IO. */
 static enum mist_status check_folder(const char *path, const char *what, int64_t bytes,
                                      struct mist_err *err)
 {
@@ -65,10 +66,9 @@ static enum mist_status check_folder(const char *path, const char *what, int64_t
         status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "can't write to %.200s: %s",
                              found, strerror(errno));
     else if (bytes > room)
-        status =
-            mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%s takes %s, the disk has %s left",
-                        what, mist_format_bytes(needed, sizeof needed, bytes),
-                        mist_format_bytes(left, sizeof left, room));
+        status = mist_err_at(err, MIST_ERR_IO, path, 0, 0, "%s %s, the disk has %s left",
+                             what, mist_format_bytes(needed, sizeof needed, bytes),
+                             mist_format_bytes(left, sizeof left, room));
     free(above);
     return status;
 }
@@ -83,17 +83,53 @@ static int64_t bytes_of_model(const struct mist_session *at, int64_t each_bytes)
                : 0;
 }
 
+/* How many checkpoints will have to be there at a time beside those that are: the last
+ * --keep, and the new one before the oldest goes. Who keeps all has to make room meanwhile. */
+static int64_t n_checkpoints_more(const struct mist_session *at)
+{
+    const char *dir = at->options.checkpoint;
+    int64_t every = at->options.save_every, keep = at->options.keep, n_there = 0;
+    int64_t done = at->job.progress.n_steps, last = at->options.settings.n_iterations;
+    int64_t n_saves = every > 0 ? last / every - done / every + (last % every != 0) : 1;
+    char *path = NULL, *next;
+
+    while (n_there < keep &&
+           mist_checkpoint_find(dir, path, &next, NULL, NULL) == MIST_OK) {
+        n_there++;
+        free(path);
+        path = next;
+    }
+    free(path);
+    int64_t n_kept = n_there + n_saves - 1 < keep ? n_there + n_saves - 1 : keep;
+    return n_kept > n_there ? n_kept + 1 - n_there : 1;
+}
+
+/* The disk has room for the checkpoints to come. */
+static enum mist_status check_room(const struct mist_session *at, struct mist_err *err)
+{
+    char what[128] = "a checkpoint takes";
+    int64_t bytes = bytes_of_model(at, MIST_CHECKPOINT_PARAM_BYTES), n = 0;
+
+    if (!at->is_finished)
+        n = n_checkpoints_more(at);
+    if (n > 1)
+        snprintf(what, sizeof what, "%lld more checkpoints at a time (--keep %lld) take",
+                 (long long)n, (long long)at->options.keep);
+    if (__builtin_mul_overflow(bytes, n, &bytes))
+        bytes = INT64_MAX;
+    return check_folder(at->options.checkpoint, what, bytes, err);
+}
+
 /* The folder must not hold what this run would not replace: a later step than the ones it
  * goes on from would stay the newest, unless it is damaged. */
 static enum mist_status check_checkpoints(const struct mist_session *at,
                                           struct mist_err *err)
 {
     const char *dir = at->options.checkpoint;
-    int64_t bytes = at->is_finished ? 0 : bytes_of_model(at, MIST_CHECKPOINT_PARAM_BYTES);
     struct mist_checkpoint *newest = NULL;
     struct stat info;
     char *path = NULL;
-    enum mist_status status = check_folder(dir, "a checkpoint", bytes, err);
+    enum mist_status status = check_room(at, err);
 
     if (status == MIST_OK && stat(dir, &info) == 0 &&
         mist_checkpoint_find(dir, NULL, &path, NULL, NULL) == MIST_OK &&
@@ -137,7 +173,8 @@ static enum mist_status check_export(struct mist_session *at, struct mist_err *e
                      config);
         return MIST_OK;
     }
-    status = check_folder(folder, "the export", bytes_of_model(at, each_bytes), err);
+    status =
+        check_folder(folder, "the export takes", bytes_of_model(at, each_bytes), err);
     if (status != MIST_OK || access(folder, F_OK) != 0)
         return status;
     status = mist_output_check(weights, at->job.force, err);

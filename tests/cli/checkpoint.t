@@ -303,6 +303,27 @@ EOF
     room=$(($(du -sk kept/step-00000003 | cut -f1) + 16))k
     run unshare -rm sh mounted.sh "$room" "$MIST_BUILD"/$exec -q --iterations 1 --checkpoint small/run
     expect_exit 0
+    begin 'checkpoints that are kept: one more, before the oldest goes'
+    one=$(du -sk kept/step-00000003 | cut -f1)
+    small() { run unshare -rm sh mounted.sh "$((one * 5 / 2))k" "$MIST_BUILD"/$exec -q --save-every 1 --checkpoint small/run "$@"; }
+    small --iterations 4
+    expect_exit 5
+    expect_stderr '^mist-exec: small/run: 4 more checkpoints at a time \(--keep 3\) take [0-9.]+ [KM]iB, the disk has [0-9.]+ [KM]iB left$'
+    expect_stdout_empty
+    small --iterations 3
+    expect_stderr '^mist-exec: small/run: 3 more checkpoints at a time '
+    small --iterations 2
+    expect_exit 0
+    small --iterations 4 --keep 2
+    expect_exit 5
+    small --iterations 4 --keep 1
+    expect_exit 0
+    cat > twice.sh << 'EOF'
+"$@" --iterations 2 && exec "$@" --iterations 4 --resume auto
+EOF
+    begin 'and no more room for those that are there'
+    run unshare -rm sh mounted.sh "$((one * 7 / 2))k" sh twice.sh "$MIST_BUILD"/$exec -q --save-every 1 --keep 2 --checkpoint small/run
+    expect_exit 0
     begin 'a rank that can not write there'
     mkdir shared
     cat > readonly.sh << 'EOF'
