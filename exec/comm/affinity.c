@@ -247,6 +247,17 @@ static void describe(const struct mist_affinity_rank *ranks, int32_t n, int32_t 
                  now, (int)rank->n_wanted, bound);
 }
 
+/* Threads of a team look for each other for milliseconds before they sleep, unless GCC's
+ * OpenMP sees, as the process begins, that they have too few processors: of other ranks it
+ * does not know. */
+static bool has_busy_waits(const struct mist_affinity_rank *rank,
+                           const struct mist_affinity *at, int32_t n_threads)
+{
+    return at->is_short && n_threads > 1 &&
+           n_threads <= mist_processors_count(&rank->bound) &&
+           !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
+}
+
 /* This rank as it was started. */
 static struct mist_affinity_rank look(int32_t n_threads, bool *keeps)
 {
@@ -292,6 +303,10 @@ enum mist_status mist_affinity_settle(struct mist_comm *comm, int32_t n_threads,
                 (struct mist_affinity){.processors = mine.rank.bound, .n_processors = 1};
         if (!keeps)
             describe(ranks, n, i_rank, out, note, note_bytes);
+        if (!keeps && has_busy_waits(&mine.rank, out, n_threads))
+            mist_text_add(note, note_bytes, ", ",
+                          "or give all ranks OMP_WAIT_POLICY=passive: else threads that "
+                          "wait keep others from their work");
     }
     free(all);
     free(ranks);

@@ -62,4 +62,16 @@ expect_exit 0
 [ "$all" -lt 4 ] && expect_once "^mist-exec: 4 busy threads on this node's $all processors: start fewer\$"
 [ "$n" -ge 4 ] && [ "$n" -eq "$all" ] && expect_once "$widened"
 [ "$(losses a.csv)" = "$(losses b.csv)" ] || fail "$(losses b.csv)"
+begin 'threads that do not know of other ranks would wait awake: how they sleep'
+if [ "$n" -eq "$all" ] && [ "$all" -le 8 ]; then
+    busy="^mist-exec: $((2 * all)) busy threads on this node's $all processors: start fewer"
+    run mpirun --bind-to none -n 2 $two --threads "$all"
+    expect_exit 0
+    expect_once "$busy, or give all ranks OMP_WAIT_POLICY=passive: "
+    run env OMP_WAIT_POLICY=passive mpirun --bind-to none -n 2 $two --threads "$all"
+    expect_exit 0
+    expect_once "$busy\$"
+else
+    skip 'not all processors, or so many that it would take long'
+fi
 finish
