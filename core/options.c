@@ -127,6 +127,10 @@ static enum mist_status store(const struct mist_option *option, const char *text
         *(bool *)place = strcmp(text, "true") == 0;
         return MIST_OK;
     case MIST_OPTION_STRING:
+        if (!text[0] && !option->may_be_empty)
+            return mist_err_set(err, MIST_ERR_USAGE,
+                                "--%s: the value is empty, expected %s", option->name,
+                                option->value_name);
         *(const char **)place = text;
         return MIST_OK;
     case MIST_OPTION_CHOICE:
@@ -394,6 +398,10 @@ static enum mist_status check_given(const struct reader *reader, int n_positiona
                             tool->positional_help ? tool->positional_help : "");
     if (tool->positional_max >= 0 && n_positionals > tool->positional_max)
         return refuse_positional(reader, reader->argv[1 + tool->positional_max]);
+    for (int i = 0; i < n_positionals; i++)
+        if (!reader->argv[1 + i][0])
+            return mist_err_set(reader->err, MIST_ERR_USAGE,
+                                "an argument is empty, expected %s", name);
     return MIST_OK;
 }
 

@@ -64,6 +64,7 @@ struct mist_option {
     double min, max;          /* allowed range, ends included; both 0: any */
     const char *const *choices; /* NULL-terminated; for MIST_OPTION_CHOICE */
     bool is_required;           /* must be given */
+    bool may_be_empty;          /* MIST_OPTION_STRING: also a text of no characters */
     const char *unless;         /* or one of these in its place, "a b"; NULL: none */
     const char *excludes;       /* name of an option that excludes this one, or NULL */
     const char *needs;          /* does nothing without one of these, "a b"; NULL: none */

@@ -31,11 +31,16 @@ struct plot_options {
     const char *ranks;
 };
 
-#define ROW(...)  MIST_OPTION_ROW(struct plot_options, __VA_ARGS__)
-#define TEXT(...) MIST_OPTION_ROW_TEXT(struct plot_options, __VA_ARGS__)
+#define ROW(...) MIST_OPTION_ROW(struct plot_options, __VA_ARGS__)
 
 static const struct mist_option OPTIONS[] = {
-    TEXT("title", picture.title, "Picture", "TEXT", "heading of the picture"),
+    {.name = "title",
+     .kind = MIST_OPTION_STRING,
+     .group = "Picture",
+     .value_name = "TEXT",
+     .help = "heading of the picture",
+     .may_be_empty = true,
+     .offset = offsetof(struct plot_options, picture.title)},
     ROW("ranks", MIST_OPTION_STRING, ranks, "Picture", "LIST", "all", 0, 0,
         "ranks to draw, such as 0-3,5 (timeline, memory)"),
     ROW("from", MIST_OPTION_TIME_S, picture.from_s, "Picture", "TIME", "0s", 0, 1e12,

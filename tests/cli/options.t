@@ -47,6 +47,19 @@ for tool in $TOOLS; do
     refuse "$tool: nothing given" 2 "^$tool: " "$tool"
 done
 
+for tool in mist-exec mist-sim; do
+    refuse "$tool: an empty name" 2 "^$tool: an argument is empty, expected PLAN$" "$tool" ''
+done
+for option in checkpoint resume import export log tensorboard timeline kernels-csv; do
+    refuse "mist-exec: an empty --$option" 2 "^mist-exec: --$option: the value is empty, expected [A-Z]+$" \
+        mist-exec plan.json --iterations 1 --$option ''
+done
+
+begin 'no heading'
+run mist-plot timeline timeline.csv --title '' -o bare.svg
+expect_exit 0
+rm bare.svg
+
 begin 'a part, in percent'
 run mist-sim plan2.json --jitter 0.05 --json
 cp "$out" part.out

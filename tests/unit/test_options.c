@@ -181,6 +181,7 @@ TEST(test_refusals)
         {"-m x --backend=tpu", "none of cpu, cuda"},
         {"-m x --space=a,,b", "empty"},
         {"-m x --input=", "empty"},
+        {"--model=", "--model: the value is empty, expected NAME"},
         {"-m x -j", "expected a value (N)"},
         {"-m x -j 4097", "not within"},
         {"--model --quiet", "write --model=--quiet"},
