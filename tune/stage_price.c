@@ -6,7 +6,7 @@
 #include "sim/closed_form/pass_replay.h"
 #include "sim/closed_form/stage_model.h"
 #include "sim/replay/replay.h"
-#include "sim/schedule/schedule.h" /* where a stage pauses */
+#include "sim/schedule/schedule.h" /* where its step goes */
 
 #include <math.h>
 #include <pthread.h>
@@ -242,7 +242,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
-    out->is_ahead = mist_schedule_pauses(&plan->job, i_stage);
+    out->is_ahead = mist_schedule_steps_in_front(&plan->job, i_stage);
     status = mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
     out->held_s += out->forward_s;
     out->brings_s[MIST_SLOT_BACKWARD_INPUT] = out->brings_s[MIST_SLOT_BACKWARD];

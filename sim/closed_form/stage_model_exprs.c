@@ -181,10 +181,10 @@ static work sums_of(writer *at, enum mist_layer_kind kind, uint32_t now,
     return out;
 }
 
-/* Those that follow the pass; a stage that pauses puts off what stays. */
+/* Those that follow the pass; a stage whose sums are behind puts off what stays. */
 static work sums(writer *at, enum mist_layer_kind kind, uint32_t now)
 {
-    bool puts_off = now == MIST_IF_LAST && at->pauses;
+    bool puts_off = now == MIST_IF_LAST && at->puts_off;
 
     return sums_of(at, kind, now, puts_off ? MIST_STAGE_THAT_LEAVE : MIST_STAGE_ALL);
 }
@@ -741,7 +741,7 @@ static mist_expr zero_once(writer *at)
 /* The optimizer step, before or in the first forward. */
 static struct beginning beginning(writer *at)
 {
-    if (at->pauses)
+    if (at->is_ahead)
         return steps_in_front(at);
     return (struct beginning){first_forward(at),
                               apart(at, at->is_last ? HEAD : BLOCK, GPU_GPU), num(at, 0)};
@@ -750,7 +750,7 @@ static struct beginning beginning(writer *at)
 /* What it adds to the forwards. */
 static mist_expr longer_by(writer *at, mist_expr begun)
 {
-    return at->pauses ? begun : sub(at, begun, passes(at, false, 0).seconds);
+    return at->is_ahead ? begun : sub(at, begun, passes(at, false, 0).seconds);
 }
 
 /* What the first micro-batch's backward takes less, as it finds no gradients in the host to
@@ -783,7 +783,7 @@ static mist_expr sums_behind(writer *at)
               mist_stage_by_zero(at, 2, at->value[MIST_STAGE_EXCHANGED_SUM], num(at, 0)));
     return add(at, sums_of_first(at),
                SUM(at, at->value[MIST_STAGE_EXCHANGE], tie,
-                   at->pauses ? reduce_behind(at) : zero_once(at)));
+                   at->puts_off ? reduce_behind(at) : zero_once(at)));
 }
 
 /* ---------------------------------------------------------------------- other orders */

@@ -112,7 +112,8 @@ struct mist_stage_writer {
     struct mist_expr_pool *pool;
     const struct mist_interference *interference;
     bool is_first, is_last;
-    bool pauses;      /* mist_schedule_pauses() */
+    bool is_ahead;    /* mist_schedule_steps_in_front() */
+    bool puts_off;    /* mist_schedule_sums_behind() */
     bool offloads;    /* whether any of the four ratios is above 0 */
     bool is_cut;      /* programs communicate inside (tp > 1) */
     bool has_lean;    /* whether any block is */

@@ -346,7 +346,7 @@ static mist_expr others_and_waiting(writer *at, enum mist_layer_kind kind)
  * module has left. */
 static mist_expr stepped(writer *at, enum mist_layer_kind kind)
 {
-    return at->pauses ? num(at, 0) : rooms(at, kind, MIST_UNTIL_NEXT_STEPPED);
+    return at->is_ahead ? num(at, 0) : rooms(at, kind, MIST_UNTIL_NEXT_STEPPED);
 }
 
 /* -------------------------------------------------------------------------- forwards */
@@ -560,7 +560,7 @@ static mist_expr device(writer *at)
         most = max(at, most, forward_of_first(at));
     }
     if (at->offloads)
-        most = max(at, most, at->pauses ? steps_in_front(at) : steps_apart(at));
+        most = max(at, most, at->is_ahead ? steps_in_front(at) : steps_apart(at));
     if (at->copy_frac > 0)
         most = max(at, most, step_with_copy(at));
     return add(at, persistent(at), most);

@@ -307,7 +307,7 @@ static mist_expr room_bytes(struct mist_stage_writer *at, const struct mist_room
 /* A step that is taken apart has weights in the room of the pass. */
 static bool is_made(const struct mist_stage_writer *at, const struct mist_room *room)
 {
-    return at->pauses || !(room->if_none & MIST_IF_BRINGS);
+    return at->is_ahead || !(room->if_none & MIST_IF_BRINGS);
 }
 
 mist_expr mist_stage_rooms(struct mist_stage_writer *at, enum mist_layer_kind kind,

@@ -29,6 +29,7 @@
 
 #include "core/status.h"
 #include "sim/model/catalog.h"
+#include "sim/model/framework.h" /* whether sums may be put off */
 #include "sim/plan/plan.h"
 #include "sim/plan/rank_mesh.h"
 #include "sim/schedule/module_storage.h"
@@ -134,16 +135,28 @@ enum mist_layer_kind mist_schedule_layer_kind(const struct mist_model *model,
 
 /*
  * Where the optimizer step goes, and the sums of gradients over ranks, of all schedules.
- * A later stage pauses: it waits for its first input, and when its last gradient has left,
- * for the stages before it. There the whole step comes in front of all passes, and the
+ * A later stage of ours pauses: it waits for its first input, and when its last gradient has
+ * left, for the stages before it. There the whole step comes in front of all passes, and the
  * sums behind them, where they stand in nobody's way; but gradients that leave the device
  * are summed before they do, and with ZeRO-2 after each micro-batch. The first stage has
  * no pause: both are taken apart by module, and run beside its first forward and its last
- * backward, unless the job's framework steps apart.
+ * backward.
+ *
+ * Others call their optimizer once, and with it the norm of all gradients, on every stage.
+ * Megatron-LM sums all gradients behind the passes, or on every stage as soon as those of a
+ * module are complete (--overlap-grad-reduce), of an interleaved pipeline chunk by chunk
+ * (core/pipeline_parallel/schedules.py, grad_sync_func).
  */
-static inline bool mist_schedule_pauses(const struct mist_job *job, int32_t i_stage)
+static inline bool mist_schedule_steps_in_front(const struct mist_job *job,
+                                                int32_t i_stage)
 {
-    return i_stage > 0 || job->steps_apart;
+    return i_stage > 0 || job->framework != MIST_FRAMEWORK_OURS;
+}
+
+static inline bool mist_schedule_sums_behind(const struct mist_job *job, int32_t i_stage)
+{
+    return mist_framework_get(job->framework)->can_step_apart ? job->steps_apart
+                                                              : i_stage > 0;
 }
 
 /* First and last module number of a chunk of a stage, inclusive (embedding and head

@@ -107,7 +107,7 @@ static void expand(struct mist_schedule_builder *at)
         list_slot(at, &slots[i]);
     mist_schedule_add_persistent(at);
     mist_schedule_list_transfers(at);
-    if (mist_schedule_pauses(&at->plan->job, at->out->i_stage))
+    if (mist_schedule_steps_in_front(&at->plan->job, at->out->i_stage))
         mist_schedule_add_all_updates(at);
     mist_schedule_fetch(at, 0);
     mist_schedule_fetch_gradients(at, 0);

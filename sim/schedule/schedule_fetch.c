@@ -235,7 +235,7 @@ void mist_schedule_fetch(struct mist_schedule_builder *at, int32_t i_pass)
     const struct mist_module_storage *storage = &at->out->storage[pass->i_module];
     bool is_forward = pass->slot->kind == MIST_SLOT_FORWARD;
     bool updates = is_forward && pass->slot->micro_batch == 0 &&
-                   !mist_schedule_pauses(&at->plan->job, at->out->i_stage);
+                   !mist_schedule_steps_in_front(&at->plan->job, at->out->i_stage);
     uint32_t weights, gradients;
 
     mist_schedule_pass_slabs(at, pass, &weights, &gradients);

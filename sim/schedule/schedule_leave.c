@@ -53,12 +53,42 @@ void mist_schedule_swap_out(struct mist_schedule_builder *at)
 
 /* -------------------------------------------------------------------------- gradients */
 
+/* Others look at the norm of all gradients when all are there, and until then compute on.
+ * What stays at home has nothing else to settle. */
+static bool has_norm_behind(const struct mist_schedule_builder *at,
+                            const struct mist_schedule_work *work)
+{
+    const uint32_t leaves_or_adds_up =
+        MIST_IF_SUMS_EACH | MIST_IF_GRADIENTS_AWAY | MIST_IF_HOST_UPDATES;
+
+    return at->plan->job.framework != MIST_FRAMEWORK_OURS &&
+           !(work->conditions & leaves_or_adds_up);
+}
+
+/* The norms that were left for the end. */
+static void add_norms(struct mist_schedule_builder *at)
+{
+    for (int32_t i = at->out->n_modules * MIST_MAX_SLABS - 1; i >= 0; i--) {
+        if (at->slabs[i].summed < 0)
+            continue;
+        struct mist_schedule_work work = mist_schedule_work_on(
+            at, i / MIST_MAX_SLABS, i % MIST_MAX_SLABS, at->slabs[i].summed);
+        mist_schedule_add_pieces(at, MIST_MOMENT_SETTLE, &work);
+    }
+}
+
 void mist_schedule_settle(struct mist_schedule_builder *at, int32_t n)
 {
     n = n < 0 ? at->n_settling : n;
     for (int32_t i = 0; i < n; i++) {
-        mist_schedule_add_pieces(at, MIST_MOMENT_SETTLE, &at->settling[i]);
-        mist_schedule_hold(at, at->settling[i].held);
+        struct mist_schedule_work *work = &at->settling[i];
+        if (has_norm_behind(at, work)) {
+            mist_schedule_slab_of(at, work->i_module, work->i_slab)->summed =
+                work->micro_batch;
+            continue;
+        }
+        mist_schedule_add_pieces(at, MIST_MOMENT_SETTLE, work);
+        mist_schedule_hold(at, work->held);
     }
     at->n_settling -= n;
     memmove(at->settling, at->settling + n,
@@ -186,7 +216,7 @@ void mist_schedule_leave_tied(struct mist_schedule_builder *at, int32_t micro_ba
 /* Whether sums are put off until behind the last pass, where they can be. */
 static bool puts_off(const struct mist_schedule_builder *at)
 {
-    return mist_schedule_pauses(&at->plan->job, at->out->i_stage) &&
+    return mist_schedule_sums_behind(&at->plan->job, at->out->i_stage) &&
            !mist_schedule_reduces_each(at);
 }
 
@@ -206,16 +236,16 @@ void mist_schedule_leave(struct mist_schedule_builder *at, int32_t i_pass)
 
 void mist_schedule_reduce_rest(struct mist_schedule_builder *at)
 {
-    if (!puts_off(at)) {
-        mist_schedule_settle(at, -1);
-        return;
-    }
-    /* the first stage has no transfer behind its last pass */
-    at->collectives_behind = at->out->i_stage > 0 ? at->last_transfer : at->last_compute;
-    for (int32_t m = at->out->n_modules - 1; m >= 0; m--) {
+    bool is_behind = puts_off(at);
+
+    if (is_behind) /* the first stage has no transfer behind its last pass */
+        at->collectives_behind =
+            at->out->i_stage > 0 ? at->last_transfer : at->last_compute;
+    for (int32_t m = at->out->n_modules - 1; is_behind && m >= 0; m--) {
         int32_t n_before = at->n_settling;
         leave_module(at, m, at->plan->n_micro_batches - 1, THAT_STAY);
         mist_schedule_settle(at, n_before < at->n_settling ? n_before : at->n_settling);
     }
     mist_schedule_settle(at, -1);
+    add_norms(at);
 }

@@ -7,7 +7,7 @@
  * which relieve the device, are left out.
  *
  * Gradients that leave a later stage are the exception: they are summed over ranks before,
- * beside the last backward, the others in the pause behind it (mist_schedule_pauses), where
+ * beside the last backward, the others in the pause behind it (mist_schedule_sums_behind), where
  * nobody waits for them either; so t + d falls by a little with each eighth. And a bundle of
  * three channels is not quite monotone in each: where links are fast, activations that leave
  * save up to a thousandth.

@@ -222,7 +222,7 @@ static int64_t arena_bytes(const struct mist_plan *plan, int32_t i_stage)
     struct mist_schedule *schedule;
     struct mist_err err = {0};
 
-    must(mist_schedule_build(plan, i_stage, 1, &schedule, &err), &err);
+    must(mist_schedule_build(plan, 2 * i_stage, 1, &schedule, &err), &err);
     int64_t bytes = schedule->arena_bytes[MIST_ARENA_DEVICE];
     mist_schedule_free(schedule);
     return bytes;
@@ -1098,6 +1098,57 @@ TEST(test_steps_apart)
     assert_true(longer_s > 0.3 * beside_s[0] && longer_s < beside_s[0]);
     mist_cost_model_free(model);
     mist_trace_set_fini(&set);
+}
+
+/* Megatron-LM with --overlap-grad-reduce, an interleaved pipeline: on every stage the optimizer
+ * step comes before all passes, as it is called once; the sums of a chunk go on beside the
+ * backward of the next (schedules.py, grad_sync_func); and no pass waits for them, as norms of
+ * gradients are behind (clip_grad_norm in optimizer.step). Ours looks at them in between. */
+TEST(test_sums_of_chunks)
+{
+    for (int is_ours = 0; is_ours < 2; is_ours++)
+        for (int32_t i_stage = 0; i_stage < 2; i_stage++) {
+            struct job *job =
+                make_job(is_ours ? MIST_FRAMEWORK_OURS : MIST_FRAMEWORK_MEGATRON,
+                         MIST_ATTENTION_FLASH, llama(), 1, 256, 1, false, false);
+            struct mist_plan *plan = &job->plan;
+            int32_t n_sums = 0, n_sums_before = 0, n_norms_before = 0, last_pass = -1,
+                    n_steps_behind = 0, first_pass = -1;
+            struct mist_schedule *schedule;
+            struct mist_err err = {0};
+
+            plan->model.n_layers = 4;
+            plan->stages[0].n_layers = 2;
+            plan->stages[0].dp = plan->stages[0].n_devices = 2;
+            plan->stages[0].shards_optimizer = true;
+            plan->stages[1] = plan->stages[0];
+            plan->n_stages = plan->n_chunks = 2;
+            plan->pipeline = MIST_PIPELINE_INTERLEAVED;
+            plan->n_micro_batches = 4;
+            plan->job.global_batch = 8;
+            must(mist_plan_check(plan, &err), &err);
+            must(mist_schedule_build(plan, 2 * i_stage, 1, &schedule, &err), &err);
+            for (int32_t i = 0; i < schedule->n_tasks; i++) {
+                enum mist_task_kind kind = schedule->tasks[i].kind;
+                if (kind == MIST_TASK_BACKWARD)
+                    last_pass = i;
+                if (kind == MIST_TASK_FORWARD && first_pass < 0)
+                    first_pass = i;
+            }
+            for (int32_t i = 0; i < schedule->n_tasks; i++) {
+                enum mist_task_kind kind = schedule->tasks[i].kind;
+                n_sums += kind == MIST_TASK_REDUCE_GRADIENT;
+                n_sums_before += kind == MIST_TASK_REDUCE_GRADIENT && i < last_pass;
+                n_norms_before += kind == MIST_TASK_GRADIENT_NORM && i < last_pass;
+                n_steps_behind += kind == MIST_TASK_OPTIMIZER && i > first_pass;
+            }
+            /* of each module but the last one's, but ours puts a later stage's off */
+            assert_int_equal(n_sums_before, is_ours && i_stage > 0 ? 0 : n_sums - 1);
+            assert_int_equal(n_norms_before > 0, is_ours && i_stage == 0);
+            assert_int_equal(n_steps_behind > 0, is_ours && i_stage == 0);
+            mist_schedule_free(schedule);
+            free(job);
+        }
 }
 
 /* The loss on logits in two bytes (fp16_lm_cross_entropy), as Megatron-LM's
