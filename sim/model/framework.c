@@ -213,6 +213,11 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .residual_frac = 0.13,                                                               \
     .residual_source = "llm-foundry's runs of MPT on A100, H100"
 
+/* Of a vocabulary that tensor-parallel ranks share the backward makes zeros, exp of the
+ * log-softmax, and their sum, all in fp32, while the log-softmax is there: 4 each
+ * (torch/distributed/tensor/parallel/loss.py, _nll_loss_and_log_softmax_backward). */
+#define LOSS_PARALLEL "PyTorch's loss_parallel: log-softmax, zeros, exp, their sum"
+
 static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_OURS] = {.sums_in_rings = true, .source = "the catalogue"},
     [MIST_FRAMEWORK_MEGATRON] = {
@@ -227,13 +232,13 @@ static const struct mist_framework frameworks[MIST_N_FRAMEWORKS] = {
     [MIST_FRAMEWORK_DEEPSPEED] = {DEEPSPEED},
     [MIST_FRAMEWORK_DEEPSPEED_2021] = {DEEPSPEED, .sends_whole_gradients = true},
     [MIST_FRAMEWORK_TORCHTITAN] = {
-        FSDP, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36, .logit_held_bytes = 12,
-        .ops = torchtitan_ops,
+        FSDP, .is_eager = true, .sum_bytes = 6, .logit_bytes = 36, .logit_held_bytes = 12, .sliced_held_bytes = 16,
+        .sliced_source = LOSS_PARALLEL, .ops = torchtitan_ops,
         .source = "kernels counted in torchtitan v0.1, PyTorch 2.6",
         .logit_source = "fp32, log-softmax, and back"},
     [MIST_FRAMEWORK_TORCHTITAN_COMPILED] = {
-        FSDP, CASTS_TORCHAO, .sum_bytes = 4, .logit_bytes = 8, .logit_held_bytes = 12,
-        .ops = compiled_ops,
+        FSDP, CASTS_TORCHAO, .sum_bytes = 4, .logit_bytes = 8, .logit_held_bytes = 12, .sliced_held_bytes = 16,
+        .sliced_source = LOSS_PARALLEL, .ops = compiled_ops,
         .source = "kernels of torchtitan v0.1 as Inductor fuses them, PyTorch 2.6",
         .logit_source = "two passes of reductions; the gradient"},
     [MIST_FRAMEWORK_LLM_FOUNDRY] = {
@@ -275,9 +280,12 @@ struct mist_framework_op mist_framework_fused_loss(enum mist_op op)
 }
 
 int32_t mist_framework_logit_held_bytes(const struct mist_framework *framework,
-                                        bool has_fp16_loss, bool has_fused_loss)
+                                        bool is_sliced, bool has_fp16_loss,
+                                        bool has_fused_loss)
 {
-    int32_t held = framework->logit_held_bytes;
+    int32_t held = is_sliced && framework->sliced_held_bytes > 0
+                       ? framework->sliced_held_bytes
+                       : framework->logit_held_bytes;
 
     if (has_fused_loss)
         return 2;
@@ -378,6 +386,8 @@ bool mist_framework_constant(const struct mist_framework *framework, int i,
          2.0 * (double)framework->bucket_elements, MIST_IN_BYTES, framework->kept_source},
         {"memory of the loss, a logit", framework->logit_held_bytes, MIST_IN_BYTES,
          framework->logit_source},
+        {"the same of a vocabulary that ranks share", framework->sliced_held_bytes,
+         MIST_IN_BYTES, framework->sliced_source},
         {"casts to 8 bits, an input of a product", cast_bytes(framework, 0),
          MIST_IN_BYTES, framework->cast_source},
         {"casts to 8 bits, a weight", cast_bytes(framework, 1), MIST_IN_BYTES,

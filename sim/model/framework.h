@@ -74,8 +74,10 @@ struct mist_framework {
     double logit_bytes;       /* moved per logit by losses of a whole vocabulary, products
                                  apart */
     int32_t logit_held_bytes; /* per logit, at the most; 0: rows pass one after another */
-    bool casts_logits;        /* to fp32 and back, of two bytes, unless the job says no */
-    int32_t copy_bytes;       /* per parameter, of an fp32 copy that it makes of gradients
+    int32_t sliced_held_bytes; /* the same where tensor-parallel ranks share a vocabulary;
+                                  0: no other */
+    bool casts_logits;  /* to fp32 and back, of two bytes, unless the job says no */
+    int32_t copy_bytes; /* per parameter, of an fp32 copy that it makes of gradients
                                   of two bytes for its optimizer step */
     int32_t flat_bytes; /* per parameter that a rank of ZeRO updates with gradients of two
                            bytes, asked of the allocator in one piece; what activations
@@ -95,8 +97,8 @@ struct mist_framework {
                                 parallelism and pipeline, which another program does;
                                 sum_bytes are of this one alone; NULL: ops */
     const char *source, *dispatch_source, *optimizer_source, *scaling_source,
-        *copy_source, *logit_source, *cast_source, *kept_source, *flat_source,
-        *fragmentation_source, *held_source, *residual_source;
+        *copy_source, *logit_source, *sliced_source, *cast_source, *kept_source,
+        *flat_source, *fragmentation_source, *held_source, *residual_source;
 };
 
 const struct mist_framework *mist_framework_get(enum mist_framework_name name);
@@ -105,9 +107,11 @@ const struct mist_framework *mist_framework_get(enum mist_framework_name name);
  * the casts and half, where it works on logits in two bytes. */
 double mist_framework_loss_bytes(double bytes, int n_casts, bool has_fp16_loss);
 
-/* Bytes per logit that a loss holds at the most; 0: rows pass one after another. */
+/* Bytes per logit that a loss holds at the most, of a vocabulary that is whole or shared by
+ * tensor-parallel ranks; 0: rows pass one after another. */
 int32_t mist_framework_logit_held_bytes(const struct mist_framework *framework,
-                                        bool has_fp16_loss, bool has_fused_loss);
+                                        bool is_sliced, bool has_fp16_loss,
+                                        bool has_fused_loss);
 
 /* Kernels of a fused loss, products included, and bytes that they move per logit beside these,
  * by the operator that it is. */

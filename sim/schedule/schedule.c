@@ -125,8 +125,8 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .keeps_products = plan->job.recomputes_attention && framework->selective_frac > 0,
         .is_alone = is_alone,
         .is_eager = framework->is_eager || (framework->alone_ops && is_alone),
-        .logit_bytes = mist_framework_logit_held_bytes(framework, plan->job.has_fp16_loss,
-                                                       plan->job.has_fused_loss),
+        .logit_bytes = mist_framework_logit_held_bytes(
+            framework, stage->tp > 1, plan->job.has_fp16_loss, plan->job.has_fused_loss),
     };
 }
 

@@ -155,7 +155,8 @@ TEST(test_kept_products)
 }
 
 /* Losses of others have the logits of a whole micro-batch in memory: of PyTorch gradient,
- * result and what it gives back, each in fp32; of Megatron-LM those of two bytes, in fp32,
+ * result and what it gives back, each in fp32, of a sliced vocabulary the log-softmax, zeros,
+ * exp and their sum (loss_parallel); of Megatron-LM those of two bytes, in fp32,
  * and what is left of these when the maximum is gone, which is in their place in 2021. */
 TEST(test_held_logits)
 {
@@ -166,7 +167,9 @@ TEST(test_held_logits)
         double bytes;
     } cases[] = {
         {MIST_FRAMEWORK_TORCHTITAN, 1, 3 * 4},
-        {MIST_FRAMEWORK_TORCHTITAN, 2, 3 * 4},
+        {MIST_FRAMEWORK_TORCHTITAN, 2, 4 * 4},
+        {MIST_FRAMEWORK_TORCHTITAN_COMPILED, 8, 4 * 4},
+        {MIST_FRAMEWORK_LLM_FOUNDRY, 1, 4},
         {MIST_FRAMEWORK_MEGATRON, 1, 2 + 4 + 4},
         {MIST_FRAMEWORK_MEGATRON, 8, 2 + 4 + 4},
         {MIST_FRAMEWORK_MEGATRON_2021, 1, 2 + 4},
