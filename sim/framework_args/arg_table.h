@@ -98,6 +98,9 @@ static inline double mist_args_or(const struct mist_args *args, int arg, double 
     return mist_args_is_open(args, arg) ? other : args->v[arg];
 }
 
+/* What a framework calls a number, the first of its names; NULL: it has none. */
+const char *mist_args_name_of(enum mist_framework_name framework, int arg);
+
 /* Sets a number that is made of others; one that is said already has to be the same.
  * from: what it is made of, for the place in messages. */
 MIST_MUST_CHECK enum mist_status mist_args_derive(struct mist_args *args, int arg,

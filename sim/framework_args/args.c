@@ -237,6 +237,25 @@ static void note_left(struct mist_args *args, const char *name)
 }
 
 /* Takes one item of the file. */
+/* An argument that was there before, or an option, and says something else. */
+static enum mist_status contradict(const struct mist_args *args,
+                                   const struct mist_arg_row *row,
+                                   const struct mist_arg_item *item, struct mist_err *err)
+{
+    const char *name = args->name[row->arg], *value = item->value ? item->value : "";
+    bool is_number = row->kind == MIST_ARG_COUNT || row->kind == MIST_ARG_REAL;
+    char before[96] = "the command line";
+
+    if (name && is_number)
+        snprintf(before, sizeof before, "%.60s %g of line %ld", name, args->v[row->arg],
+                 args->line[row->arg]);
+    else if (name)
+        snprintf(before, sizeof before, "%.60s of line %ld", name, args->line[row->arg]);
+    return mist_err_at(err, MIST_ERR_INPUT, args->path, item->line, 0,
+                       "%s%s%.60s contradicts %s; expected one of them", item->name,
+                       *value ? " " : "", value, before);
+}
+
 static enum mist_status take_item(struct mist_args *args,
                                   const struct mist_args_framework *of,
                                   const struct mist_arg_item *item, struct mist_err *err)
@@ -269,10 +288,7 @@ static enum mist_status take_item(struct mist_args *args,
         return status;
     }
     if (!mist_args_is_open(args, row->arg) && args->v[row->arg] != number)
-        return mist_err_at(
-            err, MIST_ERR_INPUT, args->path, item->line, 0, "%s%s%.60s contradicts %s",
-            item->name, *value ? " " : "", value,
-            args->name[row->arg] ? args->name[row->arg] : "the command line");
+        return contradict(args, row, item, err);
     if (row->note && number != row->absent)
         snprintf(args->notes, sizeof args->notes, "%s: %s", row->name, row->note);
     args->v[row->arg] = number;
@@ -460,6 +476,16 @@ enum mist_status mist_args_save(const struct mist_plan *plan, int32_t node_devic
 }
 
 /* ---------------------------------------------------------------------------- listing */
+
+const char *mist_args_name_of(enum mist_framework_name framework, int arg)
+{
+    const struct mist_args_framework *of = find_framework(framework);
+
+    for (const struct mist_arg_row *row = of ? of->rows : NULL; row && row->name; row++)
+        if (row->kind < MIST_ARG_LEFT && row->arg == arg)
+            return row->name;
+    return NULL;
+}
 
 bool mist_args_row(enum mist_framework_name framework, int i, struct mist_args_row *out)
 {

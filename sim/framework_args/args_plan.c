@@ -56,10 +56,11 @@ static enum mist_status make_model(const struct mist_args *args, struct mist_mod
                  mist_framework_words[args->framework]);
     for (int i = 0; i < N_SIZES; i++) {
         double value = args->v[sizes[i].arg];
+        const char *name = mist_args_name_of(args->framework, (int)sizes[i].arg);
         if (isnan(value))
             return mist_err_at(err, MIST_ERR_INPUT, args->path, 0, 0,
-                               "the model's %s is not said; expected it here, or --model",
-                               sizes[i].key);
+                               "the model's %s is not said; expected %s%s--model",
+                               sizes[i].key, name ? name : "", name ? ", or " : "");
         if (value > INT32_MAX)
             return mist_args_fail(args, (int)sizes[i].arg, err, "the model's %s is %g",
                                   sizes[i].key, value);

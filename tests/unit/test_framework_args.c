@@ -172,8 +172,11 @@ TEST_WITH(test_refusals, set_up, tear_down)
     refuse(MEGATRON, TINY "--context-parallel-size 2", 3,
            "--context-parallel-size 2 can't be expressed");
     refuse(MEGATRON, TINY "--swiglu", 3, "can't be expressed together");
-    refuse(MEGATRON, TINY "--micro-batch-size 2", 3, "contradicts --micro-batch-size");
-    refuse(MEGATRON, TINY "--bf16\n--fp16", 4, "--fp16 contradicts --bf16");
+    refuse(
+        MEGATRON, TINY "--micro-batch-size 2", 3,
+        "--micro-batch-size 2 contradicts --micro-batch-size 1 of line 3; expected one");
+    refuse(MEGATRON, TINY "--bf16\n--fp16", 4,
+           "--fp16 contradicts --bf16 of line 3; expected one");
     refuse(DEEPSPEED, "{\"bf16\": {\"enabled\": true},\n\"fp16\": {\"enabled\": true}}",
            2, "fp16.enabled contradicts");
     refuse(MEGATRON, TINY "--sequence-parallel yes", 3, "expected no value");
@@ -188,7 +191,10 @@ TEST_WITH(test_refusals, set_up, tear_down)
     refuse(MEGATRON, TINY "--hidden-dropout 0", 3, "can't be expressed: both are 0");
     refuse(MEGATRON, "GPUS=8\nfor i in 1 2; do", 2, "'for' is no argument");
     refuse(MEGATRON, "--split '949", 1, "is not closed");
-    refuse(MEGATRON, "--seq-length 32", 0, "is not said");
+    refuse(MEGATRON, "--seq-length 32", 0,
+           "layers is not said; expected --num-layers, or --model");
+    refuse(MEGATRON, "--num-layers 2 --hidden-size 64", 0,
+           "heads is not said; expected --num-attention-heads, or --model");
     refuse(DEEPSPEED, "{\"train_batch_size\": 8,\n\"no_such\": {\"key\": 1}}", 2,
            "no_such.key is not known");
     refuse(DEEPSPEED, "{\"zero_optimization\": {\n\"stage\": 4}}", 2, "expected 0 to 3");
