@@ -183,7 +183,17 @@ enum mist_status mist_stage_price_block(void *context,
 
 /* ----------------------------------------------------------------------- whole plans */
 
-/* A chunk of a stage as if it were a stage. in_flight: activations of it. */
+/* Of n blocks of a stage, which lie one behind the other, those behind so many that are among
+ * the n_own of a chunk. */
+static int32_t n_in_chunk(int32_t n, int32_t n_before, int32_t n_own)
+{
+    int32_t rest = n > n_before ? n - n_before : 0;
+
+    return rest < n_own ? rest : n_own;
+}
+
+/* A chunk of a stage as if it were a stage: the blocks that the stage checkpoints, and then its
+ * lean ones, begin in its first chunk. in_flight: activations of it. */
 static enum mist_status price_chunk(struct mist_stage_price *price,
                                     const struct mist_plan *plan, int32_t i_virtual,
                                     int32_t in_flight, struct mist_pass_times *out,
@@ -192,6 +202,10 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     int32_t i_stage = mist_plan_stage_of_virtual(plan, i_virtual);
     int32_t n_chunks = mist_plan_n_chunks(plan);
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
+    int32_t n_own = stage->n_layers / n_chunks;
+    int32_t n_before = i_virtual / plan->n_stages * n_own;
+    int32_t n_checkpointed = n_in_chunk(stage->n_checkpointed, n_before, n_own);
+    int32_t n_thin = n_in_chunk(stage->n_checkpointed + stage->n_lean, n_before, n_own);
     struct mist_stage_shape shape = {
         .is_first = i_virtual == 0,
         .is_last = i_virtual == n_chunks * plan->n_stages - 1,
@@ -203,9 +217,9 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         .is_sequence_parallel = stage->is_sequence_parallel,
     };
     double knobs[MIST_STAGE_N_COLUMNS] = {
-        [MIST_STAGE_LAYERS] = (double)stage->n_layers / n_chunks,
-        [MIST_STAGE_CHECKPOINTED] = (double)stage->n_checkpointed / n_chunks,
-        [MIST_STAGE_LEAN] = (double)stage->n_lean / n_chunks,
+        [MIST_STAGE_LAYERS] = n_own,
+        [MIST_STAGE_CHECKPOINTED] = n_checkpointed,
+        [MIST_STAGE_LEAN] = n_thin - n_checkpointed,
         [MIST_STAGE_ZERO] = mist_stage_zero_level(stage),
         [MIST_STAGE_OFFLOAD_WEIGHTS] = stage->offload_weights,
         [MIST_STAGE_OFFLOAD_GRADIENTS] = stage->offload_gradients,

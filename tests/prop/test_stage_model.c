@@ -340,6 +340,20 @@ TEST(last_stage_waits_for_what_it_keeps)
     check_alike("all kept in the host", MIST_PIPELINE_ZB_2P, keep_in_host, 0.09);
 }
 
+static void checkpoint_half(struct mist_stage_plan *stage)
+{
+    stage->shards_gradients = stage->shards_weights = false;
+    stage->n_checkpointed = stage->n_layers / 2;
+    stage->n_lean = 0;
+}
+
+/* Blocks are checkpointed from a stage's first chunk on. */
+TEST(chunks_do_what_their_stage_does)
+{
+    check_alike("half of the blocks checkpointed", MIST_PIPELINE_ZB_V, checkpoint_half,
+                0.045);
+}
+
 /* Short replays against whole ones: plans of all kinds, with every schedule and one to four
  * times as many micro-batches. */
 static void check_short(const struct kind *kind, const struct mist_cost_model *costs,
