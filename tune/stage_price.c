@@ -83,8 +83,9 @@ static bool is_same_shape(const struct mist_stage_shape *a,
                           const struct mist_stage_shape *b)
 {
     return a->is_first == b->is_first && a->is_last == b->is_last &&
-           a->micro_batch == b->micro_batch && a->dp == b->dp && a->tp == b->tp &&
-           a->n_nodes == b->n_nodes && a->n_devices == b->n_devices &&
+           a->is_of_first == b->is_of_first && a->micro_batch == b->micro_batch &&
+           a->dp == b->dp && a->tp == b->tp && a->n_nodes == b->n_nodes &&
+           a->n_devices == b->n_devices &&
            a->is_sequence_parallel == b->is_sequence_parallel;
 }
 
@@ -209,6 +210,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     struct mist_stage_shape shape = {
         .is_first = i_virtual == 0,
         .is_last = i_virtual == n_chunks * plan->n_stages - 1,
+        .is_of_first = i_virtual > 0 && i_stage == 0,
         .micro_batch = stage->micro_batch,
         .dp = stage->dp,
         .tp = stage->tp,
@@ -241,6 +243,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_ON_HOST] = &out->host_s,
         [MIST_STAGE_LAST] = &out->last_s,
         [MIST_STAGE_LAST_WEIGHT] = &out->last_weight_s,
+        [MIST_STAGE_LEFT] = &out->left_s,
         [MIST_STAGE_BEHIND] = &out->behind_s,
         [MIST_STAGE_BRINGS_FORWARD] = &out->brings_s[MIST_SLOT_FORWARD],
         [MIST_STAGE_BRINGS_BACKWARD] = &out->brings_s[MIST_SLOT_BACKWARD],
@@ -256,6 +259,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
+    out->exchange_s = mist_stage_model_exchange_s(values);
     out->is_ahead = mist_schedule_steps_in_front(&plan->job, i_stage);
     status = mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
     out->held_s += out->forward_s;

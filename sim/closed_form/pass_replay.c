@@ -13,6 +13,7 @@ struct stage {
     double computed_s;         /* its computation has ended */
     double sent_s, received_s; /* its transfers have */
     double on_host_s;          /* steps of its chunks so far */
+    double left_s;             /* of sums behind its last slot so far */
 };
 
 struct run {
@@ -130,6 +131,8 @@ static void begin(const struct run *at, struct stage *stage, const struct mist_s
                  !at->times[i_virtual].is_ahead;
     bool follows = slot->kind != MIST_SLOT_BACKWARD_WEIGHT && !steps;
 
+    stage->computed_s += stage->left_s * at->lost;
+    stage->left_s = 0;
     if (before && follows)
         stage->computed_s += brings_s(at, before, slot, i_virtual);
     stage->computed_s = fmax(stage->computed_s, ready_s);
@@ -159,6 +162,8 @@ static void advance(struct run *at, int32_t i_stage)
             return;
         begin(at, stage, slot, i_virtual, ready_s);
         stage->computed_s += slot_s(&at->times[i_virtual], slot, order->n_micro_batches);
+        if (leaves_sums(slot) && slot->micro_batch == order->n_micro_batches - 1)
+            stage->left_s = at->times[i_virtual].left_s;
         if (is_forward && slot->micro_batch == 0)
             stage->computed_s = fmax(stage->computed_s, at->held_s[i_virtual]);
         if (is_forward)
@@ -219,7 +224,7 @@ static double run(struct run *at)
     for (int32_t i = 0; i < order->n_stages; i++) {
         const struct stage *stage = &at->stages[i];
         advance(at, i);
-        double sums_s = 0;
+        double sums_s = stage->left_s;
         for (int32_t c = 0; c < order->n_chunks; c++)
             sums_s +=
                 at->times[mist_pipeline_virtual(order->schedule, order->n_stages, i, c)]
@@ -227,7 +232,7 @@ static double run(struct run *at)
         double moved_s = fmax(stage->sent_s, stage->received_s);
         end_s = fmax(end_s, fmax(stage->computed_s, moved_s) + sums_s);
     }
-    return end_s;
+    return end_s + at->times[0].exchange_s;
 }
 
 enum mist_status mist_pass_replay(const struct mist_pipeline_order *order,

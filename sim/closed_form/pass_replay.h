@@ -8,8 +8,9 @@
  * order that all ranks share (schedule_transfer.c). Where a stage computes meanwhile,
  * both take longer. The first forward of a stage takes the optimizer step on,
  * or begins after it, and waits for the steps on the host, which run from the beginning on,
- * chunk by chunk; sums over ranks make the last backward longer, or follow it. Weights that
- * leave the device, or are cut over ranks, come again where a chunk does not turn round.
+ * chunk by chunk; sums over ranks make the last backward longer, or follow it, beside what its
+ * stage does next. Weights that leave the device, or are cut over ranks, come again where a
+ * chunk does not turn round.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
 #define MIST_SIM_PASS_REPLAY_H
@@ -29,7 +30,9 @@ struct mist_pass_times {
     double host_s, held_s; /* the host's part; from its beginning on to the end of the
                               first forward, at least */
     double last_s, last_weight_s; /* of sums, in the last backward, whole or split */
+    double left_s;                /* of sums that the last backward leaves */
     double behind_s;              /* behind all transfers */
+    double exchange_s;            /* among all stages, behind all; of the first chunk */
     double brings_s[MIST_N_SLOT_KINDS]; /* of weights that come in the slot before, by its
                                            kind, unless they are there */
     double sums_s

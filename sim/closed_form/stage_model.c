@@ -3,23 +3,26 @@
 
 #include "sim/closed_form/stage_model_internal.h"
 #include "sim/model/framework.h"
+#include "sim/schedule/schedule.h" /* where a stage steps and sums */
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Variants of the expressions: bits, and the level of ZeRO behind them. What a configuration
+/* Variants of the expressions: bits, and the level of ZeRO among them. What a configuration
  * does not offload, update on the host, make lean or cut over ranks has no terms at all. */
 enum {
-    IS_FIRST = 1, /* of the shape */
-    IS_LAST = 2,
-    IS_CUT = 4,
-    OFFLOADS = 8, /* of the configuration */
-    HOSTS = 16,   /* updates on the host; with OFFLOADS */
-    HAS_LEAN = 32,
-    ZERO_1 = 64,
-    N_VARIANTS = 4 * ZERO_1
+    OFFLOADS = 1, /* of the configuration */
+    HOSTS = 2,    /* updates on the host; with OFFLOADS */
+    HAS_LEAN = 4,
+    ZERO_1 = 8,
+    N_OF_KNOBS = 4 * ZERO_1,
+    IS_FIRST = N_OF_KNOBS, /* of the shape */
+    IS_LAST = 2 * IS_FIRST,
+    IS_CUT = 2 * IS_LAST,
+    IS_OF_FIRST = 2 * IS_CUT,
+    N_VARIANTS = 2 * IS_OF_FIRST
 };
 
 enum {
@@ -81,13 +84,16 @@ static void write_variant(const struct mist_stage_model *model,
         .interference = mist_cost_model_interference(model->cost_model),
         .is_first = variant & IS_FIRST,
         .is_last = variant & IS_LAST,
-        .is_ahead = mist_schedule_steps_in_front(&model->job, variant & IS_FIRST ? 0 : 1),
-        .puts_off = mist_schedule_sums_behind(&model->job, variant & IS_FIRST ? 0 : 1),
+        .is_of_first = variant & (IS_FIRST | IS_OF_FIRST),
+        .is_ahead = mist_schedule_steps_in_front(
+            &model->job, variant & (IS_FIRST | IS_OF_FIRST) ? 0 : 1),
+        .puts_off = mist_schedule_sums_behind(&model->job,
+                                              variant & (IS_FIRST | IS_OF_FIRST) ? 0 : 1),
         .offloads = variant & OFFLOADS,
         .is_cut = variant & IS_CUT,
         .has_lean = variant & HAS_LEAN,
         .on_host = variant & HOSTS,
-        .zero = variant / ZERO_1,
+        .zero = variant % N_OF_KNOBS / ZERO_1,
         .copy_frac =
             mist_framework_copy_bytes(model->job.framework, model->job.gradient_dtype) /
             (double)mist_dtype_state_bytes(model->job.dtype),
@@ -190,6 +196,8 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
         };
     enum mist_status status = mist_stage_model_price(
         model->cost_model, model->threads, plan, shape->is_first ? 0 : 1, out, err);
+    if (status == MIST_OK)
+        out->shape = *shape;
     free(plan);
     return status;
 }
@@ -201,14 +209,26 @@ void mist_stage_model_sends(const struct mist_stage_values *values, double *forw
     *backward_s = values->values[MIST_STAGE_SEND_GRADIENT];
 }
 
+double mist_stage_model_exchange_s(const struct mist_stage_values *values)
+{
+    return values->values[MIST_STAGE_EXCHANGE];
+}
+
 /* ------------------------------------------------------------------------ evaluation */
 
-/* Configurations of one call, by their variants. */
+/* Configurations of one call, by what their variants have of their knobs. */
 struct sorting {
     int32_t rows[N_AT_ONCE]; /* variant by variant */
     uint8_t variant[N_AT_ONCE];
-    int32_t end[N_VARIANTS]; /* in rows */
+    int32_t end[N_OF_KNOBS]; /* in rows */
 };
+
+/* What the variants of all configurations of a shape have of it. */
+static int of_shape(const struct mist_stage_shape *shape)
+{
+    return (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
+           (shape->tp > 1 ? IS_CUT : 0) | (shape->is_of_first ? IS_OF_FIRST : 0);
+}
 
 /* Sets a bit in the variants of those where a column is above 0. */
 static void mark(const struct mist_tape_input *column, int bit, size_t first, size_t n,
@@ -228,12 +248,10 @@ static void find_variants(const struct mist_stage_shape *shape,
 {
     const double *levels =
         columns[MIST_STAGE_ZERO].column ? columns[MIST_STAGE_ZERO].column + first : NULL;
-    int of_shape = (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
-                   (shape->tp > 1 ? IS_CUT : 0);
 
     for (size_t i = 0; i < n; i++) {
         int level = (int)(levels ? levels[i] : columns[MIST_STAGE_ZERO].value);
-        variants[i] = (uint8_t)(of_shape | (shape->dp > 1 ? level * ZERO_1 : 0));
+        variants[i] = (uint8_t)(shape->dp > 1 ? level * ZERO_1 : 0);
     }
     for (int k = MIST_STAGE_OFFLOAD_WEIGHTS; k <= MIST_STAGE_OFFLOAD_ACTIVATIONS; k++)
         mark(&columns[k], OFFLOADS, first, n, variants);
@@ -252,7 +270,7 @@ static void sort(const struct mist_stage_shape *shape,
     memset(out->end, 0, sizeof out->end);
     for (size_t i = 0; i < n; i++)
         out->end[out->variant[i]]++;
-    for (int v = 0; v < N_VARIANTS; v++) {
+    for (int v = 0; v < N_OF_KNOBS; v++) {
         int32_t begin = sum;
         sum += out->end[v];
         out->end[v] = begin;
@@ -313,6 +331,7 @@ enum mist_status mist_stage_model_eval(struct mist_stage_model *model,
                                        double *const outputs[MIST_STAGE_N_OUTPUTS],
                                        struct mist_err *err)
 {
+    const int shared = of_shape(&values->shape);
     struct mist_tape_input inputs[N_SYMBOLS];
     enum mist_status status = MIST_OK;
     struct sorting sorted;
@@ -325,9 +344,9 @@ enum mist_status mist_stage_model_eval(struct mist_stage_model *model,
         int32_t begin = 0;
         sort(&values->shape, columns, first,
              n - first < N_AT_ONCE ? n - first : N_AT_ONCE, &sorted);
-        for (int v = 0; v < N_VARIANTS && status == MIST_OK; begin = sorted.end[v++])
+        for (int v = 0; v < N_OF_KNOBS && status == MIST_OK; begin = sorted.end[v++])
             if (sorted.end[v] > begin)
-                status = eval_variant(model, v, inputs, sorted.rows + begin,
+                status = eval_variant(model, shared | v, inputs, sorted.rows + begin,
                                       (size_t)(sorted.end[v] - begin), outputs, err);
     }
     return status;

@@ -96,6 +96,7 @@ enum mist_stage_column {
 /* What is fixed for a batch of configurations. */
 struct mist_stage_shape {
     bool is_first, is_last; /* holds the embedding, the head */
+    bool is_of_first;       /* a later chunk of the stage that holds the embedding */
     int32_t micro_batch;    /* per data-parallel rank */
     int32_t dp, tp;
     int32_t n_nodes, n_devices; /* mesh of the stage, as in struct mist_stage_plan */
@@ -141,9 +142,12 @@ mist_stage_model_prepare(const struct mist_stage_model *model,
 void mist_stage_model_sends(const struct mist_stage_values *values, double *forward_s,
                             double *backward_s);
 
-/* What an evaluation gives. t is FORWARDS and BACKWARDS and its transfers; d is FIRST, LAST
- * and BEHIND, without what the first micro-batch takes less: so d never falls by that as
- * more gradients leave, which the search counts on. */
+/* Seconds of the exchange among all ranks that ends an iteration. */
+double mist_stage_model_exchange_s(const struct mist_stage_values *values);
+
+/* What an evaluation gives. t is FORWARDS and BACKWARDS and its transfers; d is FIRST, LAST,
+ * LEFT, BEHIND and the exchange, without what the first micro-batch takes less: so d never
+ * falls by that as more gradients leave, which the search counts on. */
 enum mist_stage_output {
     MIST_STAGE_STABLE,     /* t, seconds */
     MIST_STAGE_EXTRA,      /* d */
@@ -158,7 +162,8 @@ enum mist_stage_output {
     MIST_STAGE_FIRST, /* extra seconds of the first micro-batch, of the last one's backward */
     MIST_STAGE_LAST,
     MIST_STAGE_LAST_WEIGHT,  /* where that is split */
-    MIST_STAGE_BEHIND,       /* seconds behind that */
+    MIST_STAGE_LEFT,         /* seconds of sums that it leaves */
+    MIST_STAGE_BEHIND,       /* behind all that but for the exchange */
     MIST_STAGE_FIRST_UNHELD, /* FIRST where no step on the host holds it up */
     MIST_STAGE_ON_HOST, /* seconds of these steps, where the device does other work */
     MIST_STAGE_BRINGS_FORWARD, /* extra seconds of the last forward where a block's weights come */

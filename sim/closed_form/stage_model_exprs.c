@@ -772,18 +772,22 @@ static mist_expr last(writer *at, all_backwards *backwards)
     return sub(at, backwards(at, MIST_IF_LAST).seconds, backwards(at, 0).seconds);
 }
 
-/* Sums behind all backwards, and norms. */
-static mist_expr sums_behind(writer *at)
+/* Of tied gradients, where they are summed once. */
+static mist_expr tied(writer *at)
 {
     mist_expr tie = at->value[MIST_STAGE_TIE];
 
     if (at->is_first && at->is_last)
         tie = mist_stage_if_apart(at, tie, num(at, 0));
-    tie = add(at, tie,
-              mist_stage_by_zero(at, 2, at->value[MIST_STAGE_EXCHANGED_SUM], num(at, 0)));
-    return add(at, sums_of_first(at),
-               SUM(at, at->value[MIST_STAGE_EXCHANGE], tie,
-                   at->puts_off ? reduce_behind(at) : zero_once(at)));
+    return add(
+        at, tie,
+        mist_stage_by_zero(at, 2, at->value[MIST_STAGE_EXCHANGED_SUM], num(at, 0)));
+}
+
+/* What is put off until all backwards have been, or done once. */
+static mist_expr put_off(writer *at)
+{
+    return at->puts_off ? reduce_behind(at) : zero_once(at);
 }
 
 /* ---------------------------------------------------------------------- other orders */
@@ -854,9 +858,13 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     outputs[MIST_STAGE_FIRST_UNHELD] =
         add(at, longer_by(at, without_waits(at, begins)), not_won);
     outputs[MIST_STAGE_ON_HOST] = steps_beside(at) ? all_on_host(at) : num(at, 0);
-    outputs[MIST_STAGE_BEHIND] = sums_behind(at);
-    outputs[MIST_STAGE_EXTRA] = add(at, outputs[MIST_STAGE_FIRST],
-                                    add(at, last_sums, outputs[MIST_STAGE_BEHIND]));
+    outputs[MIST_STAGE_LEFT] = sums_of_first(at);
+    mist_expr tie = tied(at), rest = put_off(at);
+    outputs[MIST_STAGE_BEHIND] = add(at, tie, rest);
+    mist_expr behind = SUM(at, at->value[MIST_STAGE_EXCHANGE], tie, rest);
+    outputs[MIST_STAGE_EXTRA] =
+        add(at, outputs[MIST_STAGE_FIRST],
+            add(at, last_sums, add(at, outputs[MIST_STAGE_LEFT], behind)));
     outputs[MIST_STAGE_FORWARDS] = forwards;
     outputs[MIST_STAGE_BACKWARDS] = backwards;
     outputs[MIST_STAGE_LAST] = sub(at, last_sums, less_at_first(at));

@@ -112,6 +112,7 @@ struct mist_stage_writer {
     struct mist_expr_pool *pool;
     const struct mist_interference *interference;
     bool is_first, is_last;
+    bool is_of_first; /* first, or a later chunk on its devices */
     bool is_ahead;    /* mist_schedule_steps_in_front() */
     bool puts_off;    /* mist_schedule_sums_behind() */
     bool offloads;    /* whether any of the four ratios is above 0 */
@@ -133,7 +134,7 @@ enum { MIST_RATIO_WEIGHTS, MIST_RATIO_GRADIENTS, MIST_RATIO_STATE, MIST_RATIO_KE
 
 /*
  * Prices stage i_stage of plan, which is changed on the way: template quantities of its
- * shape, in out (shape included).
+ * shape, in out (all but the shape itself).
  */
 MIST_MUST_CHECK enum mist_status
 mist_stage_model_price(const struct mist_cost_model *cost_model, int32_t threads,

@@ -80,6 +80,13 @@ static mist_expr step(struct mist_stage_writer *at, mist_expr limit, mist_expr w
     return mist_expr_select_le(at->pool, wanted, limit, num(at, 0), size);
 }
 
+/* Of the embedding on the stage's device. */
+static mist_expr of_embedding(struct mist_stage_writer *at, enum mist_stage_value value)
+{
+    return at->is_of_first ? at->value[(int)value + (int)MIST_LAYER_EMBEDDING]
+                           : num(at, 0);
+}
+
 /* Elements of the ends' matrices that are offloaded: whole ones, as long as that comes
  * nearer to the ratio (choose_prefix() of module_storage.c). The first of each end is the
  * vocabulary's. Where it is tied, its gradients stay, and a head on the embedding's rank has
@@ -89,16 +96,16 @@ static mist_expr end_elements(struct mist_stage_writer *at, enum mist_layer_kind
 {
     mist_expr half = num(at, 0.5), ratio = at->ratio[i_ratio];
     bool stays =
-        i_ratio == MIST_RATIO_GRADIENTS || (kind == MIST_LAYER_HEAD && at->is_first);
+        i_ratio == MIST_RATIO_GRADIENTS || (kind == MIST_LAYER_HEAD && at->is_of_first);
     mist_expr may_leave = stays ? at->value[MIST_STAGE_IS_UNTIED] : num(at, 1);
-    mist_expr a = mist_stage_of(at, MIST_STAGE_MATRIX_A, MIST_LAYER_EMBEDDING);
-    mist_expr b = mist_stage_of(at, MIST_STAGE_MATRIX_B, MIST_LAYER_EMBEDDING);
+    mist_expr a = of_embedding(at, MIST_STAGE_MATRIX_A);
+    mist_expr b = of_embedding(at, MIST_STAGE_MATRIX_B);
     mist_expr both = add(at, a, b);
     mist_expr wanted = mul(at, ratio, both);
     mist_expr first = step(at, mul(at, half, a), wanted, a);
     mist_expr second = step(at, add(at, a, mul(at, half, b)), wanted, b);
 
-    if (!at->is_first)
+    if (!at->is_of_first)
         first = second = num(at, 0);
     if (kind == MIST_LAYER_EMBEDDING)
         return add(at, mul(at, may_leave, first), second);

@@ -550,12 +550,7 @@ enum mist_status mist_stage_model_price(const struct mist_cost_model *cost_model
                                         int32_t i_stage, struct mist_stage_values *out,
                                         struct mist_err *err)
 {
-    const struct mist_stage_plan *stage = &plan->stages[i_stage];
-    struct mist_stage_values values = {
-        .shape = {i_stage == 0, i_stage == plan->n_stages - 1, stage->micro_batch,
-                  stage->dp, stage->tp, stage->n_nodes, stage->n_devices,
-                  stage->is_sequence_parallel},
-    };
+    struct mist_stage_values values = {0};
     struct stage *at = calloc(1, sizeof *at); /* layouts are large */
 
     if (!at)

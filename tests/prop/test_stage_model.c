@@ -347,11 +347,19 @@ static void checkpoint_half(struct mist_stage_plan *stage)
     stage->n_lean = 0;
 }
 
-/* Blocks are checkpointed from a stage's first chunk on. */
+static void checkpoint_none(struct mist_stage_plan *stage)
+{
+    stage->shards_gradients = stage->shards_weights = false;
+    stage->n_checkpointed = stage->n_lean = 0;
+}
+
+/* Blocks are checkpointed from a stage's first chunk on, and the later chunks of the first stage
+ * sum gradients on the way, as it does. */
 TEST(chunks_do_what_their_stage_does)
 {
     check_alike("half of the blocks checkpointed", MIST_PIPELINE_ZB_V, checkpoint_half,
                 0.045);
+    check_alike("none checkpointed", MIST_PIPELINE_ZB_V, checkpoint_none, 0.03);
 }
 
 /* Short replays against whole ones: plans of all kinds, with every schedule and one to four

@@ -79,4 +79,23 @@ TEST(test_weights_come_again)
     assert_true(replay_s(times) == 32);
 }
 
+/* What the last backward of a chunk leaves is beside what its stage does next, which is all but
+ * the first chunk of the first stage and of the second: these count, and then the exchange. */
+TEST(test_sums_are_left_behind)
+{
+    struct mist_pass_times times[N_VIRTUAL] = {0};
+
+    times[2].left_s = times[3].left_s = 100; /* second chunks */
+    assert_true(replay_s(times) == 0);
+    times[0].left_s = 10;
+    times[1].left_s = 20;
+    assert_true(replay_s(times) == 20);
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].exchange_s = 1;
+    assert_true(replay_s(times) == 21);
+    for (int i = 0; i < N_VIRTUAL; i++)
+        times[i].behind_s = 5;
+    assert_true(replay_s(times) == 31);
+}
+
 TEST_MAIN(NULL, NULL)
