@@ -260,6 +260,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);
     out->exchange_s = mist_stage_model_exchange_s(values);
+    out->n_layers = n_own;
     out->is_ahead = mist_schedule_steps_in_front(&plan->job, i_stage);
     status = mist_stage_model_eval(price->model, values, columns, 1, outputs, err);
     out->held_s += out->forward_s;

@@ -14,6 +14,7 @@ struct stage {
     double sent_s, received_s; /* its transfers have */
     double on_host_s;          /* steps of its chunks so far */
     double left_s;             /* of sums behind its last slot so far */
+    double complete_s;         /* first gradients to be put off are; 0: not yet */
 };
 
 struct run {
@@ -94,6 +95,12 @@ static bool leaves_sums(const struct mist_slot *slot)
     return slot->kind == MIST_SLOT_BACKWARD || slot->kind == MIST_SLOT_BACKWARD_WEIGHT;
 }
 
+/* Whether it is the last one that adds to gradients. */
+static bool completes(const struct run *at, const struct mist_slot *slot)
+{
+    return leaves_sums(slot) && slot->micro_batch == at->order->n_micro_batches - 1;
+}
+
 /*
  * Where a slot does not follow on what a stable micro-batch has it follow on: what the weights
  * of its first pass make the slot before longer, unless the chunk turns round and its last
@@ -161,8 +168,11 @@ static void advance(struct run *at, int32_t i_stage)
         if (isinf(ready_s))
             return;
         begin(at, stage, slot, i_virtual, ready_s);
+        if (stage->complete_s == 0 && completes(at, slot))
+            stage->complete_s = stage->computed_s + at->times[i_virtual].weight_s /
+                                                        at->times[i_virtual].n_layers;
         stage->computed_s += slot_s(&at->times[i_virtual], slot, order->n_micro_batches);
-        if (leaves_sums(slot) && slot->micro_batch == order->n_micro_batches - 1)
+        if (completes(at, slot))
             stage->left_s = at->times[i_virtual].left_s;
         if (is_forward && slot->micro_batch == 0)
             stage->computed_s = fmax(stage->computed_s, at->held_s[i_virtual]);
@@ -206,6 +216,36 @@ static void move(struct run *at, const struct mist_pipeline_transfer *transfer)
     (transfer->is_gradient ? at->gradient_s : at->input_s)[cell_of(at, to, k)] = end_s;
 }
 
+/* Computation and communication beside one another. */
+static double bundle_s(const struct run *at, double compute_s, double moved_s)
+{
+    double both_s = fmin(compute_s / (1 - at->lost), moved_s * at->stretch);
+
+    return compute_s + moved_s + both_s * (at->lost - 1 / at->stretch);
+}
+
+/* When a stage has done all that it does by itself. Later stages sum what they put off behind
+ * their last transfer, beside the second parts that are left, as it is complete. */
+static double ends_s(const struct run *at, int32_t i_stage)
+{
+    const struct mist_pipeline_order *order = at->order;
+    const struct stage *stage = &at->stages[i_stage];
+    const struct mist_pass_times *times = NULL;
+    double moved_s = fmax(stage->sent_s, stage->received_s), behind_s = 0;
+
+    for (int32_t c = order->n_chunks - 1; c >= 0; c--) {
+        times = &at->times[mist_pipeline_virtual(order->schedule, order->n_stages,
+                                                 i_stage, c)];
+        behind_s += times->behind_s;
+    }
+    double start_s = fmax(moved_s, stage->complete_s);
+    if (i_stage == 0 || !times->is_ahead || start_s >= stage->computed_s)
+        return fmax(stage->computed_s, moved_s) + behind_s + stage->left_s;
+    double rest_s = stage->computed_s - start_s;
+    return stage->left_s + fmax(start_s + bundle_s(at, rest_s, behind_s),
+                                stage->computed_s + times->behind_s / times->n_layers);
+}
+
 static double run(struct run *at)
 {
     const struct mist_pipeline_order *order = at->order;
@@ -222,15 +262,8 @@ static double run(struct run *at)
     for (size_t i = 0; i < at->n_transfers; i++)
         move(at, &at->transfers[i]);
     for (int32_t i = 0; i < order->n_stages; i++) {
-        const struct stage *stage = &at->stages[i];
         advance(at, i);
-        double sums_s = stage->left_s;
-        for (int32_t c = 0; c < order->n_chunks; c++)
-            sums_s +=
-                at->times[mist_pipeline_virtual(order->schedule, order->n_stages, i, c)]
-                    .behind_s;
-        double moved_s = fmax(stage->sent_s, stage->received_s);
-        end_s = fmax(end_s, fmax(stage->computed_s, moved_s) + sums_s);
+        end_s = fmax(end_s, ends_s(at, i));
     }
     return end_s + at->times[0].exchange_s;
 }

@@ -9,7 +9,8 @@
  * both take longer. The first forward of a stage takes the optimizer step on,
  * or begins after it, and waits for the steps on the host, which run from the beginning on,
  * chunk by chunk; sums over ranks make the last backward longer, or follow it, beside what its
- * stage does next. Weights that leave the device, or are cut over ranks, come again where a
+ * stage does next; those that a later stage puts off come behind its last transfer, beside the
+ * second parts of backwards that are left. Weights that leave the device, or are cut over ranks, come again where a
  * chunk does not turn round.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
@@ -31,12 +32,13 @@ struct mist_pass_times {
                               first forward, at least */
     double last_s, last_weight_s; /* of sums, in the last backward, whole or split */
     double left_s;                /* of sums that the last backward leaves */
-    double behind_s;              /* behind all transfers */
+    double behind_s;              /* behind all transfers of the stage */
     double exchange_s;            /* among all stages, behind all; of the first chunk */
     double brings_s[MIST_N_SLOT_KINDS]; /* of weights that come in the slot before, by its
                                            kind, unless they are there */
     double sums_s
         [MIST_N_SLOT_KINDS]; /* beside sums that the slot before has left, in forward_s */
+    int32_t n_layers;        /* blocks, >= 1 */
     bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */
 };
 

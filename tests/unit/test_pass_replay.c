@@ -11,20 +11,28 @@ enum { N_STAGES = 2, N_CHUNKS = 2, N_VIRTUAL = N_STAGES * N_CHUNKS, N_MICRO = 2 
 
 static struct mist_err err;
 
-/* Interleaved: virtual stages 0 and 2 are chunks of stage 0, 1 and 3 of stage 1. */
-static double replay_s(const struct mist_pass_times *times)
+static double replay_by_s(enum mist_pipeline_schedule schedule, int32_t n_chunks,
+                          struct mist_pass_times *times)
 {
     struct mist_pipeline_order order;
     struct mist_interference interference;
     double iteration_s = 0;
 
     mist_interference_init(&interference);
-    must(mist_pipeline_order_init(&order, MIST_PIPELINE_INTERLEAVED, N_STAGES, N_CHUNKS,
-                                  N_MICRO, NULL, &err),
+    for (int32_t i = 0; i < N_STAGES * n_chunks; i++)
+        times[i].n_layers = times[i].n_layers > 0 ? times[i].n_layers : 1;
+    must(mist_pipeline_order_init(&order, schedule, N_STAGES, n_chunks, N_MICRO, NULL,
+                                  &err),
          &err);
     must(mist_pass_replay(&order, &interference, times, &iteration_s, &err), &err);
     mist_pipeline_order_fini(&order);
     return iteration_s;
+}
+
+/* Virtual stages 0 and 2 are chunks of stage 0, 1 and 3 of stage 1. */
+static double replay_s(struct mist_pass_times *times)
+{
+    return replay_by_s(MIST_PIPELINE_INTERLEAVED, N_CHUNKS, times);
 }
 
 /* Passes of no time: what is left are the steps on the host. */
@@ -96,6 +104,29 @@ TEST(test_sums_are_left_behind)
     for (int i = 0; i < N_VIRTUAL; i++)
         times[i].behind_s = 5;
     assert_true(replay_s(times) == 31);
+}
+
+/* Sums that a later stage puts off begin behind its last transfer, when the second part of a
+ * block is done, and are beside what is left; the last of them follows the last part. Whole
+ * backwards leave nothing, and the first stage has all behind. */
+TEST(test_sums_are_beside_second_parts)
+{
+    struct mist_pass_times times[N_STAGES] = {0};
+
+    for (int i = 0; i < N_STAGES; i++)
+        times[i] = (struct mist_pass_times){.weight_s = 100, .is_ahead = true};
+    double alone_s = replay_by_s(MIST_PIPELINE_ZB_H1, 1, times);
+    assert_true(alone_s == 200);
+    times[1].behind_s = 30;
+    assert_true(replay_by_s(MIST_PIPELINE_ZB_H1, 1, times) == 230);
+    times[1].n_layers = 10; /* of which one follows */
+    assert_true(replay_by_s(MIST_PIPELINE_ZB_H1, 1, times) == 203);
+    times[1].behind_s = 95; /* as long as what is left, and the last of them */
+    assert_true(replay_by_s(MIST_PIPELINE_ZB_H1, 1, times) == 209.5);
+    times[1].behind_s = 30;
+    assert_true(replay_by_s(MIST_PIPELINE_1F1B, 1, times) == 30);
+    times[0].behind_s = 50;
+    assert_true(replay_by_s(MIST_PIPELINE_ZB_H1, 1, times) == 250);
 }
 
 TEST_MAIN(NULL, NULL)

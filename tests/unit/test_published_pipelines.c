@@ -84,6 +84,7 @@ static double replay_s(enum mist_pipeline_schedule schedule, int32_t n_chunks,
             .send_forward_s = i < n - 1 ? row->transfer_s : 0,
             .send_backward_s = i > 0 ? row->transfer_s : 0,
             .behind_s = i == i_behind ? behind_s : 0,
+            .n_layers = 1,
         };
     for (int32_t i = 0; i < row->n_stages; i++)
         passes[i] = (struct mist_pipeline_pass){
