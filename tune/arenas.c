@@ -33,22 +33,6 @@ static int compare_kinds(const struct mist_search_kind *a,
                            shape.tp, shape.is_sequence_parallel);
 }
 
-static struct mist_search_knobs knobs_of_row(const struct mist_search_block *block,
-                                             size_t i)
-{
-    struct mist_search_knobs knobs = {
-        .n_checkpointed = (int32_t)block->n_checkpointed[i],
-        .n_lean = block->n_lean ? (int32_t)block->n_lean[i] : 0,
-        .zero = (int32_t)block->zero[i],
-        .updates_on_host = block->on_host && block->on_host[i] > 0,
-    };
-
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        knobs.offload[k] =
-            block->offload[k] ? (int8_t)(block->offload[k][i] * MIST_RATIO_ONE) : 0;
-    return knobs;
-}
-
 /* Number of what a stage does with memory. */
 static int find_class(const struct mist_search_knobs *knobs)
 {
@@ -79,18 +63,12 @@ enum mist_status mist_arenas_add(struct mist_arenas *arenas,
                                  int64_t closed_bytes, int64_t arena_bytes,
                                  struct mist_err *err)
 {
-    struct mist_search_knobs knobs = {.n_checkpointed = choice->n_checkpointed,
-                                      .n_lean = choice->n_lean,
-                                      .zero = choice->zero,
-                                      .updates_on_host = choice->updates_on_host};
-
-    memcpy(knobs.offload, choice->offload, sizeof knobs.offload);
     struct mist_arena_known known = {
         .kind = *kind,
         .n_layers = choice->n_layers,
-        .knobs = mist_search_pack_knobs(&knobs),
+        .knobs = mist_search_pack_knobs(&choice->knobs),
         .bytes = arena_bytes,
-        .class = find_class(&knobs),
+        .class = find_class(&choice->knobs),
         .ratio = (double)arena_bytes / fmax(1, (double)closed_bytes),
     };
     size_t n = 0;
@@ -119,7 +97,7 @@ void mist_arenas_fini(struct mist_arenas *arenas)
 
 void mist_arenas_correct(const struct mist_arenas *arenas, int64_t limit_bytes,
                          bool misses_nothing, const struct mist_search_kind *kind,
-                         const struct mist_search_block *block)
+                         const struct mist_search_columns *block)
 {
     bool leaves_out = misses_nothing && kind->role == MIST_SEARCH_ONLY;
     double factor[MIST_ARENA_KINDS];
@@ -136,7 +114,7 @@ void mist_arenas_correct(const struct mist_arenas *arenas, int64_t limit_bytes,
         *at = *at == UNSEEN_FRAC ? ratio : fmin(*at, ratio);
     }
     for (size_t i = 0; i < block->n; i++) {
-        const struct mist_search_knobs knobs = knobs_of_row(block, i);
+        const struct mist_search_knobs knobs = mist_search_get_row(block, i);
         int64_t number = n > 0 ? mist_search_pack_knobs(&knobs) : 0;
         block->peak_bytes[i] *= factor[find_class(&knobs)];
         for (size_t k = 0; k < n; k++)

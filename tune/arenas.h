@@ -38,6 +38,6 @@ void mist_arenas_fini(struct mist_arenas *arenas);
  * planned and is above has no place in any plan. */
 void mist_arenas_correct(const struct mist_arenas *arenas, int64_t limit_bytes,
                          bool misses_nothing, const struct mist_search_kind *kind,
-                         const struct mist_search_block *block);
+                         const struct mist_search_columns *block);
 
 #endif

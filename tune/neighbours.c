@@ -9,18 +9,20 @@ enum knob { CHECKPOINTED, LEAN, ZERO, UPDATE, RATIO, N_KNOBS = RATIO + MIST_N_OF
 
 static bool can_be(const struct mist_space *space, const struct mist_search_choice *stage)
 {
-    int32_t n_open = stage->n_layers - stage->n_checkpointed;
-    bool can = stage->n_checkpointed >= 0 && n_open >= 0 && stage->zero >= 0 &&
-               stage->zero < mist_space_n_zero(space, stage->shape.dp) &&
-               mist_space_allows_value(space, MIST_KNOB_ZERO, stage->zero) &&
-               mist_space_allows_blocks(space, stage->n_layers, stage->n_checkpointed) &&
-               mist_space_allows_lean(space, n_open, stage->n_lean) &&
-               mist_space_allows_update(space, stage->offload[MIST_OFFLOAD_OPTIMIZER],
-                                        stage->updates_on_host);
+    int32_t n_open = stage->n_layers - stage->knobs.n_checkpointed;
+    bool can =
+        stage->knobs.n_checkpointed >= 0 && n_open >= 0 && stage->knobs.zero >= 0 &&
+        stage->knobs.zero < mist_space_n_zero(space, stage->shape.dp) &&
+        mist_space_allows_value(space, MIST_KNOB_ZERO, stage->knobs.zero) &&
+        mist_space_allows_blocks(space, stage->n_layers, stage->knobs.n_checkpointed) &&
+        mist_space_allows_lean(space, n_open, stage->knobs.n_lean) &&
+        mist_space_allows_update(space, stage->knobs.offload[MIST_OFFLOAD_OPTIMIZER],
+                                 stage->knobs.updates_on_host);
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++) {
         struct mist_knob_range ratio = mist_space_ratios(space, k);
-        can = can && stage->offload[k] >= ratio.min && stage->offload[k] <= ratio.max;
+        can = can && stage->knobs.offload[k] >= ratio.min &&
+              stage->knobs.offload[k] <= ratio.max;
     }
     return can;
 }
@@ -30,28 +32,28 @@ static bool move_stage(const struct mist_space *space, enum knob knob, int step,
                        struct mist_search_choice *stage)
 {
     struct mist_search_choice moved = *stage;
-    bool is_lean = stage->n_lean > 0;
+    bool is_lean = stage->knobs.n_lean > 0;
 
     switch (knob) {
     case CHECKPOINTED:
-        moved.n_checkpointed += step;
+        moved.knobs.n_checkpointed += step;
         break;
     case LEAN:
         is_lean = step > 0;
         break;
     case ZERO:
-        moved.zero += step;
+        moved.knobs.zero += step;
         break;
     case UPDATE:
-        moved.updates_on_host = step > 0;
+        moved.knobs.updates_on_host = step > 0;
         break;
     default:
-        moved.offload[knob - RATIO] =
-            (int8_t)(moved.offload[knob - RATIO] + step * space->ratio_step);
+        moved.knobs.offload[knob - RATIO] =
+            (int8_t)(moved.knobs.offload[knob - RATIO] + step * space->ratio_step);
     }
-    moved.n_lean = is_lean ? moved.n_layers - moved.n_checkpointed : 0;
-    if (moved.offload[MIST_OFFLOAD_OPTIMIZER] == 0)
-        moved.updates_on_host = false;
+    moved.knobs.n_lean = is_lean ? moved.n_layers - moved.knobs.n_checkpointed : 0;
+    if (moved.knobs.offload[MIST_OFFLOAD_OPTIMIZER] == 0)
+        moved.knobs.updates_on_host = false;
     if (!can_be(space, &moved))
         return false;
     *stage = moved;

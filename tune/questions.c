@@ -162,12 +162,12 @@ static unsigned find_uses(const struct mist_search_candidate *of)
                         at->shape.tp != first->shape.tp ||
                         is_sequence != first->shape.is_sequence_parallel;
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            if (at->offload[k] > 0)
+            if (at->knobs.offload[k] > 0)
                 uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k) |
-                        (unsigned)(at->offload[k] & 1) << EIGHTHS;
-        uses |= (unsigned)(at->zero > 0) << MIST_SPACE_ZERO |
-                (unsigned)(at->n_checkpointed > 0) << MIST_SPACE_CKPT |
-                (unsigned)(at->n_lean > 0) << MIST_SPACE_LEAN |
+                        (unsigned)(at->knobs.offload[k] & 1) << EIGHTHS;
+        uses |= (unsigned)(at->knobs.zero > 0) << MIST_SPACE_ZERO |
+                (unsigned)(at->knobs.n_checkpointed > 0) << MIST_SPACE_CKPT |
+                (unsigned)(at->knobs.n_lean > 0) << MIST_SPACE_LEAN |
                 (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
                 (unsigned)is_other << MIST_SPACE_MESH |
                 (unsigned)is_sequence << MIST_SPACE_SEQUENCE;

@@ -139,15 +139,15 @@ static void draw_open(struct sampler *at, struct mist_search_choice *stage, int 
     const struct mist_space *space = at->config->space;
     int32_t most = mist_space_n_checkpointed(space, stage->n_layers) - 1;
 
-    stage->n_checkpointed = mode == 0 ? 0 : mode == 1 ? most : draw(at, 0, most);
-    int32_t n_open = stage->n_layers - stage->n_checkpointed;
-    stage->n_lean = draw(at, 0, mist_space_n_lean(space, n_open) - 1) * n_open;
-    stage->zero = draw(at, 0, mist_space_n_zero(space, stage->shape.dp) - 1);
+    stage->knobs.n_checkpointed = mode == 0 ? 0 : mode == 1 ? most : draw(at, 0, most);
+    int32_t n_open = stage->n_layers - stage->knobs.n_checkpointed;
+    stage->knobs.n_lean = draw(at, 0, mist_space_n_lean(space, n_open) - 1) * n_open;
+    stage->knobs.zero = draw(at, 0, mist_space_n_zero(space, stage->shape.dp) - 1);
     for (int k = 0; k < MIST_N_OFFLOADS && mist_space_offloads(space); k++)
         if (draw(at, 0, 3) == 0)
-            stage->offload[k] = draw_ratio(at);
-    if (space->allows_host_updates && stage->offload[MIST_OFFLOAD_OPTIMIZER] > 0)
-        stage->updates_on_host = draw(at, 0, 1);
+            stage->knobs.offload[k] = draw_ratio(at);
+    if (space->allows_host_updates && stage->knobs.offload[MIST_OFFLOAD_OPTIMIZER] > 0)
+        stage->knobs.updates_on_host = draw(at, 0, 1);
 }
 
 /* What the theme is about; false: no stage can have it. */
@@ -160,17 +160,17 @@ static bool draw_themed(struct sampler *at, int32_t n_stages)
         struct mist_search_choice *stage = &at->stages[i];
         int32_t zero = (int32_t)at->theme - THEME_ZERO_1 + 1;
         if (at->theme == THEME_CHECKPOINTING) {
-            stage->n_checkpointed =
+            stage->knobs.n_checkpointed =
                 draw(at, 1, mist_space_n_checkpointed(space, stage->n_layers) - 1);
-            stage->n_lean = 0;
+            stage->knobs.n_lean = 0;
         } else if (at->theme <= THEME_ZERO_3 && at->theme >= THEME_ZERO_1 &&
                    zero < mist_space_n_zero(space, stage->shape.dp))
-            stage->zero = zero;
+            stage->knobs.zero = zero;
         else if (at->theme >= THEME_OFFLOAD && at->theme < THEME_OFFLOAD_ALL)
-            stage->offload[at->theme - THEME_OFFLOAD] = draw_ratio(at);
+            stage->knobs.offload[at->theme - THEME_OFFLOAD] = draw_ratio(at);
         else if (at->theme == THEME_OFFLOAD_ALL)
             for (int k = 0; k < MIST_N_OFFLOADS; k++)
-                stage->offload[k] = draw_ratio(at);
+                stage->knobs.offload[k] = draw_ratio(at);
         has = has ||
               (at->theme != THEME_TENSOR && at->theme != THEME_SEQUENCE &&
                (at->theme < THEME_ZERO_1 || at->theme > THEME_ZERO_3)) ||
@@ -178,7 +178,7 @@ static bool draw_themed(struct sampler *at, int32_t n_stages)
                !stage->shape.is_sequence_parallel) ||
               (at->theme == THEME_SEQUENCE && stage->shape.is_sequence_parallel) ||
               (at->theme >= THEME_ZERO_1 && at->theme <= THEME_ZERO_3 &&
-               stage->zero == zero);
+               stage->knobs.zero == zero);
     }
     return has;
 }

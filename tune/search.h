@@ -94,31 +94,37 @@ struct mist_search_kind mist_search_stage_kind(int32_t n_micro_batches, int32_t 
                                                int32_t i_stage, int32_t micro_batch,
                                                struct mist_space_shape shape);
 
-/* Columns of one block; all [n]. Whole numbers but the ratios, 0 .. 1. */
-struct mist_search_block {
-    size_t n;
-    const double *n_layers, *n_checkpointed, *zero; /* zero: 0 .. 3 */
-    const double *n_lean;                           /* NULL: 0 everywhere */
-    const double *offload[MIST_N_OFFLOADS];         /* NULL: 0 everywhere */
-    const double *on_host; /* 1: offloaded optimizer state is updated there; NULL: 0 */
-    double *t_s, *d_s;     /* out; not finite: can't be run, dropped */
-    double *peak_bytes, *host_bytes; /* out; of the device and the host arena of a rank */
+/* Configurations in columns and their prices; all [capacity], the first n are used. Whole
+ * numbers but the ratios, 0 .. 1. */
+struct mist_search_columns {
+    double *n_layers, *n_checkpointed, *n_lean, *zero; /* zero: 0 .. 3 */
+    double *offload[MIST_N_OFFLOADS];
+    double *on_host;                 /* 1: offloaded optimizer state is updated there */
+    double *t_s, *d_s;               /* not finite: can't be run, dropped */
+    double *peak_bytes, *host_bytes; /* of the device and the host arena of a rank */
+    size_t n, capacity;
 };
 
-/* Prices a block. Called from many threads at once. t and d do not depend on
+/* Fills in the prices of columns, and leaves the rest alone. Called from many threads at once. t and d do not depend on
  * kind->in_flight, and nothing gets faster when a ratio or n_lean rises. With a layer more,
  * checkpointed or not, neither arena gets smaller. */
 typedef enum mist_status mist_search_price(void *context,
                                            const struct mist_search_kind *kind,
-                                           const struct mist_search_block *block,
+                                           const struct mist_search_columns *block,
                                            struct mist_err *err);
+
+/* Knobs of a configuration beside its layers. */
+struct mist_search_knobs {
+    int32_t n_checkpointed, n_lean, zero; /* layers below 2^20 */
+    int8_t offload[MIST_N_OFFLOADS];      /* in units of 1 / MIST_RATIO_ONE */
+    bool updates_on_host;                 /* with offloaded optimizer state */
+};
 
 /* One configuration of a stage with its prices. */
 struct mist_search_choice {
     struct mist_space_shape shape;
-    int32_t n_layers, n_checkpointed, n_lean, zero, micro_batch;
-    int8_t offload[MIST_N_OFFLOADS]; /* in units of 1 / MIST_RATIO_ONE */
-    bool updates_on_host;
+    int32_t n_layers, micro_batch;
+    struct mist_search_knobs knobs;
     double t_s, d_s;
     int64_t peak_bytes, host_bytes;
 };

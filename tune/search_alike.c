@@ -20,7 +20,7 @@ int32_t mist_search_n_alike(const struct mist_space *space,
 
 /* Prices of a stage and what the stages so far add up to; columns [n]. */
 struct joining {
-    const struct mist_search_block *block;
+    const struct mist_search_columns *block;
     double *t_s, *d_s, *peak_bytes, *host_bytes; /* of a stage; one piece of memory */
     struct mist_pipeline_sum *sums;
     int32_t n_chunks;
@@ -29,7 +29,7 @@ struct joining {
 /* Adds a stage; what can't be run is NAN from then on. */
 static void join_stage(const struct joining *at)
 {
-    const struct mist_search_block *to = at->block;
+    const struct mist_search_columns *to = at->block;
 
     for (size_t i = 0; i < to->n; i++) {
         bool can_run = mist_search_is_price(at->t_s[i], at->d_s[i], at->peak_bytes[i]) &&
@@ -45,8 +45,8 @@ static enum mist_status join_stages(const struct mist_search_config *config,
                                     const struct mist_search_kind *kind,
                                     const struct joining *at, struct mist_err *err)
 {
-    const struct mist_search_block *to = at->block;
-    struct mist_search_block block = *to;
+    const struct mist_search_columns *to = at->block;
+    struct mist_search_columns block = *to;
     int32_t n = kind->n_alike, g = kind->n_micro_batches;
     enum mist_status status = MIST_OK;
 
@@ -76,7 +76,7 @@ static enum mist_status join_stages(const struct mist_search_config *config,
 
 enum mist_status mist_search_price_kind(const struct mist_search_config *config,
                                         const struct mist_search_kind *kind,
-                                        const struct mist_search_block *block,
+                                        const struct mist_search_columns *block,
                                         struct mist_err *err)
 {
     if (kind->n_alike <= 1)

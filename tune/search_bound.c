@@ -8,6 +8,7 @@
  */
 #include "core/memory.h"
 #include "core/order.h"
+#include "tune/search_columns.h"
 #include "tune/search_internal.h"
 
 #include <math.h>
@@ -80,36 +81,37 @@ static enum mist_status list_leasts(struct mist_search_bounds *bounds,
     return MIST_OK;
 }
 
-/* Everything that a role and shape can be without offloading, to columns (7 of what it
- * returns, NULL: only counted): layers, checkpointed layers and ZeRO are filled. */
-static size_t list_rows(const struct mist_space *space,
-                        const struct mist_search_least *least, double *columns, size_t n)
+/* Everything that a role and shape can be without offloading, to columns that get room for
+ * it; false: out of memory. */
+static bool list_rows(const struct mist_space *space,
+                      const struct mist_search_least *least,
+                      struct mist_search_columns *columns)
 {
     int32_t n_zero = mist_space_n_zero(space, least->shape.dp);
-    size_t i = 0;
+    size_t n = 0;
 
+    for (int32_t l = least->layers_min; l <= least->layers_max; l++)
+        n += (size_t)mist_space_n_checkpointed(space, l) * (size_t)n_zero;
+    if (!mist_search_alloc_columns(columns, n + 1))
+        return false;
     for (int32_t l = least->layers_min; l <= least->layers_max; l++)
         for (int32_t c = 0; c < mist_space_n_checkpointed(space, l); c++)
             for (int32_t z = 0; z < n_zero && mist_space_allows_blocks(space, l, c);
                  z++) {
-                if (!mist_space_allows_value(space, MIST_KNOB_ZERO, z))
-                    continue;
-                if (columns) {
-                    columns[i] = l;
-                    columns[n + i] = c;
-                    columns[2 * n + i] = z;
-                }
-                i++;
+                struct mist_search_knobs knobs = {.n_checkpointed = c, .zero = z};
+                if (mist_space_allows_value(space, MIST_KNOB_ZERO, z))
+                    mist_search_add_row(columns, l, &knobs);
             }
-    return i;
+    return true;
 }
 
-static void take_prices(const struct mist_search_block *block, double *least_s)
+static void take_prices(const struct mist_search_columns *columns, double *least_s)
 {
-    for (size_t i = 0; i < block->n; i++) {
-        double *least = &least_s[(int32_t)block->n_layers[i]];
-        if (mist_search_is_price(block->t_s[i], block->d_s[i], block->peak_bytes[i]))
-            *least = fmin(*least, block->t_s[i]);
+    for (size_t i = 0; i < columns->n; i++) {
+        double *least = &least_s[(int32_t)columns->n_layers[i]];
+        if (mist_search_is_price(columns->t_s[i], columns->d_s[i],
+                                 columns->peak_bytes[i]))
+            *least = fmin(*least, columns->t_s[i]);
     }
 }
 
@@ -124,35 +126,22 @@ static enum mist_status price_least(const struct mist_search_bounds *bounds,
         .micro_batch = bounds->cases->samples / least->shape.dp,
         .shape = least->shape,
     };
-    size_t n = list_rows(bounds->space, least, NULL, 0);
     size_t n_layers = (size_t)bounds->space->model.n_layers;
-    double *columns = calloc(7 * n + 1, sizeof *columns);
+    struct mist_search_columns columns = {0};
 
-    least->t_s = malloc((n_layers + 1) * sizeof *least->t_s);
-    if (!columns || !least->t_s) {
-        free(columns);
+    if (!MIST_MALLOC(least->t_s, n_layers + 1) ||
+        !list_rows(bounds->space, least, &columns)) {
         free(least->t_s);
         least->t_s = NULL;
         return mist_err_memory(err, NULL);
     }
     for (size_t l = 0; l <= n_layers; l++)
         least->t_s[l] = INFINITY;
-    list_rows(bounds->space, least, columns, n);
-    struct mist_search_block block = {
-        .n = n,
-        .n_layers = columns,
-        .n_checkpointed = columns + n,
-        .zero = columns + 2 * n,
-        .t_s = columns + 3 * n,
-        .d_s = columns + 4 * n,
-        .peak_bytes = columns + 5 * n,
-        .host_bytes = columns + 6 * n,
-    };
-    enum mist_status status = config->price(config->price_context, &kind, &block, err);
-    least->n_priced = (int64_t)n;
+    enum mist_status status = config->price(config->price_context, &kind, &columns, err);
+    least->n_priced = (int64_t)columns.n;
     if (status == MIST_OK)
-        take_prices(&block, least->t_s);
-    free(columns);
+        take_prices(&columns, least->t_s);
+    mist_search_free_columns(&columns);
     return status;
 }
 

@@ -5,22 +5,7 @@
 #ifndef MIST_TUNE_SEARCH_COLUMNS_H
 #define MIST_TUNE_SEARCH_COLUMNS_H
 
-#include "tune/space.h"
-
-/* Knobs of a configuration beside its layers. */
-struct mist_search_knobs {
-    int32_t n_checkpointed, n_lean, zero; /* layers below 2^20 */
-    int8_t offload[MIST_N_OFFLOADS];      /* in units of 1 / MIST_RATIO_ONE */
-    bool updates_on_host;                 /* with offloaded optimizer state */
-};
-
-/* Columns of configurations and their prices; all [capacity], the first n are used. */
-struct mist_search_columns {
-    double *n_layers, *n_checkpointed, *n_lean, *zero;
-    double *offload[MIST_N_OFFLOADS], *on_host;
-    double *t_s, *d_s, *peak_bytes, *host_bytes;
-    size_t n, capacity;
-};
+#include "tune/search.h"
 
 /* Knobs as a number and back. Of points that are equal the one with the lowest number
  * stays: on the device, the least offloaded, then the least checkpointed, the least lean,

@@ -3,32 +3,31 @@
 
 #include <math.h>
 
-struct mist_search_block mist_search_make_block(const struct mist_search_columns *columns,
-                                                size_t first)
+/* The rows from the first one on. */
+static struct mist_search_columns from_row(struct mist_search_columns columns,
+                                           size_t first)
 {
-    struct mist_search_block block = {
-        .n = columns->n - first,
-        .n_layers = columns->n_layers + first,
-        .n_checkpointed = columns->n_checkpointed + first,
-        .n_lean = columns->n_lean + first,
-        .zero = columns->zero + first,
-        .on_host = columns->on_host + first,
-        .t_s = columns->t_s + first,
-        .d_s = columns->d_s + first,
-        .peak_bytes = columns->peak_bytes + first,
-        .host_bytes = columns->host_bytes + first,
-    };
-
+    columns.n -= first;
+    columns.capacity -= first;
+    columns.n_layers += first;
+    columns.n_checkpointed += first;
+    columns.n_lean += first;
+    columns.zero += first;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        block.offload[k] = columns->offload[k] + first;
-    return block;
+        columns.offload[k] += first;
+    columns.on_host += first;
+    columns.t_s += first;
+    columns.d_s += first;
+    columns.peak_bytes += first;
+    columns.host_bytes += first;
+    return columns;
 }
 
 enum mist_status mist_search_price_columns(struct mist_search_filling *at,
                                            struct mist_search_columns *columns,
                                            size_t first)
 {
-    struct mist_search_block block = mist_search_make_block(columns, first);
+    struct mist_search_columns block = from_row(*columns, first);
 
     at->work->n_priced += (int64_t)block.n;
     if (block.n == 0)

@@ -27,10 +27,6 @@ struct mist_search_filling {
     struct mist_err *err;
 };
 
-/* Columns from row first on as a block. */
-struct mist_search_block mist_search_make_block(const struct mist_search_columns *columns,
-                                                size_t first);
-
 /* Fills in the prices of columns from row first on. */
 MIST_MUST_CHECK enum mist_status
 mist_search_price_columns(struct mist_search_filling *at,

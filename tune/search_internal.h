@@ -39,7 +39,7 @@ int32_t mist_search_n_alike(const struct mist_space *space,
 MIST_MUST_CHECK enum mist_status
 mist_search_price_kind(const struct mist_search_config *config,
                        const struct mist_search_kind *kind,
-                       const struct mist_search_block *block, struct mist_err *err);
+                       const struct mist_search_columns *block, struct mist_err *err);
 
 /* One configuration for each of the stages of a case that are alike [n_stages]. */
 MIST_MUST_CHECK enum mist_status

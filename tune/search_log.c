@@ -3,6 +3,7 @@
 
 #include "core/csv.h"
 #include "core/parse.h" /* mist_format_bytes */
+#include "tune/search_columns.h"
 #include "tune/validate.h"
 
 #include <stdio.h>
@@ -26,12 +27,10 @@ static bool is_kind(const struct mist_search_kind *a, const struct mist_search_k
 static bool is_alike(const struct mist_search_choice *a,
                      const struct mist_search_choice *b)
 {
-    return a->n_layers == b->n_layers && a->n_checkpointed == b->n_checkpointed &&
-           a->n_lean == b->n_lean && a->zero == b->zero && a->shape.dp == b->shape.dp &&
+    return a->n_layers == b->n_layers && a->shape.dp == b->shape.dp &&
            a->shape.tp == b->shape.tp &&
            a->shape.is_sequence_parallel == b->shape.is_sequence_parallel &&
-           a->updates_on_host == b->updates_on_host &&
-           memcmp(a->offload, b->offload, sizeof a->offload) == 0;
+           mist_search_pack_knobs(&a->knobs) == mist_search_pack_knobs(&b->knobs);
 }
 
 static enum mist_status find_chosen(const struct mist_search_config *search,
@@ -112,12 +111,12 @@ static void add_row(void *context, const struct mist_search_row *row)
     mist_csv_add_int64(writer, choice->shape.tp);
     mist_csv_add_int64(writer, choice->shape.is_sequence_parallel);
     mist_csv_add_int64(writer, choice->n_layers);
-    mist_csv_add_int64(writer, choice->n_checkpointed);
-    mist_csv_add_int64(writer, choice->n_lean);
-    mist_csv_add_int64(writer, choice->zero);
+    mist_csv_add_int64(writer, choice->knobs.n_checkpointed);
+    mist_csv_add_int64(writer, choice->knobs.n_lean);
+    mist_csv_add_int64(writer, choice->knobs.zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        mist_csv_add_double(writer, choice->offload[k] / (double)MIST_RATIO_ONE);
-    mist_csv_add_text(writer, choice->updates_on_host ? "host" : "device");
+        mist_csv_add_double(writer, choice->knobs.offload[k] / (double)MIST_RATIO_ONE);
+    mist_csv_add_text(writer, choice->knobs.updates_on_host ? "host" : "device");
     mist_csv_add_double(writer, choice->t_s);
     mist_csv_add_double(writer, choice->d_s);
     mist_csv_add_int64(writer, choice->peak_bytes);

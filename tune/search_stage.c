@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ------------------------------------------------------------- steps 1 to 3: the base */
 
@@ -155,18 +154,13 @@ static struct mist_search_choice make_choice(const struct mist_search_filling *a
                                              const struct mist_search_columns *of,
                                              size_t i)
 {
-    struct mist_search_knobs knobs = mist_search_get_row(of, i);
     struct mist_search_choice choice = {
         .shape = at->work->kind.shape,
         .n_layers = (int32_t)of->n_layers[i],
-        .n_checkpointed = knobs.n_checkpointed,
-        .n_lean = knobs.n_lean,
-        .zero = knobs.zero,
         .micro_batch = at->work->kind.micro_batch,
-        .updates_on_host = knobs.updates_on_host,
+        .knobs = mist_search_get_row(of, i),
     };
 
-    memcpy(choice.offload, knobs.offload, sizeof choice.offload);
     if (mist_search_is_priced(of, i)) {
         choice.t_s = of->t_s[i];
         choice.d_s = of->d_s[i];
@@ -325,19 +319,12 @@ enum mist_status mist_search_price_choice(const struct mist_search_config *confi
                                           struct mist_search_choice *choice,
                                           struct mist_err *err)
 {
-    struct mist_search_knobs knobs = {.n_checkpointed = choice->n_checkpointed,
-                                      .n_lean = choice->n_lean,
-                                      .zero = choice->zero,
-                                      .updates_on_host = choice->updates_on_host};
     struct mist_search_columns row;
-    enum mist_status status = MIST_OK;
 
-    memcpy(knobs.offload, choice->offload, sizeof knobs.offload);
     if (!mist_search_alloc_columns(&row, 1))
         return mist_err_memory(err, NULL);
-    mist_search_add_row(&row, choice->n_layers, &knobs);
-    struct mist_search_block block = mist_search_make_block(&row, 0);
-    status = config->price(config->price_context, kind, &block, err);
+    mist_search_add_row(&row, choice->n_layers, &choice->knobs);
+    enum mist_status status = config->price(config->price_context, kind, &row, err);
     choice->t_s = row.t_s[0];
     choice->d_s = row.d_s[0];
     choice->peak_bytes = (int64_t)ceil(row.peak_bytes[0]);

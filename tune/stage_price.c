@@ -152,7 +152,7 @@ static struct mist_stage_shape shape_of_kind(const struct mist_stage_price *pric
 
 enum mist_status mist_stage_price_block(void *context,
                                         const struct mist_search_kind *kind,
-                                        const struct mist_search_block *block,
+                                        const struct mist_search_columns *block,
                                         struct mist_err *err)
 {
     struct mist_stage_price *price = context;

@@ -27,7 +27,7 @@ void mist_stage_price_free(struct mist_stage_price *price); /* NULL allowed */
 /* A mist_search_price; context is the struct mist_stage_price. */
 MIST_MUST_CHECK enum mist_status
 mist_stage_price_block(void *context, const struct mist_search_kind *kind,
-                       const struct mist_search_block *block, struct mist_err *err);
+                       const struct mist_search_columns *block, struct mist_err *err);
 
 /*
  * Seconds of an iteration of a plan of the space (checked), with any pipeline schedule, by

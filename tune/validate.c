@@ -120,7 +120,8 @@ static double find_cutoff_of(const struct validation *at, enum mist_question_sor
 
 /* The price of the search, memory corrected by what was planned. */
 static enum mist_status price(void *context, const struct mist_search_kind *kind,
-                              const struct mist_search_block *block, struct mist_err *err)
+                              const struct mist_search_columns *block,
+                              struct mist_err *err)
 {
     const struct validation *at = context;
     enum mist_status status =

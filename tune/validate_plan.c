@@ -38,7 +38,7 @@ static void make_stage(const struct mist_space *space,
                        const struct mist_search_choice *choice,
                        struct mist_stage_plan *out)
 {
-    const int8_t *offload = choice->offload;
+    const struct mist_search_knobs *knobs = &choice->knobs;
     const double one = MIST_RATIO_ONE;
 
     *out = (struct mist_stage_plan){
@@ -47,16 +47,16 @@ static void make_stage(const struct mist_space *space,
         .dp = choice->shape.dp,
         .tp = choice->shape.tp,
         .is_sequence_parallel = choice->shape.is_sequence_parallel,
-        .shards_optimizer = choice->zero >= 1,
-        .shards_gradients = choice->zero >= 2,
-        .shards_weights = choice->zero >= 3,
-        .n_checkpointed = choice->n_checkpointed,
-        .n_lean = choice->n_lean,
-        .offload_weights = offload[MIST_OFFLOAD_WEIGHTS] / one,
-        .offload_gradients = offload[MIST_OFFLOAD_GRADIENTS] / one,
-        .offload_optimizer = offload[MIST_OFFLOAD_OPTIMIZER] / one,
-        .offload_activations = offload[MIST_OFFLOAD_ACTIVATIONS] / one,
-        .updates_on_host = choice->updates_on_host,
+        .shards_optimizer = knobs->zero >= 1,
+        .shards_gradients = knobs->zero >= 2,
+        .shards_weights = knobs->zero >= 3,
+        .n_checkpointed = knobs->n_checkpointed,
+        .n_lean = knobs->n_lean,
+        .offload_weights = knobs->offload[MIST_OFFLOAD_WEIGHTS] / one,
+        .offload_gradients = knobs->offload[MIST_OFFLOAD_GRADIENTS] / one,
+        .offload_optimizer = knobs->offload[MIST_OFFLOAD_OPTIMIZER] / one,
+        .offload_activations = knobs->offload[MIST_OFFLOAD_ACTIVATIONS] / one,
+        .updates_on_host = knobs->updates_on_host,
     };
     mist_stage_price_mesh(space, mist_space_n_devices(&choice->shape), &out->n_nodes,
                           &out->n_devices);
@@ -67,15 +67,15 @@ struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *sta
     struct mist_search_choice choice = {
         .shape = {stage->dp, stage->tp, stage->is_sequence_parallel},
         .n_layers = stage->n_layers,
-        .n_checkpointed = stage->n_checkpointed,
-        .n_lean = stage->n_lean,
-        .zero = mist_stage_zero_level(stage),
         .micro_batch = stage->micro_batch,
-        .updates_on_host = stage->updates_on_host,
+        .knobs = {.n_checkpointed = stage->n_checkpointed,
+                  .n_lean = stage->n_lean,
+                  .zero = mist_stage_zero_level(stage),
+                  .updates_on_host = stage->updates_on_host},
     };
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        choice.offload[k] =
+        choice.knobs.offload[k] =
             (int8_t)lround(mist_offloads_of(stage).frac[k] * MIST_RATIO_ONE);
     return choice;
 }
@@ -126,12 +126,12 @@ uint64_t mist_validate_hash(const struct mist_search_candidate *candidate)
     mist_hash_add_int64(&hash, candidate->n_micro_batches);
     for (int32_t i = 0; i < candidate->n_stages; i++) {
         const struct mist_search_choice *stage = &candidate->stages[i];
-        MIST_HASH_INT64(&hash, stage->n_layers, stage->n_checkpointed, stage->n_lean,
-                        stage->zero, stage->shape.dp, stage->shape.tp,
-                        stage->shape.is_sequence_parallel);
+        MIST_HASH_INT64(&hash, stage->n_layers, stage->knobs.n_checkpointed,
+                        stage->knobs.n_lean, stage->knobs.zero, stage->shape.dp,
+                        stage->shape.tp, stage->shape.is_sequence_parallel);
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            mist_hash_add_int64(&hash, stage->offload[k]);
-        mist_hash_add_int64(&hash, stage->updates_on_host);
+            mist_hash_add_int64(&hash, stage->knobs.offload[k]);
+        mist_hash_add_int64(&hash, stage->knobs.updates_on_host);
     }
     return hash.value;
 }

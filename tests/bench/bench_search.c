@@ -57,9 +57,9 @@ static void run(const struct question *of, const struct mist_space *space,
                "offloaded %d %d %d %d / 8, %.1f GiB\n",
                (int)i, (int)at->n_layers, (int)at->shape.dp, (int)at->shape.tp,
                at->shape.is_sequence_parallel ? " with sequences" : "",
-               (int)at->micro_batch, (int)at->zero, (int)at->n_checkpointed,
-               at->offload[0], at->offload[1], at->offload[2], at->offload[3],
-               (double)at->peak_bytes / 0x1p30);
+               (int)at->micro_batch, (int)at->knobs.zero, (int)at->knobs.n_checkpointed,
+               at->knobs.offload[0], at->knobs.offload[1], at->knobs.offload[2],
+               at->knobs.offload[3], (double)at->peak_bytes / 0x1p30);
     }
     mist_search_result_fini(&result);
     mist_thread_pool_free(pool);

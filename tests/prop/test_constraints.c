@@ -93,7 +93,7 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind, int la
 }
 
 static enum mist_status price(void *context, const struct mist_search_kind *kind,
-                              const struct mist_search_block *block,
+                              const struct mist_search_columns *block,
                               struct mist_err *unused)
 {
     for (size_t i = 0; i < block->n; i++) {

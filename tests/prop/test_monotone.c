@@ -446,10 +446,10 @@ static void try_knobs(struct brute *at, const struct mist_space_case *of, int32_
     int32_t n_zero = mist_space_n_zero(space, stage->shape.dp);
 
     for (int32_t i = 0; i < n_ckpt * n_zero << MIST_N_OFFLOADS; i++) {
-        stage->n_checkpointed = (i >> MIST_N_OFFLOADS) % n_ckpt;
-        stage->zero = (i >> MIST_N_OFFLOADS) / n_ckpt;
+        stage->knobs.n_checkpointed = (i >> MIST_N_OFFLOADS) % n_ckpt;
+        stage->knobs.zero = (i >> MIST_N_OFFLOADS) / n_ckpt;
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            stage->offload[k] = i >> k & 1 ? MIST_RATIO_ONE : 0;
+            stage->knobs.offload[k] = i >> k & 1 ? MIST_RATIO_ONE : 0;
         if (i_stage + 1 == of->n_stages)
             try_plan(at, of);
         else

@@ -31,18 +31,20 @@ static void list_choices(const struct mist_space *space)
         bool can_be = true;
         struct mist_search_choice of = {.n_layers = N_LAYERS, .shape = {2, 1, false}};
         for (int k = 0; k < MIST_N_OFFLOADS; k++) {
-            of.offload[k] = (int8_t)(i / powers[k] % 9);
-            can_be = can_be && of.offload[k] % space->ratio_step == 0 &&
-                     (offloads || of.offload[k] == 0);
+            of.knobs.offload[k] = (int8_t)(i / powers[k] % 9);
+            can_be = can_be && of.knobs.offload[k] % space->ratio_step == 0 &&
+                     (offloads || of.knobs.offload[k] == 0);
         }
-        of.n_checkpointed = rest % n_ckpt;
-        of.zero = rest / n_ckpt % n_zero;
-        of.n_lean = rest / n_ckpt / n_zero % 2 ? N_LAYERS - of.n_checkpointed : 0;
-        of.updates_on_host = rest / n_ckpt / n_zero / 2;
-        can_be = can_be && (rest / n_ckpt / n_zero % 2 == 0 || of.n_lean > 0) &&
-                 (has_lean || of.n_lean == 0) &&
-                 (!of.updates_on_host ||
-                  (space->allows_host_updates && of.offload[MIST_OFFLOAD_OPTIMIZER] > 0));
+        of.knobs.n_checkpointed = rest % n_ckpt;
+        of.knobs.zero = rest / n_ckpt % n_zero;
+        of.knobs.n_lean =
+            rest / n_ckpt / n_zero % 2 ? N_LAYERS - of.knobs.n_checkpointed : 0;
+        of.knobs.updates_on_host = rest / n_ckpt / n_zero / 2;
+        can_be =
+            can_be && (rest / n_ckpt / n_zero % 2 == 0 || of.knobs.n_lean > 0) &&
+            (has_lean || of.knobs.n_lean == 0) &&
+            (!of.knobs.updates_on_host || (space->allows_host_updates &&
+                                           of.knobs.offload[MIST_OFFLOAD_OPTIMIZER] > 0));
         if (can_be) {
             assert_true(n_choices < MAX_CHOICES);
             choices[n_choices++] = of;
@@ -55,15 +57,16 @@ static void list_choices(const struct mist_space *space)
 static bool is_apart(const struct mist_space *space, const struct mist_search_choice *a,
                      const struct mist_search_choice *b)
 {
-    bool is_lean = a->n_lean > 0, is_all = b->n_checkpointed == N_LAYERS;
-    int n = abs(a->n_checkpointed - b->n_checkpointed) + abs(a->zero - b->zero);
+    bool is_lean = a->knobs.n_lean > 0, is_all = b->knobs.n_checkpointed == N_LAYERS;
+    int n = abs(a->knobs.n_checkpointed - b->knobs.n_checkpointed) +
+            abs(a->knobs.zero - b->knobs.zero);
 
-    if (is_lean != (b->n_lean > 0) && !(is_lean && is_all))
+    if (is_lean != (b->knobs.n_lean > 0) && !(is_lean && is_all))
         n++;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        n += abs(a->offload[k] - b->offload[k]) / space->ratio_step;
-    if (a->updates_on_host != b->updates_on_host &&
-        !(a->updates_on_host && b->offload[MIST_OFFLOAD_OPTIMIZER] == 0))
+        n += abs(a->knobs.offload[k] - b->knobs.offload[k]) / space->ratio_step;
+    if (a->knobs.updates_on_host != b->knobs.updates_on_host &&
+        !(a->knobs.updates_on_host && b->knobs.offload[MIST_OFFLOAD_OPTIMIZER] == 0))
         n++;
     return n == 1;
 }
@@ -71,9 +74,10 @@ static bool is_apart(const struct mist_space *space, const struct mist_search_ch
 static bool is_same(const struct mist_search_choice *a,
                     const struct mist_search_choice *b)
 {
-    return a->n_checkpointed == b->n_checkpointed && a->n_lean == b->n_lean &&
-           a->zero == b->zero && a->updates_on_host == b->updates_on_host &&
-           memcmp(a->offload, b->offload, sizeof a->offload) == 0;
+    return a->knobs.n_checkpointed == b->knobs.n_checkpointed &&
+           a->knobs.n_lean == b->knobs.n_lean && a->knobs.zero == b->knobs.zero &&
+           a->knobs.updates_on_host == b->knobs.updates_on_host &&
+           memcmp(a->knobs.offload, b->knobs.offload, sizeof a->knobs.offload) == 0;
 }
 
 /* What came: how often each choice of a stage, the others left as they were. */

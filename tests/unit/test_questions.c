@@ -39,12 +39,12 @@ static void fini(struct bench *at)
 /* One stage with ZeRO-2, seven eighths of whose weights are offloaded. */
 static struct mist_search_choice make_stage(int64_t peak_bytes)
 {
-    return (struct mist_search_choice){.shape = {.dp = 4, .tp = 1},
-                                       .n_layers = 4,
-                                       .micro_batch = 1,
-                                       .zero = 2,
-                                       .offload = {[MIST_OFFLOAD_WEIGHTS] = 7},
-                                       .peak_bytes = peak_bytes};
+    return (struct mist_search_choice){
+        .shape = {.dp = 4, .tp = 1},
+        .n_layers = 4,
+        .micro_batch = 1,
+        .knobs = {.zero = 2, .offload = {[MIST_OFFLOAD_WEIGHTS] = 7}},
+        .peak_bytes = peak_bytes};
 }
 
 /* The first question was asked and brought n candidates that need so much. */

@@ -97,7 +97,8 @@ static void price_one(uint64_t seed, const struct mist_search_kind *kind,
 static atomic_size_t n_prices; /* asked for so far */
 
 static enum mist_status price(void *context, const struct mist_search_kind *kind,
-                              const struct mist_search_block *block, struct mist_err *err)
+                              const struct mist_search_columns *block,
+                              struct mist_err *err)
 {
     (void)err;
     n_prices += block->n;
@@ -1103,14 +1104,15 @@ TEST(test_threads)
                 const struct mist_search_choice *a = &one.candidates[i].stages[s];
                 const struct mist_search_choice *b = &many.candidates[i].stages[s];
                 assert_int_equal(a->n_layers, b->n_layers);
-                assert_int_equal(a->n_checkpointed, b->n_checkpointed);
-                assert_int_equal(a->n_lean, b->n_lean);
-                assert_int_equal(a->zero, b->zero);
+                assert_int_equal(a->knobs.n_checkpointed, b->knobs.n_checkpointed);
+                assert_int_equal(a->knobs.n_lean, b->knobs.n_lean);
+                assert_int_equal(a->knobs.zero, b->knobs.zero);
                 assert_int_equal(a->shape.dp, b->shape.dp);
                 assert_int_equal(a->shape.tp, b->shape.tp);
                 assert_int_equal(a->shape.is_sequence_parallel,
                                  b->shape.is_sequence_parallel);
-                assert_memory_equal(a->offload, b->offload, sizeof a->offload);
+                assert_memory_equal(a->knobs.offload, b->knobs.offload,
+                                    sizeof a->knobs.offload);
             }
         }
         struct mist_search_row *again = take_rows(&n_again);

@@ -387,7 +387,7 @@ TEST(test_limits)
 
 /* A closed form that forgets a part of the memory. */
 static enum mist_status price_too_low(void *context, const struct mist_search_kind *kind,
-                                      const struct mist_search_block *block,
+                                      const struct mist_search_columns *block,
                                       struct mist_err *error)
 {
     enum mist_status status = mist_stage_price_block(context, kind, block, error);
@@ -435,7 +435,7 @@ TEST(test_optimism)
 
 /* A closed form that takes all memory too high. */
 static enum mist_status price_too_high(void *context, const struct mist_search_kind *kind,
-                                       const struct mist_search_block *block,
+                                       const struct mist_search_columns *block,
                                        struct mist_err *error)
 {
     enum mist_status status = mist_stage_price_block(context, kind, block, error);
@@ -553,7 +553,7 @@ static void price_knobs(const struct bench *at, const struct mist_search_kind *k
     for (size_t k = 0; k < N_COLUMNS; k++)
         column[k] = columns + k * MOST_ROWS;
     size_t n = list_knobs(at, kind, columns);
-    struct mist_search_block block = {
+    struct mist_search_columns block = {
         .n = n,
         .n_layers = column[0],
         .n_checkpointed = column[1],
@@ -642,9 +642,9 @@ static int check_all_knobs(void)
             assert_true(result.n_candidates > 0);
             assert_true(fabs(result.candidates[0].time_s - fastest_s) <=
                         1e-12 * fastest_s);
-            const int8_t *offload = result.candidates[0].stages[0].offload;
+            const int8_t *offload = result.candidates[0].stages[0].knobs.offload;
             n_offloaded += offload[0] || offload[1] || offload[2] || offload[3];
-            n_on_host += result.candidates[0].stages[0].updates_on_host;
+            n_on_host += result.candidates[0].stages[0].knobs.updates_on_host;
         }
         mist_search_result_fini(&result);
     }
@@ -774,7 +774,7 @@ struct slow_price {
 };
 
 static enum mist_status price_slow(void *context, const struct mist_search_kind *kind,
-                                   const struct mist_search_block *block,
+                                   const struct mist_search_columns *block,
                                    struct mist_err *e)
 {
     const struct slow_price *at = context;
@@ -1113,13 +1113,15 @@ static int compare_frontier(const struct bench *bench, const struct mist_plan *p
         plan->n_micro_batches, plan->n_stages, i_stage, choice.micro_batch, choice.shape);
     int n_fitting = 0;
 
-    memset(choice.offload, 0, sizeof choice.offload);
-    choice.updates_on_host = false;
-    for (choice.n_checkpointed = 0; choice.n_checkpointed <= choice.n_layers;
-         choice.n_checkpointed++)
-        for (choice.zero = 0; choice.zero < (choice.shape.dp > 1 ? 4 : 1); choice.zero++)
+    memset(choice.knobs.offload, 0, sizeof choice.knobs.offload);
+    choice.knobs.updates_on_host = false;
+    for (choice.knobs.n_checkpointed = 0; choice.knobs.n_checkpointed <= choice.n_layers;
+         choice.knobs.n_checkpointed++)
+        for (choice.knobs.zero = 0; choice.knobs.zero < (choice.shape.dp > 1 ? 4 : 1);
+             choice.knobs.zero++)
             for (int lean = 0; lean < 2; lean++) {
-                choice.n_lean = lean * (choice.n_layers - choice.n_checkpointed);
+                choice.knobs.n_lean =
+                    lean * (choice.n_layers - choice.knobs.n_checkpointed);
                 must(mist_search_price_choice(&bench->search, &kind, &choice, &err),
                      &err);
                 if (choice.peak_bytes > bench->config.limit_bytes ||
