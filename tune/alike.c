@@ -3,7 +3,6 @@
 
 #include "sim/plan/mechanism.h"
 #include "tune/plan_label.h"
-#include "tune/space.h" /* what can be offloaded */
 
 #include <limits.h>
 #include <math.h>
@@ -26,7 +25,7 @@ int mist_alike_n_eighths(const struct mist_plan *plan)
 
     for (int32_t i = 0; i < plan->n_stages; i++)
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            if (fmod(mist_offloads_of(&plan->stages[i]).frac[k], 0.25) != 0)
+            if (fmod(plan->stages[i].offload_frac[k], 0.25) != 0)
                 is_in_eighths[k] = true;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         n += is_in_eighths[k];

@@ -2,7 +2,6 @@
 #include "tune/bounds.h"
 
 #include "core/parse.h"
-#include "tune/space.h" /* what can be offloaded */
 
 #include <stdio.h>
 #include <string.h>
@@ -197,7 +196,7 @@ int32_t mist_knob_of(const struct mist_plan *plan, int32_t i_stage, enum mist_kn
     case MIST_KNOB_CHUNKS:
         return mist_plan_n_chunks(plan);
     default:
-        return (int32_t)(mist_offloads_of(stage).frac[knob - MIST_KNOB_OFFLOAD] *
+        return (int32_t)(stage->offload_frac[knob - MIST_KNOB_OFFLOAD] *
                          MIST_KNOB_EIGHTHS);
     }
 }

@@ -29,9 +29,9 @@ enum mist_knob {
     MIST_KNOB_CKPT,    /* layers; MIST_KNOB_ALL: all of the stage */
     MIST_KNOB_LEAN,    /* layers; MIST_KNOB_ALL: all that are not recomputed */
     MIST_KNOB_OFFLOAD, /* by enum mist_offload; in eighths */
-    MIST_KNOB_UPDATE = MIST_KNOB_OFFLOAD + 4, /* 1: on the host */
-    MIST_KNOB_SCHEDULE,                       /* enum mist_pipeline_schedule */
-    MIST_KNOB_CHUNKS,                         /* of a stage; without chunks 1 */
+    MIST_KNOB_UPDATE = MIST_KNOB_OFFLOAD + MIST_N_OFFLOADS, /* 1: on the host */
+    MIST_KNOB_SCHEDULE, /* enum mist_pipeline_schedule */
+    MIST_KNOB_CHUNKS,   /* of a stage; without chunks 1 */
     MIST_N_KNOBS
 };
 

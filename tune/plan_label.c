@@ -2,7 +2,7 @@
 #include "tune/plan_label.h"
 
 #include "core/parse.h"
-#include "tune/space.h" /* what can be offloaded */
+#include "tune/space.h" /* names of what is offloaded */
 
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,6 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
                          char text[MIST_PLAN_LABEL_BYTES])
 {
     struct mist_stage_plan most = {0};
-    struct mist_offloads offloads = {0};
     int zero = 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
@@ -38,7 +37,7 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
         most.n_checkpointed += stage->n_checkpointed;
         most.n_lean += stage->n_lean;
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
-            offloads.frac[k] = fmax(offloads.frac[k], mist_offloads_of(stage).frac[k]);
+            most.offload_frac[k] = fmax(most.offload_frac[k], stage->offload_frac[k]);
         most.updates_on_host |= stage->updates_on_host;
     }
     text[0] = '\0';
@@ -53,7 +52,7 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
     if (zero > 0)
         ADD(text, "z%d", zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        add_ratio(text, mist_offload_names[k], offloads.frac[k], has_sizes);
+        add_ratio(text, mist_offload_names[k], most.offload_frac[k], has_sizes);
     if (most.updates_on_host)
         ADD(text, "uh");
     if (most.n_checkpointed > 0)

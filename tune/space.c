@@ -43,12 +43,6 @@ const char *const mist_offload_names[MIST_N_OFFLOADS] = {
     [MIST_OFFLOAD_ACTIVATIONS] = "activations",
 };
 
-struct mist_offloads mist_offloads_of(const struct mist_stage_plan *stage)
-{
-    return (struct mist_offloads){{stage->offload_weights, stage->offload_gradients,
-                                   stage->offload_optimizer, stage->offload_activations}};
-}
-
 bool mist_space_has(const struct mist_space *space, enum mist_space_group group)
 {
     return (space->groups >> group & 1u) != 0;

@@ -70,23 +70,10 @@ enum mist_space_group {
 /* From here on the number of ways to cut the ranks is not worth its time. */
 enum { MIST_SPACE_MAX_MESH_RANKS = 64 };
 
-/* What can be offloaded, and the unit of a ratio: MIST_RATIO_ONE is all of it. */
-enum mist_offload {
-    MIST_OFFLOAD_WEIGHTS,
-    MIST_OFFLOAD_GRADIENTS,
-    MIST_OFFLOAD_OPTIMIZER,
-    MIST_OFFLOAD_ACTIVATIONS,
-    MIST_N_OFFLOADS
-};
+/* The unit of a ratio of offloading: MIST_RATIO_ONE is all of it. */
 enum { MIST_RATIO_ONE = 8 };
 
 extern const char *const mist_offload_names[MIST_N_OFFLOADS]; /* "weights" */
-
-/* What of a stage is offloaded, by enum mist_offload, and its level of ZeRO, 0 .. 3. */
-struct mist_offloads {
-    double frac[MIST_N_OFFLOADS];
-};
-struct mist_offloads mist_offloads_of(const struct mist_stage_plan *stage);
 
 /* How a stage uses its dp * tp devices. */
 struct mist_space_shape {

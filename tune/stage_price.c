@@ -31,16 +31,6 @@ struct mist_stage_price {
     size_t n_replayed, replayed_capacity;
 };
 
-void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
-                           int32_t *n_devices)
-{
-    int32_t per_node = space->devices_per_node;
-    bool is_whole_nodes = n > per_node && n % per_node == 0;
-
-    *n_nodes = is_whole_nodes ? n / per_node : 1;
-    *n_devices = is_whole_nodes ? per_node : n;
-}
-
 enum mist_status mist_stage_price_new(const struct mist_cost_model *cost_model,
                                       const struct mist_space *space, int32_t threads,
                                       struct mist_stage_price **out, struct mist_err *err)
@@ -145,8 +135,8 @@ static struct mist_stage_shape shape_of_kind(const struct mist_stage_price *pric
         .is_sequence_parallel = kind->shape.is_sequence_parallel,
     };
 
-    mist_stage_price_mesh(price->space, mist_space_n_devices(&kind->shape),
-                          &shape.n_nodes, &shape.n_devices);
+    mist_stage_mesh(mist_space_n_devices(&kind->shape), price->space->devices_per_node,
+                    &shape.n_nodes, &shape.n_devices);
     return shape;
 }
 
@@ -223,10 +213,6 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_CHECKPOINTED] = n_checkpointed,
         [MIST_STAGE_LEAN] = n_thin - n_checkpointed,
         [MIST_STAGE_ZERO] = mist_stage_zero_level(stage),
-        [MIST_STAGE_OFFLOAD_WEIGHTS] = stage->offload_weights,
-        [MIST_STAGE_OFFLOAD_GRADIENTS] = stage->offload_gradients,
-        [MIST_STAGE_OFFLOAD_OPTIMIZER] = stage->offload_optimizer,
-        [MIST_STAGE_OFFLOAD_ACTIVATIONS] = stage->offload_activations,
         [MIST_STAGE_UPDATE_ON_HOST] = stage->updates_on_host,
         [MIST_STAGE_IN_FLIGHT] = in_flight,
         [MIST_STAGE_MICRO_BATCHES] = plan->n_micro_batches,
@@ -256,6 +242,8 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
 
     if (status != MIST_OK)
         return status;
+    memcpy(&knobs[MIST_STAGE_OFFLOAD_WEIGHTS], stage->offload_frac,
+           sizeof stage->offload_frac);
     for (int i = 0; i < MIST_STAGE_N_COLUMNS; i++)
         columns[i] = (struct mist_tape_input){NULL, knobs[i]};
     mist_stage_model_sends(values, &out->send_forward_s, &out->send_backward_s);

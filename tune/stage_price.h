@@ -57,8 +57,4 @@ MIST_MUST_CHECK enum mist_status
 mist_stage_price_passes(struct mist_stage_price *price, const struct mist_plan *plan,
                         struct mist_pipeline_pass *passes, struct mist_err *err);
 
-/* The mesh of n devices: part of a node, or whole nodes. */
-void mist_stage_price_mesh(const struct mist_space *space, int32_t n, int32_t *n_nodes,
-                           int32_t *n_devices);
-
 #endif

@@ -34,13 +34,11 @@ static const char *join_knob(const struct mist_plan *plan, enum mist_knob knob,
 /* "weights 1/2, optimizer 1": what of a stage is offloaded; "" nothing. */
 static const char *list_offloads(const struct mist_stage_plan *stage, char *text)
 {
-    const struct mist_offloads offloads = mist_offloads_of(stage);
-
     text[0] = '\0';
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        if (offloads.frac[k] > 0)
+        if (stage->offload_frac[k] > 0)
             mist_text_add(text, TEXT_BYTES, ", ", "%s %.3g %%", mist_offload_names[k],
-                          100 * offloads.frac[k]);
+                          100 * stage->offload_frac[k]);
     if (stage->updates_on_host)
         mist_text_add(text, TEXT_BYTES, "; ", "updated on the host");
     return text;

@@ -39,7 +39,6 @@ static void make_stage(const struct mist_space *space,
                        struct mist_stage_plan *out)
 {
     const struct mist_search_knobs *knobs = &choice->knobs;
-    const double one = MIST_RATIO_ONE;
 
     *out = (struct mist_stage_plan){
         .n_layers = choice->n_layers,
@@ -47,19 +46,15 @@ static void make_stage(const struct mist_space *space,
         .dp = choice->shape.dp,
         .tp = choice->shape.tp,
         .is_sequence_parallel = choice->shape.is_sequence_parallel,
-        .shards_optimizer = knobs->zero >= 1,
-        .shards_gradients = knobs->zero >= 2,
-        .shards_weights = knobs->zero >= 3,
         .n_checkpointed = knobs->n_checkpointed,
         .n_lean = knobs->n_lean,
-        .offload_weights = knobs->offload[MIST_OFFLOAD_WEIGHTS] / one,
-        .offload_gradients = knobs->offload[MIST_OFFLOAD_GRADIENTS] / one,
-        .offload_optimizer = knobs->offload[MIST_OFFLOAD_OPTIMIZER] / one,
-        .offload_activations = knobs->offload[MIST_OFFLOAD_ACTIVATIONS] / one,
         .updates_on_host = knobs->updates_on_host,
     };
-    mist_stage_price_mesh(space, mist_space_n_devices(&choice->shape), &out->n_nodes,
-                          &out->n_devices);
+    mist_stage_set_zero(out, knobs->zero);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        out->offload_frac[k] = knobs->offload[k] / (double)MIST_RATIO_ONE;
+    mist_stage_mesh(mist_space_n_devices(&choice->shape), space->devices_per_node,
+                    &out->n_nodes, &out->n_devices);
 }
 
 struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *stage)
@@ -75,8 +70,7 @@ struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *sta
     };
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        choice.knobs.offload[k] =
-            (int8_t)lround(mist_offloads_of(stage).frac[k] * MIST_RATIO_ONE);
+        choice.knobs.offload[k] = (int8_t)lround(stage->offload_frac[k] * MIST_RATIO_ONE);
     return choice;
 }
 

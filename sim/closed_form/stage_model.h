@@ -82,7 +82,7 @@ enum mist_stage_column {
     MIST_STAGE_CHECKPOINTED,    /* C: 0 .. L */
     MIST_STAGE_LEAN,            /* N: 0 .. L - C */
     MIST_STAGE_ZERO,            /* Z: 0 .. 3 */
-    MIST_STAGE_OFFLOAD_WEIGHTS, /* this and the next three: ratios, 0 .. 1 */
+    MIST_STAGE_OFFLOAD_WEIGHTS, /* ratios, 0 .. 1, as in enum mist_offload */
     MIST_STAGE_OFFLOAD_GRADIENTS,
     MIST_STAGE_OFFLOAD_OPTIMIZER,
     MIST_STAGE_OFFLOAD_ACTIVATIONS,

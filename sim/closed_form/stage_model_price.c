@@ -476,10 +476,9 @@ static void read_layouts(struct stage *at)
 static void set_knobs(struct mist_stage_plan *stage, bool is_sharded, bool is_away)
 {
     stage->updates_on_host = false;
-    stage->shards_optimizer = stage->shards_gradients = stage->shards_weights =
-        is_sharded;
-    stage->offload_weights = stage->offload_gradients = stage->offload_optimizer =
-        stage->offload_activations = is_away;
+    mist_stage_set_zero(stage, is_sharded ? 3 : 0);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        stage->offload_frac[k] = is_away;
 }
 
 static void make_layouts(struct stage *at, int32_t threads, bool splits,

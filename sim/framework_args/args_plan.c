@@ -185,31 +185,25 @@ static struct mist_stage_plan make_stage(const struct mist_args *args,
     int32_t per_node = args->node_devices > 0
                            ? args->node_devices
                            : (int32_t)mist_args_or(args, MIST_ARG_NODE_DEVICES, n);
-    bool is_whole_nodes = n > per_node && n % per_node == 0;
-    double zero = mist_args_or(args, MIST_ARG_ZERO, 0);
     bool is_full = mist_args_or(args, MIST_ARG_RECOMPUTE, 0) == MIST_RECOMPUTE_FULL;
     double most = mist_args_or(args, MIST_ARG_RECOMPUTE_LAYERS, n_layers);
 
-    return (struct mist_stage_plan){
+    struct mist_stage_plan stage = {
         .n_layers = n_layers,
-        .n_nodes = is_whole_nodes ? n / per_node : 1,
-        .n_devices = is_whole_nodes ? per_node : n,
         .micro_batch = (int32_t)of->micro_batch,
         .dp = (int32_t)of->dp,
         .tp = (int32_t)of->tp,
-        .shards_optimizer = zero >= 1,
-        .shards_gradients = zero >= 2,
-        .shards_weights = zero >= 3,
         .is_sequence_parallel = mist_args_or(args, MIST_ARG_SEQUENCE_PARALLEL, 0) != 0,
         .n_checkpointed = !is_full          ? 0
                           : most < n_layers ? (int32_t)most
                                             : n_layers,
-        .offload_weights = mist_args_or(args, MIST_ARG_OFFLOAD_WEIGHTS, 0),
-        .offload_gradients = mist_args_or(args, MIST_ARG_OFFLOAD_GRADIENTS, 0),
-        .offload_optimizer = mist_args_or(args, MIST_ARG_OFFLOAD_OPTIMIZER, 0),
-        .offload_activations = mist_args_or(args, MIST_ARG_OFFLOAD_ACTIVATIONS, 0),
         .updates_on_host = mist_args_or(args, MIST_ARG_UPDATES_ON_HOST, 0) != 0,
     };
+    mist_stage_set_zero(&stage, (int32_t)mist_args_or(args, MIST_ARG_ZERO, 0));
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        stage.offload_frac[k] = mist_args_or(args, MIST_ARG_OFFLOAD_WEIGHTS + k, 0);
+    mist_stage_mesh(n, per_node, &stage.n_nodes, &stage.n_devices);
+    return stage;
 }
 
 static void make_job(const struct mist_args *args, const struct counts *of,
@@ -330,10 +324,8 @@ static void find_ends(struct mist_args *args, const struct mist_plan *plan)
 static void set_memory(struct mist_args *args, const struct mist_stage_plan *stage)
 {
     args->v[MIST_ARG_ZERO] = mist_stage_zero_level(stage);
-    args->v[MIST_ARG_OFFLOAD_WEIGHTS] = stage->offload_weights;
-    args->v[MIST_ARG_OFFLOAD_GRADIENTS] = stage->offload_gradients;
-    args->v[MIST_ARG_OFFLOAD_OPTIMIZER] = stage->offload_optimizer;
-    args->v[MIST_ARG_OFFLOAD_ACTIVATIONS] = stage->offload_activations;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        args->v[MIST_ARG_OFFLOAD_WEIGHTS + k] = stage->offload_frac[k];
     args->v[MIST_ARG_UPDATES_ON_HOST] = stage->updates_on_host;
 }
 

@@ -54,6 +54,15 @@ struct mist_job {
     int64_t reduce_bucket, sub_group;
 };
 
+/* What of a stage can be offloaded. */
+enum mist_offload {
+    MIST_OFFLOAD_WEIGHTS,
+    MIST_OFFLOAD_GRADIENTS,
+    MIST_OFFLOAD_OPTIMIZER,
+    MIST_OFFLOAD_ACTIVATIONS,
+    MIST_N_OFFLOADS
+};
+
 struct mist_stage_plan {
     int32_t n_layers;    /* blocks of the stage, >= 1 (embedding and head come on top) */
     int32_t n_nodes;     /* device mesh: nodes x devices of each = dp * tp */
@@ -72,10 +81,13 @@ struct mist_stage_plan {
     /* The next n blocks are lean: they don't keep what a pass over memory makes again from
      * what they do keep, the outputs of norms and of gelu or SwiGLU. */
     int32_t n_lean;
-    double offload_weights; /* fractions 0..1 kept in host memory */
-    double offload_gradients;
-    double offload_optimizer;
-    double offload_activations;
+    union { /* fractions 0..1 kept in host memory, by enum mist_offload */
+        double offload_frac[MIST_N_OFFLOADS];
+        struct {
+            double offload_weights, offload_gradients, offload_optimizer,
+                offload_activations;
+        };
+    };
     /* The optimizer state in host memory is updated there, by the host's processors:
      * gradients go to it and parameters come back, the state never moves. Needs
      * offload_optimizer > 0. */
@@ -86,6 +98,22 @@ struct mist_stage_plan {
 static inline int32_t mist_stage_zero_level(const struct mist_stage_plan *stage)
 {
     return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
+}
+static inline void mist_stage_set_zero(struct mist_stage_plan *stage, int32_t level)
+{
+    stage->shards_optimizer = level >= 1;
+    stage->shards_gradients = level >= 2;
+    stage->shards_weights = level >= 3;
+}
+
+/* The mesh of n devices: whole nodes where they fill some, else part of one. */
+static inline void mist_stage_mesh(int32_t n, int32_t devices_per_node, int32_t *n_nodes,
+                                   int32_t *n_devices)
+{
+    bool is_whole_nodes = n > devices_per_node && n % devices_per_node == 0;
+
+    *n_nodes = is_whole_nodes ? n / devices_per_node : 1;
+    *n_devices = is_whole_nodes ? devices_per_node : n;
 }
 
 /* What the tuner or the simulator said; all 0 when nothing was predicted yet. */

@@ -61,17 +61,13 @@ static inline void draw_stage(struct mist_random *random, int n_samples, bool is
         .dp = dp,
         .tp = tp,
         .micro_batch = n_samples / dp,
-        .shards_optimizer = zero >= 1,
-        .shards_gradients = zero >= 2,
-        .shards_weights = zero >= 3,
         .is_sequence_parallel = tp > 1 && pick(random, 0, 1),
     };
+    mist_stage_set_zero(out, zero);
     if (is_tame)
         return;
-    out->offload_weights = draw_ratio(random);
-    out->offload_gradients = draw_ratio(random);
-    out->offload_optimizer = draw_ratio(random);
-    out->offload_activations = draw_ratio(random);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        out->offload_frac[k] = draw_ratio(random);
     out->updates_on_host = out->offload_optimizer > 0 && pick(random, 0, 1);
 }
 

@@ -58,13 +58,11 @@ static inline void random_knobs(struct mist_random *random, const struct kind *k
 {
     int zero = pick(random, 0, kind->shards ? 3 : 1);
 
-    mist_tiny_zero(out, zero);
+    mist_stage_set_zero(out, zero);
     if (!kind->offloads)
         return;
-    out->offload_weights = random_ratio(random, kind->is_whole);
-    out->offload_gradients = random_ratio(random, kind->is_whole);
-    out->offload_optimizer = random_ratio(random, kind->is_whole);
-    out->offload_activations = random_ratio(random, kind->is_whole);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        out->offload_frac[k] = random_ratio(random, kind->is_whole);
     out->updates_on_host = out->offload_optimizer > 0 && pick(random, 0, 1);
 }
 

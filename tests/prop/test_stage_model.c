@@ -666,7 +666,7 @@ TEST(batches_equal_single_calls)
         plan->stages[1].n_layers = (int32_t)columns[MIST_STAGE_LAYERS][i];
         plan->stages[1].n_checkpointed = (int32_t)columns[MIST_STAGE_CHECKPOINTED][i];
         plan->stages[1].n_lean = (int32_t)columns[MIST_STAGE_LEAN][i];
-        mist_tiny_zero(&plan->stages[1], (int)columns[MIST_STAGE_ZERO][i]);
+        mist_stage_set_zero(&plan->stages[1], (int)columns[MIST_STAGE_ZERO][i]);
         plan->stages[1].offload_weights = columns[MIST_STAGE_OFFLOAD_WEIGHTS][i];
         plan->stages[1].offload_gradients = columns[MIST_STAGE_OFFLOAD_GRADIENTS][i];
         plan->stages[1].offload_optimizer = columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i];

@@ -401,12 +401,10 @@ static double find_fastest(const struct problem *at)
                                           .micro_batch = b,
                                           .dp = dp,
                                           .tp = tp,
-                                          .shards_optimizer = digit[3] >= 1,
-                                          .shards_gradients = digit[3] >= 2,
-                                          .shards_weights = digit[3] >= 3,
                                           .is_sequence_parallel = digit[5]};
             s->n_checkpointed = digit[4] > 0 ? digit[4] - 1 : 0;
-            mist_stage_price_mesh(space, dp * tp, &s->n_nodes, &s->n_devices);
+            mist_stage_set_zero(s, digit[3]);
+            mist_stage_mesh(dp * tp, space->devices_per_node, &s->n_nodes, &s->n_devices);
         }
         struct mist_validated of = {.plan = plan};
         if (mist_plan_check(plan, NULL) != MIST_OK || find_broken_of(at, plan))

@@ -632,7 +632,7 @@ static void draw_memory(struct mist_random *random, enum mist_framework_name fra
         zero = 2;
     if (framework == TORCHTITAN)
         zero = !has_dp || zero < 2 ? 0 : zero;
-    mist_tiny_zero(stage, zero);
+    mist_stage_set_zero(stage, zero);
     if (!offloads)
         return;
     if (framework == MEGATRON)

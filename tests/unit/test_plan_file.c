@@ -302,17 +302,15 @@ static void make_random_stage(struct mist_stage_plan *stage, int32_t n_chunks,
     stage->micro_batch = samples / stage->dp;
     stage->n_nodes = stage->dp;
     stage->n_devices = tp;
-    mist_tiny_zero(stage, zero);
+    mist_stage_set_zero(stage, zero);
     stage->is_sequence_parallel =
         tp > 1 && stage->micro_batch * seq_len % tp == 0 && next_random(seed) % 2;
     stage->n_checkpointed =
         (int32_t)(next_random(seed) % (uint64_t)(stage->n_layers + 1));
     stage->n_lean = (int32_t)(next_random(seed) %
                               (uint64_t)(stage->n_layers - stage->n_checkpointed + 1));
-    stage->offload_weights = random_fraction(seed);
-    stage->offload_gradients = random_fraction(seed);
-    stage->offload_optimizer = random_fraction(seed);
-    stage->offload_activations = random_fraction(seed);
+    for (int k = 0; k < MIST_N_OFFLOADS; k++)
+        stage->offload_frac[k] = random_fraction(seed);
     stage->updates_on_host = stage->offload_optimizer > 0 && next_random(seed) % 2;
 }
 

@@ -66,7 +66,7 @@ static void draw_stage(struct mist_random *random, const struct mist_model *mode
     stage->micro_batch = N_SAMPLES / stage->dp;
     stage->n_nodes = 1;
     stage->n_devices = stage->dp * stage->tp;
-    mist_tiny_zero(stage, zero);
+    mist_stage_set_zero(stage, zero);
     stage->is_sequence_parallel = stage->tp > 1 && pick(random, 0, 1);
     stage->offload_weights = draw_fraction(random);
     stage->offload_gradients = draw_fraction(random);

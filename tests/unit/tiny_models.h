@@ -76,12 +76,4 @@ mist_tiny_stage(int32_t n_layers, int32_t micro_batch, int32_t dp, int32_t tp)
                                     .tp = tp};
 }
 
-/* ZeRO of a level, 0 to 3. */
-static inline void mist_tiny_zero(struct mist_stage_plan *stage, int level)
-{
-    stage->shards_optimizer = level >= 1;
-    stage->shards_gradients = level >= 2;
-    stage->shards_weights = level >= 3;
-}
-
 #endif
