@@ -444,12 +444,10 @@ static enum mist_status list_cases(struct mist_space *space, struct mist_err *er
     return status;
 }
 
-enum mist_status mist_space_init_within(struct mist_space *out,
-                                        const struct mist_model *model,
-                                        const struct mist_job *job, int32_t n_ranks,
-                                        int32_t devices_per_node, unsigned groups,
-                                        const struct mist_bounds *bounds,
-                                        struct mist_err *err)
+enum mist_status mist_space_init(struct mist_space *out, const struct mist_model *model,
+                                 const struct mist_job *job, int32_t n_ranks,
+                                 int32_t devices_per_node, unsigned groups,
+                                 const struct mist_bounds *bounds, struct mist_err *err)
 {
     *out = (struct mist_space){
         .model = *model,
@@ -472,22 +470,12 @@ enum mist_status mist_space_init_within(struct mist_space *out,
     return list_cases(out, err);
 }
 
-enum mist_status mist_space_init(struct mist_space *out, const struct mist_model *model,
-                                 const struct mist_job *job, int32_t n_ranks,
-                                 int32_t devices_per_node, unsigned groups,
-                                 struct mist_err *err)
-{
-    return mist_space_init_within(out, model, job, n_ranks, devices_per_node, groups,
-                                  NULL, err);
-}
-
 enum mist_status mist_space_part(struct mist_space *out, const struct mist_space *of,
                                  unsigned groups, const struct mist_bounds *bounds,
                                  struct mist_err *err)
 {
-    enum mist_status status =
-        mist_space_init_within(out, &of->model, &of->job, of->n_ranks,
-                               of->devices_per_node, groups, bounds, err);
+    enum mist_status status = mist_space_init(out, &of->model, &of->job, of->n_ranks,
+                                              of->devices_per_node, groups, bounds, err);
 
     out->ratio_step = of->ratio_step;
     out->allows_host_updates = of->allows_host_updates;

@@ -120,14 +120,9 @@ MIST_MUST_CHECK enum mist_status mist_space_add_group(const char *name, unsigned
  * ranks or devices_per_node below 1).
  */
 MIST_MUST_CHECK enum mist_status
-mist_space_init_within(struct mist_space *out, const struct mist_model *model,
-                       const struct mist_job *job, int32_t n_ranks,
-                       int32_t devices_per_node, unsigned groups,
-                       const struct mist_bounds *bounds, struct mist_err *err);
-MIST_MUST_CHECK enum mist_status
 mist_space_init(struct mist_space *out, const struct mist_model *model,
                 const struct mist_job *job, int32_t n_ranks, int32_t devices_per_node,
-                unsigned groups, struct mist_err *err);
+                unsigned groups, const struct mist_bounds *bounds, struct mist_err *err);
 void mist_space_fini(struct mist_space *space);
 
 /* The same with other groups or other bounds. */

@@ -168,8 +168,8 @@ static enum mist_status make_space(struct mist_tune_session *at, struct mist_err
     if (status != MIST_OK)
         return status;
     at->has_space = true;
-    status = mist_space_init_within(&at->space, &at->model, &at->job, (int32_t)n_ranks,
-                                    cluster->devices_per_node, groups, &at->bounds, err);
+    status = mist_space_init(&at->space, &at->model, &at->job, (int32_t)n_ranks,
+                             cluster->devices_per_node, groups, &at->bounds, err);
     at->space.allows_host_updates = status == MIST_OK &&
                                     mist_space_has(&at->space, MIST_SPACE_OFFLOAD) &&
                                     has_host_updates(at);

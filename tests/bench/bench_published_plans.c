@@ -212,7 +212,7 @@ static void open_published(const struct mist_csv *csv, size_t i_row,
     must(mist_preset_parse(&out->traces, out->cluster, &err), &err);
     must(mist_cost_model_new(&out->traces, &out->cost_model, &err), &err);
     must(mist_space_init(&out->space, &out->plan.model, &out->plan.job,
-                         n_nodes * per_node, per_node, MIST_SPACE_ALL, &err),
+                         n_nodes * per_node, per_node, MIST_SPACE_ALL, NULL, &err),
          &err);
     must(mist_stage_price_new(out->cost_model, &out->space, 0, &out->price, &err), &err);
     out->config = (struct mist_validate_config){

@@ -78,8 +78,9 @@ static void ask(const struct question *of)
     made_up_cluster_init(&traces, of->n_nodes);
     must(mist_model_load_preset(of->model, &model, &err), &err);
     must(mist_cost_model_new(&traces, &cost_model, &err), &err);
-    must(mist_space_init(&space, &model, &job, of->n_nodes * 8, 8, of->groups, &err),
-         &err);
+    must(
+        mist_space_init(&space, &model, &job, of->n_nodes * 8, 8, of->groups, NULL, &err),
+        &err);
     must(mist_stage_price_new(cost_model, &space, 1, &price, &err), &err);
     run(of, &space, price);
     mist_stage_price_free(price);

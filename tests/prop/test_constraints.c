@@ -325,7 +325,8 @@ static void search(struct problem *at, double slack_frac, struct mist_thread_poo
         must(mist_constraints_add(&constraints, at->drawn[k].text, &err), &err);
     if (at->memory_bytes > 0)
         must(mist_constraints_add(&constraints, at->memory_text, &err), &err);
-    must(mist_space_init(&space, &at->model, &job, at->n_ranks, 8, groups, &err), &err);
+    must(mist_space_init(&space, &at->model, &job, at->n_ranks, 8, groups, NULL, &err),
+         &err);
     struct mist_search_config config = {
         .limit_bytes = at->limit_bytes,
         .host_limit_bytes = INT64_MAX,

@@ -96,7 +96,7 @@ static struct mist_stage_price *find_prices(struct problem *at)
     if (at->price)
         return at->price;
     must(mist_space_init(&at->space, &at->model, &at->job, at->n_ranks, 4, MIST_SPACE_ALL,
-                         &err),
+                         NULL, &err),
          &err);
     must(mist_stage_price_new(at->cost_model, &at->space, 1, &at->price, &err), &err);
     return at->price;
@@ -133,8 +133,9 @@ static struct mist_validate_result search(struct problem *at, unsigned groups,
     struct mist_stage_price *price = find_prices(at);
     struct mist_validate_result result = {0};
 
-    must(mist_space_init(&space, &at->model, &at->job, at->n_ranks, 4, groups, &err),
-         &err);
+    must(
+        mist_space_init(&space, &at->model, &at->job, at->n_ranks, 4, groups, NULL, &err),
+        &err);
     space.allows_host_updates =
         at->allows_host_updates && mist_space_has(&space, MIST_SPACE_OFFLOAD);
     space.ratio_step = at->ratio_step;
@@ -500,7 +501,8 @@ static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n
     int64_t limit = draw_limit(&problem);
     if (lacks_host)
         problem.host_limit_bytes = draw_host_limit(&problem, limit);
-    must(mist_space_init(&space, &problem.model, &problem.job, 2, 4, groups, &err), &err);
+    must(mist_space_init(&space, &problem.model, &problem.job, 2, 4, groups, NULL, &err),
+         &err);
     struct brute brute = {.config = make_config(&problem, &space, limit),
                           .best_s = INFINITY};
     brute.config.price = find_prices(&problem);

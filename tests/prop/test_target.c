@@ -204,7 +204,7 @@ static void init(struct problem *at, struct mist_random *random, int i)
     must(mist_preset_parse(&at->traces, clusters[i_cluster], &err), &err);
     must(mist_cost_model_new(&at->traces, &at->cost_model, &err), &err);
     must(mist_space_init(&at->space, &model, &job, n_devices[i_cluster],
-                         at->traces.cluster.devices_per_node, 0, &err),
+                         at->traces.cluster.devices_per_node, 0, NULL, &err),
          &err);
     must(mist_stage_price_new(at->cost_model, &at->space, 0, &at->price, &err), &err);
     must(mist_thread_pool_new(1, &at->pool, &err), &err);

@@ -140,7 +140,8 @@ TEST(test_one_knob)
         struct mist_search_candidate of = {
             .n_micro_batches = 4, .n_stages = 1 + round % MAX_STAGES, .stages = stages};
         struct mist_space space;
-        must(mist_space_init(&space, &model, &job, 4, 4, groups[round / 2 % 4], &err),
+        must(mist_space_init(&space, &model, &job, 4, 4, groups[round / 2 % 4], NULL,
+                             &err),
              &err);
         space.allows_host_updates = round % 3 > 0 && round / 2 % 4 != 2;
         space.ratio_step = round % 5 == 0 ? 2 : MIST_RATIO_ONE / 2;

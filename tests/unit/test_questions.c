@@ -24,7 +24,7 @@ static void init(struct bench *at, unsigned groups, int64_t limit_bytes)
     struct mist_job job = {.global_batch = 8, .seq_len = 32};
 
     *at = (struct bench){.model = mist_tiny_model(MIST_FAMILY_GPT, 4)};
-    must(mist_space_init(&at->space, &at->model, &job, 4, 4, groups, &err), &err);
+    must(mist_space_init(&at->space, &at->model, &job, 4, 4, groups, NULL, &err), &err);
     at->config = (struct mist_validate_config){
         .space = &at->space, .limit_bytes = limit_bytes, .host_limit_bytes = INT64_MAX};
     must(mist_questions_init(&at->questions, &at->config, &err), &err);

@@ -390,7 +390,7 @@ static void init_space_of(struct mist_space *space, const struct mist_model *of,
     struct mist_job job = {.global_batch = global_batch, .seq_len = 8};
     struct mist_err err;
 
-    assert_int_equal(mist_space_init(space, of, &job, n_ranks, 64, groups, &err),
+    assert_int_equal(mist_space_init(space, of, &job, n_ranks, 64, groups, NULL, &err),
                      MIST_OK);
     space->ratio_step = MIST_RATIO_ONE; /* nothing or all */
 }
@@ -1261,8 +1261,9 @@ TEST(test_nodes)
     struct mist_err err;
     bool has_tp = false, has_sequence = false;
 
-    assert_int_equal(mist_space_init(&space, &model, &job, 12, 4, MIST_SPACE_ALL, &err),
-                     MIST_OK);
+    assert_int_equal(
+        mist_space_init(&space, &model, &job, 12, 4, MIST_SPACE_ALL, NULL, &err),
+        MIST_OK);
     for (int32_t i = 0; i < space.n_cases; i++)
         for (int32_t k = 0; k < space.cases[i].n_shapes; k++) {
             const struct mist_space_shape *shape = &space.cases[i].shapes[k];
@@ -1276,8 +1277,9 @@ TEST(test_nodes)
         }
     assert_true(space.n_cases > 0 && has_tp && has_sequence);
     mist_space_fini(&space);
-    assert_int_equal(mist_space_init(&space, &model, &job, 0, 4, MIST_SPACE_ALL, &err),
-                     MIST_ERR_USAGE);
+    assert_int_equal(
+        mist_space_init(&space, &model, &job, 0, 4, MIST_SPACE_ALL, NULL, &err),
+        MIST_ERR_USAGE);
     mist_space_fini(&space);
 }
 

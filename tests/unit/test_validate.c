@@ -105,9 +105,9 @@ static void init(struct bench *at, int32_t n_ranks, int n_threads)
     make_traces(&at->traces);
     at->model = mist_tiny_model(MIST_FAMILY_GPT, 4);
     assert_int_equal(mist_cost_model_new(&at->traces, &at->cost_model, &err), MIST_OK);
-    assert_int_equal(
-        mist_space_init(&at->space, &at->model, &job, n_ranks, 4, MIST_SPACE_ALL, &err),
-        MIST_OK);
+    assert_int_equal(mist_space_init(&at->space, &at->model, &job, n_ranks, 4,
+                                     MIST_SPACE_ALL, NULL, &err),
+                     MIST_OK);
     at->space.allows_host_updates = host_us_per_element > 0;
     assert_int_equal(
         mist_stage_price_new(at->cost_model, &at->space, 1, &at->price, &err), MIST_OK);
@@ -711,9 +711,9 @@ static int32_t find_tp(double slow)
             }
     assert_int_equal(mist_cost_model_new(&bench.traces, &bench.cost_model, &err),
                      MIST_OK);
-    assert_int_equal(
-        mist_space_init(&bench.space, &bench.model, &job, 4, 2, MIST_SPACE_ALL, &err),
-        MIST_OK);
+    assert_int_equal(mist_space_init(&bench.space, &bench.model, &job, 4, 2,
+                                     MIST_SPACE_ALL, NULL, &err),
+                     MIST_OK);
     assert_int_equal(
         mist_stage_price_new(bench.cost_model, &bench.space, 1, &bench.price, &err),
         MIST_OK);
