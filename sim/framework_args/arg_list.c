@@ -1,6 +1,8 @@
 /* Lists of arguments, and command lines. See arg_list.h. */
 #include "sim/framework_args/arg_list.h"
 
+#include "core/path.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,13 +110,6 @@ static enum mist_status take_word(struct words *of)
     return MIST_OK;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), n_end = strlen(end);
-
-    return n >= n_end && strcmp(text + n - n_end, end) == 0;
-}
-
 /* Words that start the program; a variable of its environment is set by NAME=value. */
 static bool is_program(const char *word)
 {
@@ -158,6 +153,7 @@ static enum mist_status extend_value(struct words *of)
 static enum mist_status add_word(struct words *of, long line)
 {
     char *equals = strchr(of->word, '=');
+    bool is_script = mist_path_ends(of->word, ".py");
     struct mist_arg_item item = {.name = of->word, .line = line};
 
     if (strncmp(of->word, "--", 2) == 0 && of->word[2]) {
@@ -167,11 +163,11 @@ static enum mist_status add_word(struct words *of, long line)
         }
         return mist_arg_list_add(of->list, &item, of->path, of->err);
     }
-    if (ends_with(of->word, ".py") && !strstr(of->word, "pretrain_gpt"))
+    if (is_script && !strstr(of->word, "pretrain_gpt"))
         return mist_err_at(of->err, MIST_ERR_INPUT, of->path, line, 0,
                            "%.80s can't be expressed: expected pretrain_gpt.py",
                            of->word);
-    if (ends_with(of->word, ".py") || (of->list->n == 0 && is_program(of->word)))
+    if (is_script || (of->list->n == 0 && is_program(of->word)))
         return MIST_OK;
     if (of->list->n > 0)
         return extend_value(of);

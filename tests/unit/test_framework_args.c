@@ -182,6 +182,7 @@ TEST_WITH(test_refusals, set_up, tear_down)
     refuse(MEGATRON, TINY "--sequence-parallel yes", 3, "expected no value");
     refuse(MEGATRON, TINY "--num-query-groups", 3, "expected a value");
     refuse(MEGATRON, TINY "--num-query-groups $N", 3, "'$N' can't be expressed");
+    refuse(MEGATRON, TINY "--num-query-groups 2 .py", 3, "'2 .py' can't be expressed");
     refuse(MEGATRON,
            TINY "--recompute-granularity full --recompute-method uniform "
                 "--recompute-num-layers 2",
