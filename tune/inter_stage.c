@@ -334,8 +334,7 @@ enum mist_status mist_inter_stage_solve(const struct mist_inter_stage_problem *p
                  : mist_err_set(err, MIST_ERR_MEMORY, "no memory for one solution");
     if (status == MIST_OK)
         *result = (struct mist_inter_stage_result){
-            search.best, search.n_best, search.table.n_points, search.table.n_tau,
-            search.n_tau_solved};
+            search.best, search.n_best, search.table.n_tau, search.n_tau_solved};
     else
         free_solutions(search.best, search.n_best);
     free(search.i_option);

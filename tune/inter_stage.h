@@ -56,8 +56,8 @@ struct mist_inter_stage_row {
     double lower;     /* -INFINITY: none */
     double upper;     /* INFINITY: none; equal to lower for an equation */
     size_t n_terms;
-    const struct mist_inter_stage_term
-        *terms; /* [n_terms], by stage and option, rising */
+    /* [n_terms], by stage and option, rising */
+    const struct mist_inter_stage_term *terms;
 };
 
 /* Everything is borrowed. */
@@ -86,12 +86,11 @@ struct mist_inter_stage_solution {
 };
 
 struct mist_inter_stage_result {
-    struct mist_inter_stage_solution
-        *solutions;        /* rising time; ties by i_option, first stage first */
-    size_t n_solutions;    /* 1 .. n_best */
-    size_t n_options_kept; /* options that no other one dominates */
-    size_t n_tau;          /* different t among these */
-    size_t n_tau_solved;   /* dynamic programmes run */
+    /* Rising time; ties by i_option, first stage first. */
+    struct mist_inter_stage_solution *solutions;
+    size_t n_solutions;  /* 1 .. n_best */
+    size_t n_tau;        /* different t of the options that no other one dominates */
+    size_t n_tau_solved; /* dynamic programmes run */
 };
 
 /* MIST_OK, or MIST_ERR_INPUT naming the field, the stage and option or the row that is out
