@@ -20,8 +20,8 @@ struct mist_sorter {
     size_t record_bytes;
     size_t n_most; /* records of a run */
     int (*compare)(const void *, const void *);
-    char
-        *records; /* [capacity] the run that is filled; later what was read of all runs */
+    /* [capacity] the run that is filled; later what was read of all runs */
+    char *records;
     size_t n, capacity;
     FILE *file; /* of sorted runs; NULL: none yet */
     struct mist_sorter_run *runs;

@@ -57,8 +57,8 @@ struct mist_plot_view {
     int n_inputs;
     double from_s, to_s;
     int n_lanes;
-    struct mist_plot_lane
-        *lanes; /* owned; by rank, then stream; streams that have tasks */
+    /* Owned; by rank, then stream; streams that have tasks. */
+    struct mist_plot_lane *lanes;
     size_t n_spans, spans_capacity;
     struct mist_plot_span *spans; /* owned; by input, lane, start */
     size_t *first_span;   /* owned; [n_inputs * n_lanes + 1] of each input and lane */

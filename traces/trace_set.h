@@ -183,8 +183,8 @@ struct mist_cluster {
     int64_t device_memory_bytes;        /* required, > 0 */
     int64_t host_memory_bytes_per_node; /* 0: none, nothing can be offloaded */
     int device_threads; /* CPU threads of one device; 0: not a CPU device */
-    double
-        peak_flop_per_s[MIST_N_TRACE_DTYPES]; /* one at least; 0: dtype not supported */
+    /* One at least; 0: dtype not supported. */
+    double peak_flop_per_s[MIST_N_TRACE_DTYPES];
     double memory_bytes_per_s;    /* required, > 0: of one device's own memory */
     double launch_us;             /* cost of launching one task; 0: not known */
     int64_t runtime_memory_bytes; /* measured constant per process beside the arena */

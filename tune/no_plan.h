@@ -12,11 +12,11 @@ mist_no_plan_explain(const struct mist_validate_config *config,
 /* The same of plans that another framework can express. */
 struct mist_no_plan_target {
     const char *name; /* of the framework */
-    int64_t
-        closest_bytes; /* what the plan that needs least of a device needs, with what is
-                              beside its arena; INT64_MAX: none can be expressed */
-    bool is_planned;   /* else it needs no less */
-    const char *why;   /* one can't be expressed; "": not known */
+    /* What the plan that needs least of a device needs, with what is beside its arena;
+     * INT64_MAX: none can be expressed. */
+    int64_t closest_bytes;
+    bool is_planned; /* else it needs no less */
+    const char *why; /* one can't be expressed; "": not known */
 };
 MIST_MUST_CHECK enum mist_status
 mist_no_plan_explain_target(const struct mist_validate_config *config,

@@ -33,8 +33,8 @@ struct mist_question {
     int64_t limit_bytes;
     double least_s; /* no answer is faster by the closed form */
     double hope_s; /* the best answer to the question that this follows from, by passes */
-    size_t
-        i_from; /* the question of the same sort that this follows from; SIZE_MAX: none */
+    /* The question of the same sort that this follows from; SIZE_MAX: none. */
+    size_t i_from;
     bool is_asked;
     /* what was learnt by asking */
     struct mist_question_found found;

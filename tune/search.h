@@ -212,8 +212,8 @@ struct mist_search_config {
 };
 
 struct mist_search_result {
-    struct mist_search_candidate
-        *candidates; /* owned; by time_s, ties by case and order */
+    /* Owned; by time_s, ties by case and order. */
+    struct mist_search_candidate *candidates;
     size_t n_candidates;
     int64_t n_priced;     /* configurations */
     int64_t n_fitting;    /* of these within the limit */

@@ -54,8 +54,8 @@ struct mist_data_config {
     int32_t n;                /* >= 1 */
     const char *const *validation_paths; /* borrowed; [n_validation] */
     int32_t n_validation;                /* 0: none */
-    double
-        validation_frac; /* of the stream at its end, 0 <= . < 1, if n_validation = 0 */
+    /* Of the stream at its end, 0 <= . < 1, if n_validation = 0. */
+    double validation_frac;
 };
 
 /*

@@ -47,9 +47,9 @@ struct mist_device_config {
     int32_t threads;  /* OpenMP threads of the compute stream's kernels, >= 1; a device
                             with a processor of its own ignores them */
     int32_t i_device; /* of this machine; a CPU is always 0 */
-    bool
-        streams_take_turns; /* on the thread that waits for them: for a CPU whose rank has
-                                no processor beside those of its computation */
+    /* On the thread that waits for them: for a CPU whose rank has no processor beside
+     * those of its computation. */
+    bool streams_take_turns;
     bool records;        /* tasks will be timed by the device (mist_device_begin_span) */
     bool allows_atomics; /* kernels may add in any order where that is faster: the last
                             bits change from run to run */

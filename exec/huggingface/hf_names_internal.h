@@ -18,8 +18,8 @@ struct hf_param {
     bool is_vector;     /* one dimension there */
     bool is_transposed; /* [columns, rows] there */
     bool is_absent;     /* a linear bias that our model has not */
-    const struct mist_model
-        *of_heads; /* rows stand by groups of heads there; else NULL */
+    /* Rows stand by groups of heads there; else NULL. */
+    const struct mist_model *of_heads;
     int32_t n_sources;
     struct hf_source sources[HF_MAX_SOURCES];
 };

@@ -50,9 +50,9 @@ struct mist_link_table {
 struct mist_cost_model {
     const struct mist_trace_set *traces; /* borrowed */
     struct mist_cost_speeds speeds;
-    struct mist_cluster
-        cluster; /* the trace set's, with these speeds: what data sheets are
-                                    read of; rows are judged by the trace set's own */
+    /* The trace set's, with these speeds: what data sheets are read of; rows are judged
+     * by the trace set's own. */
+    struct mist_cluster cluster;
     double launch_s;
     struct mist_interference interference;
     double interference_residual_frac; /* mean over the mixtures measured */

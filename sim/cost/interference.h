@@ -114,11 +114,11 @@ struct mist_interference_set_fit {
 };
 
 struct mist_interference_fit_report {
-    struct mist_interference_set_fit
-        set[MIST_N_STREAM_SETS]; /* [set]; single channels: noise */
-    int n_not_measured;          /* sets of 2..4 with defaults */
-    double mean_frac;            /* over all samples of sets of 2..4; 0 without any */
-    double worst_frac;           /* likewise */
+    /* [set]; single channels: noise */
+    struct mist_interference_set_fit set[MIST_N_STREAM_SETS];
+    int n_not_measured; /* sets of 2..4 with defaults */
+    double mean_frac;   /* over all samples of sets of 2..4; 0 without any */
+    double worst_frac;  /* likewise */
 };
 
 /*

@@ -257,8 +257,8 @@ struct mist_param {
     enum mist_init init; /* NORMAL: std 0.02; RESIDUAL: std 0.02 / sqrt(2 n_layers) */
     bool decays;         /* weight decay applies */
     bool is_norm;        /* scale or shift of a norm: a vector too small to matter */
-    bool
-        is_vocabulary; /* a row for each word: the embedding's table, the head's weight */
+    /* A row for each word: the embedding's table, the head's weight. */
+    bool is_vocabulary;
     bool is_tied; /* the head's weight when it is the embedding's (same shape and cut) */
     struct mist_param_shape shape; /* of the whole parameter, and how it is cut */
     int64_t n_elements;            /* per tensor-parallel rank */

@@ -33,43 +33,41 @@ struct mist_framework {
     bool takes_turns;              /* communication and computation never overlap */
     bool blocks_transfers;     /* nothing is computed while a stage sends or receives */
     bool overlaps_interleaved; /* but in interleaved pipelines, unless the job says no */
-    bool overlaps_zero3;  /* and with ZeRO-3 in spite of takes_turns, unless it does */
-    bool fuses_gradients; /* products of weights' gradients add to those of an iteration,
+    bool overlaps_zero3;   /* and with ZeRO-3 in spite of takes_turns, unless it does */
+    bool fuses_gradients;  /* products of weights' gradients add to those of an iteration,
                              in fp32 or in two bytes, themselves */
-    bool has_dropout;     /* keeps masks of a byte per element: one of what is embedded,
+    bool has_dropout;      /* keeps masks of a byte per element: one of what is embedded,
                                  two of a block's input */
-    bool keeps_gradients; /* and copy_bytes, of an iteration until the next one's */
-    bool
-        keeps_two_bytes; /* gradients of two bytes, of a micro-batch until the next one's,
-                             beside those in fp32, unless these are sharded */
-    bool repeats_all;    /* a checkpointed block runs again as a whole, sums over ranks
+    bool keeps_gradients;  /* and copy_bytes, of an iteration until the next one's */
+    bool keeps_two_bytes;  /* gradients of two bytes, of a micro-batch until the next
+                             one's, beside those in fp32, unless these are sharded */
+    bool repeats_all;      /* a checkpointed block runs again as a whole, sums over ranks
                                  included, not up to what its backward reads */
-    bool is_eager;       /* RMS norms and SwiGLU are single operators, which keep what
+    bool is_eager;         /* RMS norms and SwiGLU are single operators, which keep what
                               they give each other; where there are alone_ops, by these */
     double selective_frac; /* of a block's forward but for attention that selective
                                  recomputation repeats; 0: it repeats attention instead */
     int8_t sum_bytes; /* > 0: queries, keys, values, gate and up are products of their own
                          (of Llama's family); moved per element by each sum of two of
                          their inputs' gradients */
-    bool
-        scatters_transfers; /* each tensor-parallel rank sends its part to the next stage,
-                                 where they are gathered */
+    bool scatters_transfers;    /* each tensor-parallel rank sends its part to the next
+                                stage, where they are gathered */
     bool sends_whole_gradients; /* and scatters activations alone */
-    bool can_fuse_loss;     /* its loss is Transformer Engine's, where the job says so */
-    bool can_step_apart;    /* sums and steps behind and before all passes, where the job
+    bool can_fuse_loss;      /* its loss is Transformer Engine's, where the job says so */
+    bool can_step_apart;     /* sums and steps behind and before all passes, where the job
                                says so */
-    bool can_cut_products;  /* products of blocks, where the job says so, to send and
+    bool can_cut_products;   /* products of blocks, where the job says so, to send and
                                receive parts of them beside the others */
-    bool sums_in_rings;     /* in a fixed order, which switches of a node don't keep */
-    bool separates_groups;  /* collectives of data-parallel ranks go on beside those of
+    bool sums_in_rings;      /* in a fixed order, which switches of a node don't keep */
+    bool separates_groups;   /* collectives of data-parallel ranks go on beside those of
                                tensor-parallel ones */
-    double dispatch_us;     /* of the host, for a launch */
-    double optimizer_bytes; /* read and written per parameter in an optimizer step */
-    double scaling_bytes;   /* the same in fp16: gradients are looked through and scaled
+    double dispatch_us;      /* of the host, for a launch */
+    double optimizer_bytes;  /* read and written per parameter in an optimizer step */
+    double scaling_bytes;    /* the same in fp16: gradients are looked through and scaled
                                back before it */
-    double
-        accumulate_bytes;   /* per element of a weight, to add a micro-batch's gradient */
-    double fp32_sum_factor; /* of them, where sums of gradients are fp32; 0: 1 */
+    double accumulate_bytes; /* per element of a weight, to add the gradient of a
+                                micro-batch */
+    double fp32_sum_factor;  /* of them, where sums of gradients are fp32; 0: 1 */
     struct mist_framework_casts casts[MIST_N_PHASES]; /* none: it has no such products */
     double logit_bytes;       /* moved per logit by losses of a whole vocabulary, products
                                  apart */
@@ -82,16 +80,16 @@ struct mist_framework {
     int32_t flat_bytes; /* per parameter that a rank of ZeRO updates with gradients of two
                            bytes, asked of the allocator in one piece; what activations
                            leave is in smaller ones */
-    int64_t
-        sub_group_elements; /* updated at once with ZeRO-3, unless the job says; 0: all */
-    int64_t bucket_elements;   /* of gradients on their way, of two bytes, with ZeRO,
+    int64_t sub_group_elements; /* updated at once with ZeRO-3, unless the job says; 0:
+                                   all */
+    int64_t bucket_elements;    /* of gradients on their way, of two bytes, with ZeRO,
                                    unless the job says; two where they overlap with ZeRO-1
                                    and 2. 0: none */
-    double fragmentation_frac; /* what its allocator of device memory can't use, of what
+    double fragmentation_frac;  /* what its allocator of device memory can't use, of what
                                   is allocated */
-    double held_frac;          /* what the allocator of device memory holds beyond what
+    double held_frac;           /* what the allocator of device memory holds beyond what
                                   is allocated, relative */
-    double residual_frac;      /* how far predictions of public runs were off */
+    double residual_frac;       /* how far predictions of public runs were off */
     const struct mist_framework_op (*ops)[MIST_N_PHASES]; /* [MIST_N_OPS]; NULL: ours */
     const struct mist_framework_op (*alone_ops)[MIST_N_PHASES]; /* without tensor
                                 parallelism and pipeline, which another program does;

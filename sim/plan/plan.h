@@ -148,8 +148,8 @@ struct mist_plan {
     int32_t n_micro_batches; /* gradient accumulation steps G */
     int32_t n_stages;
     struct mist_stage_plan stages[MIST_MAX_STAGES];
-    struct mist_pipeline_pass
-        passes[MIST_MAX_STAGES]; /* of automatic schedules; else 0 */
+    /* Of automatic schedules; else 0. */
+    struct mist_pipeline_pass passes[MIST_MAX_STAGES];
     struct mist_prediction predicted;
 };
 

@@ -12,8 +12,8 @@ struct mist_torch_op {
     double start_us, end_us;
     int32_t rank;
     int32_t kind; /* enum mist_torch_kind */
-    int32_t
-        group; /* of a message between ranks; < 0: the rank's stream -1 - group of them */
+    /* Of a message between ranks; < 0: the rank's stream -1 - group of them. */
+    int32_t group;
     int32_t meeting; /* -1: none */
 };
 

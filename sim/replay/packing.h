@@ -46,10 +46,10 @@ struct mist_loads {
     int32_t n_iterations, n_micro_batches;
     int32_t n_samples; /* of a micro-batch, on all its ranks */
     int32_t seq_len;   /* tokens of a full sample */
-    struct mist_load
-        *sums;             /* owned; [n_iterations][n_micro_batches][n_samples + 1] of the
-                               samples of a micro-batch before this one */
-    struct mist_load mean; /* of a sample; a full one counts 1 */
+    /* Owned; [n_iterations][n_micro_batches][n_samples + 1] of the samples of a micro-
+     * batch before this one. */
+    struct mist_load *sums;
+    struct mist_load mean;      /* of a sample; a full one counts 1 */
     int64_t n_sequences, n_cut; /* of all iterations */
     struct mist_load packed;    /* by all of them together, padding left out */
 };

@@ -96,11 +96,11 @@ struct mist_task {
     int32_t tag; /* transfers: number of the transfer between the two ranks; collectives:
                     number of the collective in its group. Both sides count alike */
     int64_t bytes; /* moved by communication and copies: the full message */
-    int64_t
-        from_offset_bytes;   /* of what is sent or copied, in the buffer of ROLE_INPUT */
-    int64_t to_offset_bytes; /* of what is received or copied, in that of ROLE_OUTPUT */
-    int64_t n_elements;      /* the optimizer's shard, what is accumulated or normed */
-    int64_t n_zeroed_elements;     /* of gradients, before the rest of the work */
+    /* Of what is sent or copied, in the buffer of ROLE_INPUT. */
+    int64_t from_offset_bytes;
+    int64_t to_offset_bytes;   /* of what is received or copied, in that of ROLE_OUTPUT */
+    int64_t n_elements;        /* the optimizer's shard, what is accumulated or normed */
+    int64_t n_zeroed_elements; /* of gradients, before the rest of the work */
     int32_t buffers[MIST_N_ROLES]; /* indices into buffers; -1 none */
     int32_t dep_first; /* dependencies are deps[dep_first .. dep_first + n_deps - 1], all
                           earlier tasks */

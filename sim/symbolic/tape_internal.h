@@ -111,8 +111,8 @@ struct mist_tape {
     struct tape_pair *uniform_symbols; /* symbol index -> uniform */
     size_t n_uniform_symbols;
     size_t uniform_symbols_capacity;
-    struct tape_pair
-        *splats; /* uniform -> register that is filled with it once per call */
+    /* Uniform -> register that is filled with it once per call. */
+    struct tape_pair *splats;
     size_t n_splats;
     size_t splats_capacity;
     int32_t *column_symbols; /* [n_columns] symbol index */
