@@ -6,7 +6,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <string.h>
 
 int mist_alike_n_techniques(const struct mist_plan *plan)
 {
@@ -120,9 +119,7 @@ size_t mist_alike_prefer(const struct mist_trace_set *traces, double slower_frac
                          struct mist_validated *plans, size_t n)
 {
     size_t n_alike, i_best = find_simplest(traces, slower_frac, plans, n, &n_alike);
-    const struct mist_validated best = plans[i_best];
 
-    memmove(plans + 1, plans, i_best * sizeof *plans);
-    plans[0] = best;
+    mist_validate_put_first(plans, i_best);
     return n_alike;
 }

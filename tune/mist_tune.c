@@ -27,7 +27,6 @@
 #include "tune/verify.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct tuning {
     struct mist_tune_options options;
@@ -81,13 +80,9 @@ static enum mist_status verify(struct tuning *at, struct mist_validate_result *r
     enum mist_status status =
         mist_verify_run(&at->verify, result->plans, result->n_plans, &at->verified, err);
     mist_progress_fini(&progress);
-    if (status != MIST_OK)
-        return status;
-    size_t i_chosen = at->verified.choice.i_chosen;
-    const struct mist_validated chosen = result->plans[i_chosen];
-    memmove(result->plans + 1, result->plans, i_chosen * sizeof *result->plans);
-    result->plans[0] = chosen;
-    return MIST_OK;
+    if (status == MIST_OK)
+        mist_validate_put_first(result->plans, at->verified.choice.i_chosen);
+    return status;
 }
 
 /* --------------------------------------------------------------------------- results */

@@ -11,7 +11,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* How much slower by its passes than the fastest a plan may be to be replayed. */
 #define PASSES_ERROR_FRAC 0.3
@@ -131,12 +130,7 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     make_ours(at, out);
     out->job.threads = job->threads;
     out->job.computes_on_gpu = job->computes_on_gpu;
-    out->device_memory_bytes = at->config->device_memory_bytes;
-    out->fingerprint =
-        mist_plan_fingerprint(&out->model, &out->job, at->config->fingerprint);
-    const char *trace_set = at->config->trace_set ? at->config->trace_set : "";
-    if (strlen(trace_set) < sizeof out->trace_set)
-        memcpy(out->trace_set, trace_set, strlen(trace_set));
+    mist_validate_set_cluster(at->config, out);
     return true;
 }
 

@@ -180,6 +180,9 @@ MIST_MUST_CHECK enum mist_status
 mist_validate_run(const struct mist_validate_config *config,
                   const struct mist_search_config *search,
                   struct mist_validate_result *result, struct mist_err *err);
+/* Moves plan i of plans before the others. */
+void mist_validate_put_first(struct mist_validated *plans, size_t i);
+
 void mist_validate_result_fini(struct mist_validate_result *result);
 
 /*
@@ -223,6 +226,11 @@ void mist_validate_make_plan(const struct mist_validate_config *config,
 
 /* A stage of a plan as the search knows it, without prices. */
 struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *stage);
+
+/* Gives a plan that has its model and job the trace set, limit of memory and fingerprint of
+ * config. */
+void mist_validate_set_cluster(const struct mist_validate_config *config,
+                               struct mist_plan *plan);
 
 /* Gives a plan the next pipeline schedule, or the next number of chunks, that it can have and
  * the bounds allow. False: there is none, and what the plan has then is none of these. */

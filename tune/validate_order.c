@@ -58,6 +58,14 @@ static bool is_same_kind(const struct mist_plan *a, const struct mist_plan *b)
     return true;
 }
 
+void mist_validate_put_first(struct mist_validated *plans, size_t i)
+{
+    const struct mist_validated first = plans[i];
+
+    memmove(plans + 1, plans, i * sizeof *plans);
+    plans[0] = first;
+}
+
 /* Whether one of the plans before plan i is of its kind. */
 static bool is_had(const struct mist_validated *plans, size_t i)
 {
@@ -69,13 +77,11 @@ static bool is_had(const struct mist_validated *plans, size_t i)
 
 void mist_validate_vary(struct mist_validated *plans, size_t n)
 {
-    for (size_t i = 1, n_kinds = 1; i < n; i++) {
-        const struct mist_validated plan = plans[i];
-        if (is_had(plans, i))
-            continue;
-        memmove(plans + n_kinds + 1, plans + n_kinds, (i - n_kinds) * sizeof *plans);
-        plans[n_kinds++] = plan;
-    }
+    for (size_t i = 1, n_kinds = 1; i < n; i++)
+        if (!is_had(plans, i)) {
+            mist_validate_put_first(plans + n_kinds, i - n_kinds);
+            n_kinds++;
+        }
 }
 
 void mist_validate_keep(struct mist_validate_result *result, size_t n, double slower_frac)
@@ -86,12 +92,8 @@ void mist_validate_keep(struct mist_validate_result *result, size_t n, double sl
     if (result->n_plans <= n)
         return;
     i = mist_alike_simplest(result->plans, result->n_plans, slower_frac);
-    if (i >= half) {
-        const struct mist_validated simplest = result->plans[i];
-        memmove(result->plans + half, result->plans + half - 1,
-                (i - half + 1) * sizeof *result->plans);
-        result->plans[half - 1] = simplest;
-    }
+    if (i >= half)
+        mist_validate_put_first(result->plans + half - 1, i - half + 1);
     mist_validate_vary(result->plans + half, result->n_plans - half);
     while (result->n_plans > n)
         free(result->plans[--result->n_plans].plan);

@@ -130,25 +130,32 @@ uint64_t mist_validate_hash(const struct mist_search_candidate *candidate)
     return hash.value;
 }
 
+void mist_validate_set_cluster(const struct mist_validate_config *config,
+                               struct mist_plan *plan)
+{
+    const char *trace_set = config->trace_set ? config->trace_set : "";
+
+    plan->fingerprint =
+        mist_plan_fingerprint(&plan->model, &plan->job, config->fingerprint);
+    plan->device_memory_bytes = config->device_memory_bytes;
+    if (strlen(trace_set) < sizeof plan->trace_set)
+        memcpy(plan->trace_set, trace_set, strlen(trace_set));
+}
+
 void mist_validate_make_plan(const struct mist_validate_config *config,
                              const struct mist_search_candidate *candidate,
                              struct mist_plan *out)
 {
     const struct mist_space *space = config->space;
-    const char *trace_set = config->trace_set ? config->trace_set : "";
 
     *out = (struct mist_plan){
         .model = space->model,
         .job = space->job,
-        .fingerprint =
-            mist_plan_fingerprint(&space->model, &space->job, config->fingerprint),
-        .device_memory_bytes = config->device_memory_bytes,
         .pipeline = MIST_PIPELINE_1F1B,
         .n_micro_batches = candidate->n_micro_batches,
         .n_stages = candidate->n_stages,
     };
-    if (strlen(trace_set) < sizeof out->trace_set)
-        memcpy(out->trace_set, trace_set, strlen(trace_set));
+    mist_validate_set_cluster(config, out);
     for (int32_t i = 0; i < candidate->n_stages; i++) {
         const struct mist_search_choice *choice = &candidate->stages[i];
         make_stage(space, choice, &out->stages[i]);
