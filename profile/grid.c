@@ -365,7 +365,7 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
     }
     for (int32_t i = 0; i < grid->n_messages; i++) {
         const struct mist_group_shape *shape = &grid->shapes[grid->messages[i].i_shape];
-        mist_hash_add_text(&hash, mist_link_operation_name(grid->messages[i].operation));
+        mist_hash_add_text(&hash, mist_link_operation_words[grid->messages[i].operation]);
         MIST_HASH_INT64(&hash, shape->nodes, shape->ranks_per_node,
                         shape->concurrent_groups, grid->messages[i].bytes);
     }

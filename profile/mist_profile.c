@@ -278,7 +278,7 @@ static void announce(const struct setup *setup)
                  "operator shapes, %d messages, %d mixtures; about %s",
                  config->model.name, (int)config->seq_len,
                  micro_batches_text(config, sizes, sizeof sizes),
-                 mist_dtype_name(config->dtype), (int)config->n_ranks,
+                 mist_dtype_words[config->dtype], (int)config->n_ranks,
                  config->n_ranks == 1 ? "" : "s", where, (int)setup->grid.n_keys,
                  (int)setup->grid.n_messages, (int)setup->plan.n_mixtures,
                  mist_format_time_s(time, sizeof time, setup->plan.expected_s));
@@ -291,7 +291,7 @@ static void emit_job(struct mist_emit *emit, const struct setup *setup)
 
     mist_emit_text(emit, "machine", NULL, mist_machine_device_name(&setup->machine));
     mist_emit_text(emit, "backend", NULL, setup->machine.backend->name);
-    mist_emit_text(emit, "dtype", "number format", mist_dtype_name(config->dtype));
+    mist_emit_text(emit, "dtype", "number format", mist_dtype_words[config->dtype]);
     mist_emit_text(emit, "model", NULL, config->model.name);
     mist_emit_integer(emit, "seq_len", "tokens per sample", config->seq_len);
     mist_emit_text(emit, "micro_batches", "micro-batches",

@@ -194,7 +194,7 @@ static void describe_session(const struct mist_grid *grid,
              "stage, mean without far outliers; handing over between streams takes %.1f "
              "us%s",
              config->is_quick ? "--quick" : "in full", config->model.name,
-             (int)config->seq_len, mist_dtype_name(config->dtype), (int)config->n_ranks,
+             (int)config->seq_len, mist_dtype_words[config->dtype], (int)config->n_ranks,
              each, (int)machine->n_rank_processors,
              (int)grid->variants[grid->n_variants - 1].tp, report->host.hand_over_us,
              sheet);

@@ -137,8 +137,7 @@ void mist_sim_list_add(struct mist_emit *emit)
     mist_emit_list_begin(emit, "links", "Messages and copies, of links.csv");
     for (int i = 0; i < MIST_N_LINK_OPERATIONS; i++) {
         mist_emit_object_begin(emit, NULL, NULL);
-        mist_emit_text(emit, "operation", NULL,
-                       mist_link_operation_name((enum mist_link_operation)i));
+        mist_emit_text(emit, "operation", NULL, mist_link_operation_words[i]);
         mist_emit_text(emit, "group", NULL, "nodes;ranks_per_node;concurrent_groups");
         mist_emit_text(emit, "bytes", NULL, links[i].bytes);
         mist_emit_text(emit, "includes", "time includes", links[i].includes);
@@ -164,7 +163,7 @@ static const char *name_link(const struct mist_link_fit *fit, char *text, size_t
 
     if (fit->group.concurrent_groups > 1)
         snprintf(groups, sizeof groups, ", %d at once", fit->group.concurrent_groups);
-    snprintf(text, size, "%s of %d x %d%s", mist_link_operation_name(fit->operation),
+    snprintf(text, size, "%s of %d x %d%s", mist_link_operation_words[fit->operation],
              fit->group.nodes, fit->group.ranks_per_node, groups);
     return text;
 }

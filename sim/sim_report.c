@@ -341,8 +341,7 @@ static void emit_device(struct mist_emit *emit, const struct mist_preset *of)
 
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) {
         char what[64];
-        snprintf(what, sizeof what, "peak in %s",
-                 mist_trace_dtype_name((enum mist_trace_dtype)i));
+        snprintf(what, sizeof what, "peak in %s", mist_trace_dtype_words[i]);
         struct figure peak = {what, of->peak_tflop_per_s[i] * 1e12, MIST_HUMAN_FLOP_PER_S,
                               of->source};
         emit_figures(emit, of->name, &peak, 1);

@@ -257,7 +257,7 @@ static enum way way_of(const struct mist_link_row *row)
 static bool is_link(const struct mist_link_row *row, const char *name)
 {
     return strcmp(name, "all") == 0 || strcmp(name, way_names[way_of(row)]) == 0 ||
-           strcmp(name, mist_link_operation_name(row->operation)) == 0;
+           strcmp(name, mist_link_operation_words[row->operation]) == 0;
 }
 
 /* What is declared of a way of this name, to be edited as rows are; NULL: nothing. */
@@ -267,8 +267,8 @@ static struct mist_declared_link *declared_link(struct mist_trace_declared *decl
     struct mist_declared_link *const links[] = {&declared->device, &declared->node,
                                                 &declared->host};
     bool is_copy =
-        strcmp(name, mist_link_operation_name(MIST_LINK_HOST_TO_DEVICE)) == 0 ||
-        strcmp(name, mist_link_operation_name(MIST_LINK_DEVICE_TO_HOST)) == 0;
+        strcmp(name, mist_link_operation_words[MIST_LINK_HOST_TO_DEVICE]) == 0 ||
+        strcmp(name, mist_link_operation_words[MIST_LINK_DEVICE_TO_HOST]) == 0;
     bool is_meant = strcmp(name, "all") == 0 || strcmp(name, way_names[way]) == 0 ||
                     (way == HOST && is_copy);
 

@@ -89,12 +89,6 @@ enum {
 };
 extern const struct mist_json_field mist_cluster_fields[];
 
-/* NULL-terminated. */
-extern const char *const mist_trace_backend_words[],
-    *const mist_trace_dtype_words[], *const mist_trace_phase_words[],
-                                         *const mist_link_operation_words[],
-                                             *const mist_mechanism_words[];
-
 /* [a-z][a-z0-9_]* with fewer than max characters: names of operators and dimensions. */
 static inline bool mist_words_is_name(const char *name, size_t max)
 {

@@ -44,8 +44,7 @@ static json_t *cluster_to_json(const struct mist_trace_set *set)
 
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
         if (cluster->peak_flop_per_s[i] > 0)
-            failed |= json_object_set_new(rates,
-                                          mist_trace_dtype_name((enum mist_trace_dtype)i),
+            failed |= json_object_set_new(rates, mist_trace_dtype_words[i],
                                           mist_json_number(cluster->peak_flop_per_s[i]));
     for (int i = 0; i < cluster->n_libraries; i++)
         failed |= json_object_set_new(libraries, cluster->libraries[i].name,

@@ -192,8 +192,8 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
         mist_shape_format(&copy.shape, text);
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%s %s %s %s comes twice, expected one row per shape",
-                            copy.op, mist_trace_dtype_name(copy.dtype),
-                            mist_trace_phase_name(copy.phase), text);
+                            copy.op, mist_trace_dtype_words[copy.dtype],
+                            mist_trace_phase_words[copy.phase], text);
     }
     if (!MIST_RESERVE(set->kernels, set->kernels_capacity, set->n_kernels + 1) ||
         !index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
@@ -219,7 +219,7 @@ enum mist_status mist_trace_set_add_link(struct mist_trace_set *set,
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%s over %d x %d ranks, %d groups, %" PRId64
                             " bytes comes twice, expected one row per size",
-                            mist_link_operation_name(copy.operation), copy.nodes,
+                            mist_link_operation_words[copy.operation], copy.nodes,
                             copy.ranks_per_node, copy.concurrent_groups, copy.bytes);
     if (!MIST_RESERVE(set->links, set->links_capacity, set->n_links + 1) ||
         !index_reserve(&set->by_link))

@@ -71,11 +71,10 @@ enum mist_mechanism {
     MIST_N_MECHANISMS
 };
 
-/* The words of the files; static text, never NULL. */
-const char *mist_trace_backend_name(enum mist_trace_backend backend);
-const char *mist_trace_dtype_name(enum mist_trace_dtype dtype);
-const char *mist_trace_phase_name(enum mist_trace_phase phase);
-const char *mist_link_operation_name(enum mist_link_operation operation);
+/* The words of the files, in the order of their values, then NULL. */
+extern const char *const mist_trace_backend_words[], *const mist_trace_dtype_words[];
+extern const char *const mist_trace_phase_words[], *const mist_link_operation_words[];
+extern const char *const mist_mechanism_words[];
 const char *mist_mechanism_name(enum mist_mechanism mechanism);
 
 /* The inverses; false (out untouched) for a word that names none. */

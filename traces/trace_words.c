@@ -34,30 +34,6 @@ _Static_assert(N_WORDS(mist_mechanism_words) == MIST_N_MECHANISMS,
 
 /* ---- words ---- */
 
-const char *mist_trace_backend_name(enum mist_trace_backend backend)
-{
-    assert((int)backend >= 0 && backend < MIST_N_TRACE_BACKENDS);
-    return mist_trace_backend_words[backend];
-}
-
-const char *mist_trace_dtype_name(enum mist_trace_dtype dtype)
-{
-    assert((int)dtype >= 0 && dtype < MIST_N_TRACE_DTYPES);
-    return mist_trace_dtype_words[dtype];
-}
-
-const char *mist_trace_phase_name(enum mist_trace_phase phase)
-{
-    assert((int)phase >= 0 && phase < MIST_N_TRACE_PHASES);
-    return mist_trace_phase_words[phase];
-}
-
-const char *mist_link_operation_name(enum mist_link_operation operation)
-{
-    assert((int)operation >= 0 && operation < MIST_N_LINK_OPERATIONS);
-    return mist_link_operation_words[operation];
-}
-
 const char *mist_mechanism_name(enum mist_mechanism mechanism)
 {
     assert((int)mechanism >= 0 && mechanism < MIST_N_MECHANISMS);

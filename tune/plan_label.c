@@ -62,7 +62,7 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
     if (most.n_lean > 0)
         ADD(text, "ln");
     if (plan->pipeline != MIST_PIPELINE_1F1B)
-        ADD(text, "%s", mist_pipeline_name(plan->pipeline));
+        ADD(text, "%s", mist_pipeline_words[plan->pipeline]);
     if (text[0] == '\0')
         ADD(text, "S1");
     return text;

@@ -124,7 +124,7 @@ static const char *explain_pipeline(const struct mist_validated *of, char *text)
 
     if (of->plan->n_stages == 1)
         return "none: one stage";
-    snprintf(text, TEXT_BYTES, "%s", mist_pipeline_name(own));
+    snprintf(text, TEXT_BYTES, "%s", mist_pipeline_words[own]);
     if (own == MIST_PIPELINE_INTERLEAVED)
         mist_text_add(text, TEXT_BYTES, ", ", "%d chunks", (int)of->plan->n_chunks);
     for (int i = 0; i < MIST_N_PIPELINES; i++) {
@@ -132,7 +132,7 @@ static const char *explain_pipeline(const struct mist_validated *of, char *text)
         if (i == (int)own || other->tried == MIST_TRIED_NOT)
             continue;
         mist_text_add(text, TEXT_BYTES, is_open ? "; " : " (", "%s ",
-                      mist_pipeline_name((enum mist_pipeline_schedule)i));
+                      mist_pipeline_words[i]);
         is_open = true;
         if (other->tried >= MIST_TRIED_PRICED)
             mist_text_add(text, TEXT_BYTES, "", "is %s%.2g %% slower",
@@ -255,13 +255,13 @@ static void emit_best(struct mist_emit *emit, const struct mist_tune_report *rep
         mist_emit_text(emit, "what_if", "what if", list_edits(report->what_if, text));
     mist_emit_text(emit, "model", "model", plan->model.name);
     mist_emit_text(emit, "dtype", "weights and activations",
-                   mist_dtype_name(plan->job.dtype));
+                   mist_dtype_words[plan->job.dtype]);
     mist_emit_integer(emit, "ranks", "ranks", mist_plan_n_ranks(plan));
     mist_emit_integer(emit, "n_micro_batches", "micro-batches (G)",
                       plan->n_micro_batches);
     if (has_all || plan->n_stages > 1)
         mist_emit_text(emit, "pipeline", "pipeline schedule",
-                       mist_pipeline_name(plan->pipeline));
+                       mist_pipeline_words[plan->pipeline]);
     if (has_all || mist_plan_n_chunks(plan) > 1)
         mist_emit_integer(emit, "chunks", "its chunks", mist_plan_n_chunks(plan));
     mist_emit_number(emit, "iteration_s", "iteration, by replay", predicted->iteration_s);

@@ -37,9 +37,9 @@ static enum mist_status load_job(struct mist_tune_session *at, struct mist_err *
         at->job.gradient_dtype != at->job.dtype)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "--gradient-dtype is %s with --dtype %s; it needs --dtype %s",
-                            mist_dtype_name(at->job.gradient_dtype),
-                            mist_dtype_name(at->job.dtype),
-                            mist_dtype_name(at->job.gradient_dtype));
+                            mist_dtype_words[at->job.gradient_dtype],
+                            mist_dtype_words[at->job.dtype],
+                            mist_dtype_words[at->job.gradient_dtype]);
     if (at->model.max_seq > 0 && at->job.seq_len > at->model.max_seq)
         return mist_err_set(err, MIST_ERR_USAGE, "--seq-len is %d; %s has %d positions",
                             (int)at->job.seq_len, at->model.name, (int)at->model.max_seq);

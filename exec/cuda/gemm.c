@@ -108,9 +108,8 @@ void mist_gemm_fail(struct mist_cuda_gemm *gemm, const struct mist_gemm_key *key
     gemm->status = mist_err_set(
         &gemm->err, status == CUBLAS_STATUS_ALLOC_FAILED ? MIST_ERR_MEMORY : MIST_ERR_RUN,
         "cuBLASLt, %s of a %s linear layer, rows=%lld;n_in=%lld;n_out=%lld: %s: %s",
-        mist_gemm_names[key->product], mist_dtype_name((enum mist_dtype)key->dtype),
-        (long long)key->rows, (long long)key->n_in, (long long)key->n_out, what,
-        cublasLtGetStatusName(status));
+        mist_gemm_names[key->product], mist_dtype_words[key->dtype], (long long)key->rows,
+        (long long)key->n_in, (long long)key->n_out, what, cublasLtGetStatusName(status));
 }
 
 /* ------------------------------------------------------------------- what was decided */

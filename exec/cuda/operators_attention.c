@@ -38,7 +38,7 @@ enum mist_status mist_cuda_operators_open_attention(struct mist_cuda_operators *
         return mist_err_set(err, MIST_ERR_RUN,
                             "cuDNN's attention is for bf16, and this is %s: --attention "
                             "auto or own",
-                            mist_dtype_name(dtype));
+                            mist_dtype_words[dtype]);
     enum mist_status status = mist_cuda_sdpa_open(NULL, NULL, &context->sdpa, &why);
     if (status == MIST_OK)
         return MIST_OK;

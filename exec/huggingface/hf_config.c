@@ -129,8 +129,8 @@ static enum mist_status compare(const struct sides *at, struct mist_err *err)
     if (s == MIST_OK && theirs->family != ours->family)
         return mist_json_fail_key(at->root, "model_type", MIST_ERR_INPUT, err,
                                   "is a %s model, the plan's is %s",
-                                  mist_family_name(theirs->family),
-                                  mist_family_name(ours->family));
+                                  mist_family_words[theirs->family],
+                                  mist_family_words[ours->family]);
     for (const struct mist_model_key *key = type->keys; key->key && s == MIST_OK; key++)
         s = compare_key(at, key, err);
     if (s || (s = compare_int(at, is_falcon ? "num_kv_heads" : "num_key_value_heads",

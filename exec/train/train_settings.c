@@ -133,7 +133,7 @@ json_t *mist_train_settings_to_json(const struct mist_train_settings *settings,
                           .settings = *settings};
 
     fingerprint_of(data, saved.fingerprint);
-    snprintf(saved.dtype, sizeof saved.dtype, "%s", mist_dtype_name(plan->job.dtype));
+    snprintf(saved.dtype, sizeof saved.dtype, "%s", mist_dtype_words[plan->job.dtype]);
     return mist_json_write_fields(fields, &saved, NULL);
 }
 
@@ -249,7 +249,7 @@ enum mist_status mist_train_settings_take_over(
     struct mist_train_settings *settings, struct mist_train_progress *progress,
     const struct mist_messages *messages, struct mist_err *err)
 {
-    const char *ours = mist_dtype_name(plan->job.dtype);
+    const char *ours = mist_dtype_words[plan->job.dtype];
     struct saved old, now = {.settings = *settings};
     struct mist_err differs;
     enum mist_status status = read_saved(training, &old, err);

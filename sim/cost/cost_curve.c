@@ -273,7 +273,7 @@ static double host_adamw_s(const struct mist_cluster *cluster, int64_t n_element
 static enum mist_status refuse_dtype(const struct mist_cluster *cluster, enum mist_op op,
                                      enum mist_trace_dtype dtype, struct mist_err *err)
 {
-    const char *name = mist_trace_dtype_name(dtype);
+    const char *name = mist_trace_dtype_words[dtype];
     char others[64] = "";
 
     if (cluster->backend != MIST_TRACE_DATASHEET)
@@ -284,8 +284,7 @@ static enum mist_status refuse_dtype(const struct mist_cluster *cluster, enum mi
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
         if (cluster->peak_flop_per_s[i] > 0)
             snprintf(others + strlen(others), sizeof others - strlen(others), "%s%s",
-                     others[0] ? ", " : "",
-                     mist_trace_dtype_name((enum mist_trace_dtype)i));
+                     others[0] ? ", " : "", mist_trace_dtype_words[i]);
     return mist_err_set(err, MIST_ERR_INPUT,
                         "cluster %s has no rate of %s; expected a format that it "
                         "computes in: %s",

@@ -444,14 +444,14 @@ static enum mist_status refuse(const struct mist_cost_model *model,
             err, MIST_ERR_INPUT,
             "cluster %s: nothing says how fast %s is%s; declare it behind "
             "the name: --cluster %s:%dx%d,%s",
-            cluster->name, mist_link_operation_name(operation),
+            cluster->name, mist_link_operation_words[operation],
             nodes > 1 ? " between nodes" : "", cluster->name, cluster->nodes,
             cluster->devices_per_node, option);
     return mist_err_set(err, MIST_ERR_INPUT,
                         "cluster %s: the trace set has no %s in links.csv; measure it "
                         "with mist-profile on %d rank%s, or declare it as "
                         "\"declared\": {\"%s\": ..} in cluster.json",
-                        cluster->name, mist_link_operation_name(operation), n_ranks,
+                        cluster->name, mist_link_operation_words[operation], n_ranks,
                         n_ranks == 1 ? "" : "s", key);
 }
 

@@ -271,12 +271,11 @@ static enum mist_status check_dtype(const struct mist_cost_model *model,
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++)
         if (traces->cluster.peak_flop_per_s[i] > 0)
             used += (size_t)snprintf(others + used, sizeof others - used, "%s%s",
-                                     used ? ", " : "",
-                                     mist_trace_dtype_name((enum mist_trace_dtype)i));
+                                     used ? ", " : "", mist_trace_dtype_words[i]);
     return mist_err_set(err, MIST_ERR_INPUT,
                         "cluster %s does not compute in %s: there are neither rows of it "
                         "nor a peak_flop_per_s, which there is for %s",
-                        traces->cluster.name, mist_trace_dtype_name(word), others);
+                        traces->cluster.name, mist_trace_dtype_words[word], others);
 }
 
 enum mist_status mist_cost_model_check(const struct mist_cost_model *model,

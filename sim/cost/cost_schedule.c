@@ -250,7 +250,7 @@ static enum mist_status price_host(const struct place *at, const struct mist_tas
                             "update on the host needs: mist-profile measures it; of a "
                             "preset host-adamw=RATE says how many parameters a node's "
                             "processors update in a second",
-                            at->model->traces->cluster.name, mist_dtype_name(at->dtype));
+                            at->model->traces->cluster.name, mist_dtype_words[at->dtype]);
     return mist_cost_add_elements(
         at->model, is_device ? MIST_OP_ADAMW : MIST_OP_ADAMW_HOST, at->dtype,
         at->gradient_dtype, task->n_elements, out, err);

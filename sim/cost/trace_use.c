@@ -111,7 +111,7 @@ static void warn_of_phases(const struct mist_trace_set *set,
         if (words[op].n_rows > 0)
             say(set, words[op].first, messages,
                 "%s has no phase %s: %s not used (mist-sim --list)", words[op].first->op,
-                mist_trace_phase_name(words[op].first->phase),
+                mist_trace_phase_words[words[op].first->phase],
                 rows_text(words[op].n_rows, rows));
 }
 
@@ -139,7 +139,7 @@ static void warn_of_dtypes(const struct mist_trace_set *set, enum mist_dtype dty
     for (size_t i = 0; i < set->n_kernels; i++)
         count_row(&words[set->kernels[i].dtype], &set->kernels[i]);
     for (int i = 0; i < MIST_N_TRACE_DTYPES; i++) {
-        const char *name = mist_trace_dtype_name((enum mist_trace_dtype)i);
+        const char *name = mist_trace_dtype_words[i];
         if (words[i].n_rows == 0)
             continue;
         used +=
@@ -154,13 +154,13 @@ static void warn_of_dtypes(const struct mist_trace_set *set, enum mist_dtype dty
         say(set, words[other].first, messages,
             "%s of %s, which has the peak rate of %s, stand in where operators have none "
             "of %s",
-            rows_text(words[other].n_rows, rows), mist_trace_dtype_name(other),
-            mist_trace_dtype_name(mine), mist_trace_dtype_name(mine));
+            rows_text(words[other].n_rows, rows), mist_trace_dtype_words[other],
+            mist_trace_dtype_words[mine], mist_trace_dtype_words[mine]);
     else if (set->n_kernels > 0 && words[mine].n_rows == 0)
         say(set, NULL, messages,
             "no row of %s, which the job computes in; there are %s: operators are priced "
             "by the rates of cluster.json",
-            mist_trace_dtype_name(mine), there);
+            mist_trace_dtype_words[mine], there);
 }
 
 /* From this on a user who trains in fp32 may just not have asked for anything else. */

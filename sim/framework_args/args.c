@@ -405,8 +405,8 @@ static enum mist_status read_back(const struct mist_plan *plan, int32_t node_dev
     enum mist_family family = (enum mist_family)mist_args_or(&args, MIST_ARG_FAMILY, 0);
     if (status == MIST_OK && family != plan->model.family) /* whose sizes may not do */
         return mist_err_set(err, MIST_ERR_INPUT, "family is %s, it would be %s",
-                            mist_family_name(plan->model.family),
-                            mist_family_name(family));
+                            mist_family_words[plan->model.family],
+                            mist_family_words[family]);
     return status == MIST_OK ? mist_args_make_plan(&args, out, err) : status;
 }
 

@@ -448,8 +448,8 @@ enum mist_status mist_args_compare(const struct mist_plan *plan,
         status = compare_fields(mist_plan_job_fields, &job, &other, "", err);
     if (status == MIST_OK && plan->pipeline != again->pipeline)
         return mist_err_set(err, MIST_ERR_INPUT, "pipeline is %s, it would be %s",
-                            mist_pipeline_name(plan->pipeline),
-                            mist_pipeline_name(again->pipeline));
+                            mist_pipeline_words[plan->pipeline],
+                            mist_pipeline_words[again->pipeline]);
     for (size_t i = 0; i < sizeof knobs / sizeof *knobs && status == MIST_OK; i++)
         if (knobs[i].a != knobs[i].b)
             status = mist_err_set(err, MIST_ERR_INPUT, "%s is %d, it would be %d",

@@ -46,16 +46,6 @@ const struct mist_family_traits *mist_family_traits(enum mist_family family)
     return &traits[family];
 }
 
-const char *mist_family_name(enum mist_family family)
-{
-    return mist_family_words[family];
-}
-
-const char *mist_dtype_name(enum mist_dtype dtype)
-{
-    return mist_dtype_words[dtype];
-}
-
 int32_t mist_dtype_weight_bytes(enum mist_dtype dtype)
 {
     return dtype == MIST_DTYPE_FP32 ? 4 : 2;
@@ -146,7 +136,7 @@ static enum mist_status check_heads(const struct mist_model *m, struct mist_err 
 static enum mist_status check_positions(const struct mist_model *m, struct mist_err *err)
 {
     bool is_learned = traits[m->family].has_positions;
-    const char *family = mist_family_name(m->family);
+    const char *family = mist_family_words[m->family];
 
     if (is_learned && m->max_seq < 1)
         return mist_err_set(err, MIST_ERR_INPUT,
@@ -177,7 +167,7 @@ static enum mist_status check_rope(const struct mist_model *m, struct mist_err *
     if (traits[m->family].has_positions && (is_changed || m->rotary_dim > 0))
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: a %s model has no RoPE to be scaled or cut",
-                            mist_family_name(m->family));
+                            mist_family_words[m->family]);
     if (!traits[m->family].has_positions && (m->head_dim % 2 || m->rotary_dim % 2))
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: %s is %d, expected an even number for RoPE",
@@ -224,11 +214,11 @@ static enum mist_status check_family(const struct mist_model *m, struct mist_err
     if (m->has_bias && !traits[m->family].may_have_bias)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: has_bias is true, expected false in a %s model",
-                            mist_family_name(m->family));
+                            mist_family_words[m->family]);
     if (m->has_exact_gelu && traits[m->family].has_gate)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: has_exact_gelu is true, and a %s model has no GELU",
-                            mist_family_name(m->family));
+                            mist_family_words[m->family]);
     return MIST_OK;
 }
 

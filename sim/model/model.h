@@ -129,14 +129,8 @@ enum mist_attention {
     MIST_N_ATTENTIONS
 };
 
-/*
- * "gpt", "llama", "falcon", ...; "fp32", "bf16", "fp16". Static strings; never NULL for a
- * valid value.
- */
-const char *mist_family_name(enum mist_family family);
-const char *mist_dtype_name(enum mist_dtype dtype);
-
-/* All of them in the order of their values, then NULL. */
+/* "gpt", "llama", "falcon", ..; "fp32", "bf16", "fp16": all of them in the order of their
+ * values, then NULL. */
 extern const char *const mist_family_words[], *const mist_dtype_words[];
 extern const char *const mist_framework_words[], *const mist_attention_ways[];
 extern const char *const mist_rope_scaling_words[]; /* "default", "linear", "llama3" */

@@ -20,11 +20,6 @@ const struct mist_pipeline_kind mist_pipeline_kinds[MIST_N_PIPELINES] = {
     [MIST_PIPELINE_ZB_2P] = {1, .splits_backward = true, .n_kept_per_stage = 2},
 };
 
-const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline)
-{
-    return mist_pipeline_words[pipeline];
-}
-
 /* Either way: place in the chunk to stage, stage to place. */
 static int32_t turn(enum mist_pipeline_schedule pipeline, int32_t n_stages,
                     int32_t i_chunk, int32_t i)

@@ -46,9 +46,8 @@ struct mist_pipeline_pass {
 /* One row for each schedule. More than one chunk needs more than one stage. */
 extern const struct mist_pipeline_kind mist_pipeline_kinds[MIST_N_PIPELINES];
 
-/* "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p", "zb_2p" */
-const char *mist_pipeline_name(enum mist_pipeline_schedule pipeline);
-extern const char *const mist_pipeline_words[]; /* all of them, then NULL */
+/* "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "zb_1p", "zb_2p", then NULL. */
+extern const char *const mist_pipeline_words[];
 
 /* Virtual stage of a chunk of a stage, and the stage that holds a virtual stage (where it
  * is chunk i_virtual / n_stages). */

@@ -241,8 +241,8 @@ static enum mist_status check_job(const struct check *c)
     if (job->gradient_dtype != MIST_DTYPE_FP32 && job->gradient_dtype != job->dtype)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "gradient_dtype",
                       "gradient_dtype is %s with dtype %s, expected dtype %s",
-                      mist_dtype_name(job->gradient_dtype), mist_dtype_name(job->dtype),
-                      mist_dtype_name(job->gradient_dtype));
+                      mist_dtype_words[job->gradient_dtype], mist_dtype_words[job->dtype],
+                      mist_dtype_words[job->gradient_dtype]);
     if (job->threads < 0 || job->threads > 1024)
         return refuse(c, MIST_ERR_INPUT, "job", -1, "threads",
                       "threads is %d, expected 1 to 1024, or 0 (not said)", job->threads);
@@ -282,7 +282,7 @@ static enum mist_status check_whole(const struct check *c)
 static enum mist_status check_passes(const struct check *c)
 {
     const struct mist_plan *plan = c->plan;
-    const char *name = mist_pipeline_name(plan->pipeline);
+    const char *name = mist_pipeline_words[plan->pipeline];
     bool is_auto = mist_pipeline_kinds[plan->pipeline].n_kept_per_stage > 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
@@ -313,7 +313,7 @@ static enum mist_status check_pipeline(const struct check *c)
 {
     const struct mist_plan *plan = c->plan;
     const struct mist_pipeline_kind *kind = &mist_pipeline_kinds[plan->pipeline];
-    const char *name = mist_pipeline_name(plan->pipeline);
+    const char *name = mist_pipeline_words[plan->pipeline];
     const char *section = plan->n_chunks != 0 ? "chunks" : "pipeline";
     int32_t n_chunks = mist_plan_n_chunks(plan);
 
@@ -570,7 +570,7 @@ enum mist_status mist_plan_check_ours(const struct mist_plan *plan, const char *
         return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                            "the plan computes in %s, which mist-sim predicts; expected "
                            "fp32 or bf16 to run",
-                           mist_dtype_name(plan->job.dtype));
+                           mist_dtype_words[plan->job.dtype]);
     if (plan->job.framework != MIST_FRAMEWORK_OURS)
         return mist_err_at(err, MIST_ERR_INPUT, path, 0, 0,
                            "the plan is for %s, which mist-sim predicts; expected a plan "

@@ -68,7 +68,7 @@ static enum mist_status read_passes(const struct mist_json *root, struct mist_pl
     if (!is_auto)
         return mist_json_fail(&passes, MIST_ERR_INPUT, err,
                               "passes: a pipeline of kind %s has none",
-                              mist_pipeline_name(plan->pipeline));
+                              mist_pipeline_words[plan->pipeline]);
     return read_each(&passes, "passes", mist_plan_pass_fields, plan->n_stages,
                      plan->passes, sizeof plan->passes[0], err);
 }

@@ -229,7 +229,7 @@ static enum mist_status check_numbers(enum mist_pipeline_schedule schedule, int3
         return mist_err_set(err, MIST_ERR_INPUT,
                             "no %s pipeline has %d stages of %d chunks and %d "
                             "micro-batches",
-                            mist_pipeline_name(schedule), p, v, g);
+                            mist_pipeline_words[schedule], p, v, g);
     /* a stage has at most 3 G v slots, and the clock ends at 3 (G + p) v at most */
     if (3 * ((int64_t)g + p) * v > INT32_MAX)
         return mist_err_set(err, MIST_ERR_RANGE,
@@ -288,7 +288,7 @@ static enum mist_status time_slots(struct mist_pipeline_order *order,
         status = mist_err_set(err, MIST_ERR_INPUT,
                               "the %s pipeline of %d stages of %d chunks and %d "
                               "micro-batches waits for itself",
-                              mist_pipeline_name(order->schedule), order->n_stages,
+                              mist_pipeline_words[order->schedule], order->n_stages,
                               order->n_chunks, order->n_micro_batches);
     free(next);
     free(clock);

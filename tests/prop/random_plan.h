@@ -132,9 +132,9 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
 static inline void print_plan(const struct mist_plan *plan)
 {
     printf("# %s tied %d kv %d vocab %d seq %d, %s chunks %d G %d each %d\n",
-           mist_family_name(plan->model.family), plan->model.ties_embeddings,
+           mist_family_words[plan->model.family], plan->model.ties_embeddings,
            (int)plan->model.n_kv_heads, (int)plan->model.vocab, (int)plan->job.seq_len,
-           mist_pipeline_name(plan->pipeline), (int)plan->n_chunks,
+           mist_pipeline_words[plan->pipeline], (int)plan->n_chunks,
            (int)plan->n_micro_batches, plan->reduces_each_micro_batch);
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *s = &plan->stages[i];

@@ -272,7 +272,7 @@ static void check_other_plans(enum mist_family family, const struct layout *from
         if (test_is_left_out())
             continue;
         snprintf(name, sizeof name, "%s to %s S %d dp %d tp %d ZeRO %d offload %g", what,
-                 mist_pipeline_name(to[i]->pipeline), to[i]->n_stages, to[i]->dp,
+                 mist_pipeline_words[to[i]->pipeline], to[i]->n_stages, to[i]->dp,
                  to[i]->tp, to[i]->zero, to[i]->offload);
         train(family, to[i], "--resume run/step-00000003", &after);
         expect_end_of(&whole, &after, tolerances[i], name);

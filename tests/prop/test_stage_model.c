@@ -232,7 +232,7 @@ static void check_schedule(const struct kind *kind, const struct mist_cost_model
     }
     sort_doubles(frac, n);
     print_message("%-8s %-12s by passes %.4f %.4f %.4f\n", kind->name,
-                  mist_pipeline_name(schedule), frac[n / 2], frac[n * 9 / 10],
+                  mist_pipeline_words[schedule], frac[n / 2], frac[n * 9 / 10],
                   frac[n - 1]);
     assert_true(frac[n / 2] <= (kind->shards || kind->offloads ? 0.06 : 0.04));
     assert_true(frac[n - 1] <= (kind->offloads ? 0.5 : 0.25));
@@ -306,7 +306,7 @@ static void check_alike(const char *name, enum mist_pipeline_schedule schedule,
     }
     sort_doubles(off_frac, N_PLANS / 2);
     print_message("%s, %s: by passes %.4f %.4f (median, nine of ten)\n",
-                  mist_pipeline_name(schedule), name, off_frac[N_PLANS / 4],
+                  mist_pipeline_words[schedule], name, off_frac[N_PLANS / 4],
                   off_frac[N_PLANS * 9 / 20]);
     assert_true(off_frac[N_PLANS / 4] <= median_frac);
     tear_down(&at);
@@ -387,7 +387,7 @@ static void check_short(const struct kind *kind, const struct mist_cost_model *c
         frac[k] = fabs(short_s / replay.iteration_s - 1);
         if (getenv("MIST_PRINT"))
             printf("# short %+.6f %s p %d G %d %s\n", short_s / replay.iteration_s - 1,
-                   mist_pipeline_name(plan->pipeline), (int)plan->n_stages,
+                   mist_pipeline_words[plan->pipeline], (int)plan->n_stages,
                    (int)plan->n_micro_batches, kind->name);
         mist_replay_result_fini(&replay);
     }

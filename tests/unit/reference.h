@@ -168,7 +168,7 @@ static inline void reference_read_model(const struct mist_json *config,
     struct mist_model *model = &out->model;
 
     snprintf(model->name, sizeof model->name, "%s", reference_string(config, "name"));
-    while (strcmp(reference_string(config, "family"), mist_family_name(model->family)) !=
+    while (strcmp(reference_string(config, "family"), mist_family_words[model->family]) !=
            0)
         assert_int_not_equal(++model->family, MIST_N_FAMILIES);
     model->n_layers = (int32_t)reference_int(config, "n_layers");

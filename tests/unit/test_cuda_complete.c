@@ -230,7 +230,7 @@ static void need_step(const struct mist_step *step, enum mist_dtype dtype,
     n_missing++;
     print_error("%s: no test runs %s %s (%s) in %s with operands %#x and params %#x\n",
                 model, mist_op_name(step->op), mist_phase_name(step->phase), step->name,
-                mist_dtype_name(dtype), need.operands, need.params);
+                mist_dtype_words[dtype], need.operands, need.params);
     if (recorded.n_ran < MAX_NEEDS) /* each is told once */
         recorded.ran[recorded.n_ran++] = need;
 }

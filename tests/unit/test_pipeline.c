@@ -48,7 +48,7 @@ TEST(test_names)
                                         "zb_v", "zb_1p",       "zb_2p"};
 
     for (int i = 0; i < MIST_N_PIPELINES; i++)
-        assert_string_equal(mist_pipeline_name((enum mist_pipeline_schedule)i), names[i]);
+        assert_string_equal(mist_pipeline_words[i], names[i]);
     assert_null(mist_pipeline_words[MIST_N_PIPELINES]);
 }
 

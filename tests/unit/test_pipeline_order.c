@@ -452,7 +452,7 @@ static void check_pipeline(enum mist_pipeline_schedule schedule, int32_t p, int3
     assert_int_equal(last_tick(&order), closed_form(schedule, p, v, g));
     if (p == MAX_STAGES && g == MAX_BATCHES)
         print_message("%-11s p %d v %d G %d: %3d ticks, bubble %d (%.1f %% of work)\n",
-                      mist_pipeline_name(schedule), p, v, g, last_tick(&order),
+                      mist_pipeline_words[schedule], p, v, g, last_tick(&order),
                       last_tick(&order) - 3 * g * v,
                       100.0 * (last_tick(&order) - 3 * g * v) / (3 * g * v));
     mist_pipeline_order_fini(&order);

@@ -144,10 +144,10 @@ TEST(test_words)
     assert_true(mist_trace_phase_from_name("backward_weight", &phase));
     assert_int_equal(phase, MIST_TRACE_BACKWARD_WEIGHT);
     assert_false(mist_trace_phase_from_name("Forward", &phase));
-    assert_string_equal(mist_trace_dtype_name(MIST_TRACE_FP8), "fp8");
-    assert_string_equal(mist_link_operation_name(MIST_LINK_DEVICE_TO_HOST),
+    assert_string_equal(mist_trace_dtype_words[MIST_TRACE_FP8], "fp8");
+    assert_string_equal(mist_link_operation_words[MIST_LINK_DEVICE_TO_HOST],
                         "device_to_host");
-    assert_string_equal(mist_trace_backend_name(MIST_TRACE_DATASHEET), "datasheet");
+    assert_string_equal(mist_trace_backend_words[MIST_TRACE_DATASHEET], "datasheet");
     assert_string_equal(mist_mechanism_name(MIST_MECHANISM_SEQUENCE_PARALLEL),
                         "sequence_parallel");
     assert_string_equal(mist_mechanism_name(MIST_MECHANISM_OFFLOAD), "offload");

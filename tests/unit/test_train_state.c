@@ -77,8 +77,9 @@ static void check_saving(enum mist_dtype dtype)
     struct mist_err err = {0}, warning;
     json_t *training = json_object();
 
-    snprintf(folder, sizeof folder, "%s", scratch_path(&scratch, mist_dtype_name(dtype)));
-    snprintf(name, sizeof name, "weights of %s", mist_dtype_name(dtype));
+    snprintf(folder, sizeof folder, "%s",
+             scratch_path(&scratch, mist_dtype_words[dtype]));
+    snprintf(name, sizeof name, "weights of %s", mist_dtype_words[dtype]);
     open_job(&at, 1, dtype);
     char *before = copy_arena(&at);
     at.remote.refuses_writes = true;
