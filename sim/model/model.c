@@ -177,7 +177,7 @@ static enum mist_status check_rope(const struct mist_model *m, struct mist_err *
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: rotary_dim is %d, expected 0: a %s model turns whole "
                             "heads",
-                            m->rotary_dim, mist_family_name(m->family));
+                            m->rotary_dim, mist_family_words[m->family]);
     if ((unsigned)m->rope_scaling >= MIST_N_ROPE_SCALINGS)
         return mist_err_set(err, MIST_ERR_INPUT, "model: rope_scaling %d is unknown",
                             (int)m->rope_scaling);
