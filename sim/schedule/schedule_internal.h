@@ -51,9 +51,9 @@ struct mist_schedule_slab {
     int32_t weights_pass;               /* latest pass for which they were brought; -1 */
     int32_t gradients_begin; /* first micro-batch that the gradients at home, or the sum
                                 that is brought from there, have; -1: they have none */
-    int32_t
-        summed; /* micro-batch with which their sum is complete, whose squares are still
-                       to be added; -1: none */
+    /* micro-batch with which their sum is complete, whose squares are still to be added;
+     * -1: none */
+    int32_t summed;
 };
 
 /* A slab that pieces are run on (schedule_piece.h). */
