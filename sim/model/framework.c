@@ -186,8 +186,8 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .repeats_all = true, .scatters_transfers = true, .overlaps_zero3 = true,             \
     .dispatch_us = 50,                                                                   \
     .optimizer_bytes = 34, .scaling_bytes = 10, .accumulate_bytes = 6,                   \
-    .fp32_sum_factor = 3, .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,   \
-    .ops = deepspeed_ops, .alone_ops = transformers_ops, .sum_bytes = 6,                                       \
+    .fp32_sum_factor = 3, .logit_bytes = 60, .logit_held_bytes = 10, .copy_bytes = 4,    \
+    .ops = deepspeed_ops, .alone_ops = transformers_ops, .sum_bytes = 6,                 \
     .source = "kernels counted in Megatron-DeepSpeed of 2022, transformers 4.34",        \
     .dispatch_source = "vTrain's runs of hidden size 2048",                              \
     .optimizer_source = "Adam 28, copy to two bytes 6",                                  \
@@ -195,13 +195,13 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     .copy_source = "FP16_Optimizer flattens gradients in fp32",                          \
     .keeps_two_bytes = true, .flat_bytes = 6, .sub_group_elements = 1000000000,          \
     .bucket_elements = 500000000,                                                        \
-    .kept_source = "bf16_optimizer.py, update_hp_grads; zero/config.py, reduce_bucket_size",   \
-    .flat_source = "zero/stage3.py, stage_1_and_2.py: flatten(gradients).to(fp32), 2 + 4",     \
+    .kept_source = "bf16_optimizer.py, update_hp_grads; zero/config.py, reduce_bucket_size", \
+    .flat_source = "zero/stage3.py, stage_1_and_2.py: flatten(gradients).to(fp32), 2 + 4", \
     .logit_source = "a copy, fp32, softmax in single kernels, and back",                 \
-    .residual_frac = 0.14,          \
+    .residual_frac = 0.14,                                                               \
     .residual_source = "vTrain's runs of hidden size 2048"
 
-#define FSDP                                                                       \
+#define FSDP                                                                             \
     PYTORCH, .held_frac = 0.08,                                                          \
     .held_source = "estimate: half of GMLake's mean, ASPLOS 2024",                       \
     .attention = MIST_ATTENTION_FLASH, .selective_frac = 0.5, .separates_groups = true,  \
