@@ -65,7 +65,7 @@ expect_exit 0
 begin 'threads that do not know of other ranks would wait awake: how they sleep'
 if [ "$n" -eq "$all" ] && [ "$all" -le 8 ]; then
     busy="^mist-exec: $((2 * all)) busy threads on this node's $all processors: start fewer"
-    run mpirun --bind-to none -n 2 $two --threads "$all"
+    run env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT mpirun --bind-to none -n 2 $two --threads "$all"
     expect_exit 0
     expect_once "$busy, or give all ranks OMP_WAIT_POLICY=passive: "
     run env OMP_WAIT_POLICY=passive mpirun --bind-to none -n 2 $two --threads "$all"
