@@ -66,8 +66,8 @@ static void emit_speed(struct mist_emit *emit, const struct mist_train_report *r
 
     mist_emit_double(emit, "start_s", "from start-up to the first step", report->start_s,
                      MIST_HUMAN_TIME_S);
-    mist_emit_double(emit, "iteration_s", "iteration, measured (mean)",
-                     report->steady_s, MIST_HUMAN_TIME_S);
+    mist_emit_double(emit, "iteration_s", "iteration, measured (mean)", report->steady_s,
+                     MIST_HUMAN_TIME_S);
     mist_emit_double(emit, "tokens_per_s", "tokens/s",
                      mist_train_log_tokens_per_s(logger, report->steady_s),
                      MIST_HUMAN_NUMBER);
