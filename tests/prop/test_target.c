@@ -10,6 +10,7 @@
 #include "sim/explain/explain.h" /* mist_beside_arena_find */
 #include "sim/framework_args/framework_args.h"
 #include "sim/model/framework.h"
+#include "sim/plan/plan_fields.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/parameter_counts.h"
 #include "tests/unit/pick.h"
@@ -48,7 +49,7 @@ static const char *find_broken(const struct mist_plan *plan)
     int32_t pp = plan->n_stages, n_chunks = mist_plan_n_chunks(plan);
 
     for (int32_t i = 0; i < pp; i++)
-        RULE(memcmp(s, &plan->stages[i], sizeof *s) == 0);
+        RULE(mist_plan_stages_are_same(s, &plan->stages[i]));
     RULE(m->n_layers % (pp * n_chunks) == 0);
     RULE(m->n_heads % s->tp == 0 && m->n_kv_heads % s->tp == 0);
     RULE(m->hidden % s->tp == 0 && m->ffn % s->tp == 0);

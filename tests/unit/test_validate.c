@@ -8,6 +8,7 @@
 #include "core/csv.h"
 #include "core/random.h"
 #include "sim/model/catalog.h"
+#include "sim/plan/plan_fields.h"
 #include "sim/replay/replay.h"
 #include "tests/unit/closed_plan.h"
 #include "tests/unit/plan_passes.h"
@@ -955,14 +956,9 @@ TEST(test_samples)
     for (size_t i = 0; i < N; i++) {
         check_plan(&bench, &plans[0][i]);
         seen_stages |= 1u << plans[0][i].plan->n_stages;
-        assert_memory_equal(plans[0][i].plan->stages, plans[1][i].plan->stages,
-                            sizeof plans[0][i].plan->stages);
-        for (size_t k = 0; k < i; k++) {
-            const struct mist_plan *a = plans[0][i].plan, *b = plans[0][k].plan;
-            n_same += a->n_micro_batches == b->n_micro_batches &&
-                      a->pipeline == b->pipeline && a->n_chunks == b->n_chunks &&
-                      memcmp(a->stages, b->stages, sizeof a->stages) == 0;
-        }
+        assert_true(mist_plan_is_same(plans[0][i].plan, plans[1][i].plan));
+        for (size_t k = 0; k < i; k++)
+            n_same += mist_plan_is_same(plans[0][i].plan, plans[0][k].plan);
     }
     assert_int_equal(n_same, 0);
     assert_int_equal(seen_stages, 2 | 4 | 8 | 16); /* 1 to 4 stages */
@@ -988,7 +984,7 @@ static int32_t count_different(const struct mist_plan *plan)
     for (int32_t i = 0; i < plan->n_stages; i++) {
         bool is_new = true;
         for (int32_t k = 0; k < i; k++)
-            if (memcmp(&plan->stages[k], &plan->stages[i], sizeof plan->stages[i]) == 0 &&
+            if (mist_plan_stages_are_same(&plan->stages[k], &plan->stages[i]) &&
                 mist_search_stage_role(plan->n_stages, k) ==
                     mist_search_stage_role(plan->n_stages, i) &&
                 fmin(plan->n_stages - k, plan->n_micro_batches) ==
