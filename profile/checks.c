@@ -18,7 +18,6 @@ enum {
     MOST_LAYERS = 12,
     FEW_LAYERS = 4,
     N_MICRO_BATCHES = 4,
-    N_WARM = 2, /* iterations that mist_train_run() leaves out */
     LEAST_ITERATIONS = 3,
     MOST_ITERATIONS = 50,
 };
@@ -71,7 +70,7 @@ static bool use_mechanism(const struct mist_grid *grid, enum mist_mechanism mech
     case MIST_MECHANISM_DATA_PARALLEL:
         return stage->dp > 1;
     case MIST_MECHANISM_ZERO3:
-        stage->shards_optimizer = stage->shards_gradients = stage->shards_weights = true;
+        mist_stage_set_zero(stage, 3);
         return stage->dp > 1;
     case MIST_MECHANISM_TENSOR_PARALLEL:
     case MIST_MECHANISM_SEQUENCE_PARALLEL:
@@ -87,16 +86,6 @@ static bool use_mechanism(const struct mist_grid *grid, enum mist_mechanism mech
         break;
     }
     return false;
-}
-
-/* n ranks, whole nodes of them where they are more than one has. */
-static void set_mesh(const struct mist_grid_config *grid, int32_t n,
-                     struct mist_stage_plan *stage)
-{
-    int32_t per_node = grid->n_ranks / grid->n_nodes;
-
-    stage->n_nodes = n > per_node ? n / per_node : 1;
-    stage->n_devices = n / stage->n_nodes;
 }
 
 /* The plan that checks a mechanism with a model of n_layers, without a prediction; false:
@@ -117,7 +106,8 @@ static bool make_plan(const struct mist_grid *grid, enum mist_mechanism mechanis
         !use_mechanism(grid, mechanism, &stage))
         return false;
     stage.n_layers = n_layers / n_stages;
-    set_mesh(config, n_ranks, &stage);
+    mist_stage_mesh(n_ranks, config->n_ranks / config->n_nodes, &stage.n_nodes,
+                    &stage.n_devices);
     for (int32_t i = 0; i < n_stages; i++)
         out->stages[i] = stage;
     out->job = (struct mist_job){
@@ -230,7 +220,7 @@ static enum mist_status decide(struct checks *at, enum mist_mechanism mechanism,
         if (at->config->probe_frac > 0)
             iteration_s += fmax(at->config->probe_frac * iteration_s,
                                 MIST_PROBE_LEAST * cluster->probe_us * 1e-6);
-        double wanted = floor(budget_s / iteration_s) - N_WARM;
+        double wanted = floor(budget_s / iteration_s) - MIST_TRAIN_MOST_WARM;
         told[0] = fmin(fmax(wanted, LEAST_ITERATIONS), MOST_ITERATIONS);
         told[1] = at->plan.predicted.iteration_s;
         told[2] = cluster->probe_us * 1e-6;
@@ -257,7 +247,7 @@ static struct mist_train_job make_job(const struct checks *at, int32_t n)
         .plan = &at->plan,
         .data = at->data,
         .settings = {.seed = 1,
-                     .n_iterations = N_WARM + n,
+                     .n_iterations = MIST_TRAIN_MOST_WARM + n,
                      .lr = 1e-3,
                      .beta1 = 0.9,
                      .beta2 = 0.95,
@@ -282,9 +272,9 @@ static struct mist_check_row make_row(const struct checks *at,
                        .level;
     if (level <= 0)
         level = 1;
-    int32_t n = report->n_iterations - N_WARM;
+    int32_t n = report->n_iterations - MIST_TRAIN_MOST_WARM;
     struct mist_estimate estimate =
-        mist_estimate_make(report->iteration_s + N_WARM, (size_t)n);
+        mist_estimate_make(report->iteration_s + MIST_TRAIN_MOST_WARM, (size_t)n);
 
     return (struct mist_check_row){
         .mechanism = mechanism,

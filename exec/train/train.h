@@ -162,9 +162,10 @@ void mist_train_report_fini(struct mist_train_report *report);
 
 /* Of n iterations those at the begin that do not count: the first has no update, caches are
  * cold. */
+enum { MIST_TRAIN_MOST_WARM = 2 };
 static inline int32_t mist_train_n_warm(int32_t n)
 {
-    return n > 2 ? 2 : n > 0 ? n - 1 : 0;
+    return n > MIST_TRAIN_MOST_WARM ? MIST_TRAIN_MOST_WARM : n > 0 ? n - 1 : 0;
 }
 
 /* Step i = 0 .. n_kept - 1 of those kept, in the order of the run. */
