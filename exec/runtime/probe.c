@@ -286,7 +286,7 @@ enum mist_status mist_probe_run(struct mist_probe *probe, double duration_s,
     for (int32_t i = 0; i < n && status == MIST_OK; i++) {
         status = time_once(probe, &time_s, err);
         if (status == MIST_OK && !mist_samples_add(times_us, time_s * 1e6))
-            status = mist_err_memory(err, "timings");
+            status = mist_err_memory(err, NULL);
     }
     mist_comm_set_pause(probe->comm, NULL, NULL);
     return status;

@@ -10,8 +10,8 @@
  * or begins after it, and waits for the steps on the host, which run from the beginning on,
  * chunk by chunk; sums over ranks make the last backward longer, or follow it, beside what its
  * stage does next; those that a later stage puts off come behind its last transfer, beside the
- * second parts of backwards that are left. Weights that leave the device, or are cut over ranks, come again where a
- * chunk does not turn round.
+ * second parts of backwards that are left. Weights that leave the device, or are cut over ranks,
+ * come again where a chunk does not turn round.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
 #define MIST_SIM_PASS_REPLAY_H

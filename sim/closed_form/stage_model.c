@@ -78,17 +78,16 @@ static void write_variant(const struct mist_stage_model *model,
                           const mist_expr *columns, const mist_expr *values,
                           mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
+    int32_t i_stage = variant & (IS_FIRST | IS_OF_FIRST) ? 0 : 1;
     mist_expr none = mist_expr_const(pool, 0);
     struct mist_stage_writer at = {
         .pool = pool,
         .interference = mist_cost_model_interference(model->cost_model),
         .is_first = variant & IS_FIRST,
         .is_last = variant & IS_LAST,
-        .is_of_first = variant & (IS_FIRST | IS_OF_FIRST),
-        .is_ahead = mist_schedule_steps_in_front(
-            &model->job, variant & (IS_FIRST | IS_OF_FIRST) ? 0 : 1),
-        .puts_off = mist_schedule_sums_behind(&model->job,
-                                              variant & (IS_FIRST | IS_OF_FIRST) ? 0 : 1),
+        .is_of_first = i_stage == 0,
+        .is_ahead = mist_schedule_steps_in_front(&model->job, i_stage),
+        .puts_off = mist_schedule_sums_behind(&model->job, i_stage),
         .offloads = variant & OFFLOADS,
         .is_cut = variant & IS_CUT,
         .has_lean = variant & HAS_LEAN,

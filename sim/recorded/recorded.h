@@ -69,8 +69,7 @@ struct mist_recorded_job {
     /* Filled by mist_recorded_prepare(). */
     int64_t *order; /* [n_ops] an order to replay in: those of a meeting side by side */
     double *gap_s, *work_s; /* [n_ops] */
-    /* Began or ended over 10 ms before the graph lets them; their gap or work counts as 0
-     * */
+    /* Began or ended over 10 ms before the graph lets them, whose gap or work counts as 0. */
     int64_t n_contradictions;
     /* Of profilers' recordings. */
     int64_t n_unlaunched; /* works of a device without the call that launched them */
