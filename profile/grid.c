@@ -348,6 +348,13 @@ double mist_grid_pass_flop(const struct mist_grid *grid, int32_t i_variant,
     return flop;
 }
 
+int32_t mist_grid_n_passes(const struct mist_grid *grid, int32_t i_micro_batch)
+{
+    const int32_t *sizes = grid->config.micro_batches;
+
+    return sizes[grid->config.n_micro_batches - 1] / sizes[i_micro_batch];
+}
+
 uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
 {
     struct mist_hash hash;

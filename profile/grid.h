@@ -164,6 +164,10 @@ int64_t mist_grid_largest_bytes(const struct mist_grid *grid, bool is_copy);
 double mist_grid_pass_flop(const struct mist_grid *grid, int32_t i_variant,
                            int32_t i_micro_batch, int32_t n_blocks);
 
+/* Passes of a micro-batch that follow one another: as many as the largest has of its size.
+ * The first finds weights where other shapes left them, as that of an iteration does. */
+int32_t mist_grid_n_passes(const struct mist_grid *grid, int32_t i_micro_batch);
+
 /* A number for what is measured: equal grids have equal ones. */
 uint64_t mist_grid_fingerprint(const struct mist_grid *grid);
 

@@ -51,7 +51,8 @@ static double guess_round_s(const struct mist_grid *grid,
 
     for (int32_t v = 0; v < grid->n_variants; v++)
         for (int32_t i = 0; i < grid->config.n_micro_batches; i++)
-            time_s += mist_grid_pass_flop(grid, v, i, n_copies) / flop_per_s;
+            time_s += mist_grid_n_passes(grid, i) *
+                      mist_grid_pass_flop(grid, v, i, n_copies) / flop_per_s;
     for (int kind = 0; kind < MIST_N_LAYER_KINDS; kind++) {
         double n = (double)mist_grid_padded_elements(grid, (enum mist_layer_kind)kind, 1);
         time_s += n * (kind == MIST_LAYER_BLOCK ? n_copies : 1) * bytes_per_parameter /
@@ -272,20 +273,20 @@ static enum mist_status take_turn(struct session *session, double share,
         mist_time_ops_run(session->time_ops, share, session->steps, err);
 
     if (status == MIST_OK)
-        status = mist_time_probe(bench, err);
+        status = mist_time_probe(bench, probe_budget_s, err);
     if (status == MIST_OK)
         status = mist_time_links_run(session->time_links, share, err);
     if (status == MIST_OK)
         status = mist_time_interference_run(session->time_interference, session->steps,
                                             share, err);
-    return status == MIST_OK ? mist_time_probe(bench, err) : status;
+    return status == MIST_OK ? mist_time_probe(bench, probe_budget_s, err) : status;
 }
 
 static enum mist_status run_turns(struct session *session,
                                   struct mist_profile_report *report,
                                   struct mist_err *err)
 {
-    enum mist_status status = mist_time_probe(&session->bench, err);
+    enum mist_status status = mist_time_probe(&session->bench, probe_budget_s, err);
 
     for (int i = 1; i <= N_TURNS && status == MIST_OK; i++)
         status = take_turn(session, (double)i / N_TURNS, err);

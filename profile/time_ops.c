@@ -6,6 +6,7 @@
 #include "exec/runtime/runtime.h" /* threads of updates on the host */
 #include "profile/drift.h"
 #include "profile/skew.h"
+#include "profile/time_probe.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,6 +27,9 @@ static const double least_share_frac = 0.002;
 
 /* Between two messages of tensor parallelism, of which a block has four. */
 static const double step_share_frac = 0.25;
+
+/* Of a round's time, that of probes behind it. */
+static const double probe_frac = 0.2;
 
 /* On a GPU, rounds take at least this part of the budget. */
 static const double least_spent_frac = 0.2;
@@ -367,8 +371,8 @@ static enum mist_status run_passes_of_cell(struct mist_time_ops *at, struct mist
 {
     int32_t n_spans = n_spans_of_pass(at);
 
-    at->n_repeats = 1;
-    if (!mist_workbench_is_on_host(at->bench) && n_spans < SPANS_PER_RUN)
+    at->n_repeats = mist_grid_n_passes(at->bench->grid, at->i_micro_batch);
+    if (!mist_workbench_is_on_host(at->bench) && at->n_repeats < SPANS_PER_RUN / n_spans)
         at->n_repeats = SPANS_PER_RUN / n_spans;
     return run_and_keep(at, run_passes, (int64_t)at->n_repeats * n_spans, err);
 }
@@ -486,7 +490,8 @@ static enum mist_status ask_whether_to_go_on(struct mist_time_ops *at, double sh
     return mist_workbench_any(at->bench, goes_on, err);
 }
 
-/* A round, measured and noted, with what was done since the one before. */
+/* A round, measured and noted, with what was done since the one before; probes behind it, so
+ * that the level is of the time in which operators were measured. */
 static enum mist_status run_noted_round(struct mist_time_ops *at, double *begin_s,
                                         struct mist_err *err)
 {
@@ -497,7 +502,10 @@ static enum mist_status run_noted_round(struct mist_time_ops *at, double *begin_
     *begin_s += time_s;
     at->i_round++;
     at->spent_s += time_s;
-    return status == MIST_OK ? note_round(at, n_before, time_s, err) : status;
+    if (status == MIST_OK)
+        status = note_round(at, n_before, time_s, err);
+    return status == MIST_OK ? mist_time_probe(at->bench, probe_frac * time_s, err)
+                             : status;
 }
 
 static enum mist_status warm_up(struct mist_time_ops *at, struct mist_err *err)
