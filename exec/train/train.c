@@ -32,6 +32,8 @@ struct run {
     double *begin_s;          /* [n_kept] when a step began after a pause; 0: no pause */
     struct mist_probe *probe; /* NULL: none */
     struct mist_samples probes_us; /* since the iterations that do not count */
+    double fastest_s; /* of the steps so far: behind a slow one are no more probes than
+                         behind others, as it is one step, too; 0: none yet */
 };
 
 /* ------------------------------------------------------------------------------ parts */
@@ -553,10 +555,12 @@ enum mist_status mist_train_run(struct mist_comm *comm, const struct mist_train_
         *step = (struct mist_train_step){.step = job->progress.n_steps + i + 1,
                                          .validation_loss = NAN};
         status = iterate(&run, step, &run.begin_s[place], &has_paused, err);
+        if (run.fastest_s == 0 || step->step_s < run.fastest_s)
+            run.fastest_s = step->step_s;
         if (i + 1 == mist_train_n_warm(report->n_iterations))
             run.probes_us.n = 0;
         if (status == MIST_OK && probes && !run.stops)
-            status = probe(&run, job->probe_frac * step->step_s, err);
+            status = probe(&run, job->probe_frac * run.fastest_s, err);
         has_paused |= probes;
         if (i == 0)
             report->first = *step;

@@ -68,7 +68,7 @@ struct mist_train_job {
     bool times_operators; /* in timed iterations, for the report */
     double begun_s;       /* when the process began; 0: nobody asks */
     double deadline_s;    /* of a wait for other ranks */
-    double probe_frac;    /* time of probes between steps, of a step's; 0: none */
+    double probe_frac;    /* time of probes between steps, of the fastest's; 0: none */
     int32_t n_kept; /* last iterations that the report tells one by one; 0: a million */
     bool allows_atomics; /* see struct mist_device_config */
     enum mist_attention_choice attention;
