@@ -1,11 +1,27 @@
-/* Plans that differ from one in a knob. See neighbours.h. */
+/* Plans that differ from one in a knob, or trade one for another. See neighbours.h. */
 #include "tune/neighbours.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What may change: each of these a step down and a step up. */
-enum knob { CHECKPOINTED, LEAN, ZERO, UPDATE, RATIO, N_KNOBS = RATIO + MIST_N_OFFLOADS };
+/* What may change, each of these a step down and a step up: knobs, and a checkpointed layer
+ * for a step of a ratio, which goes the other way. */
+enum knob {
+    CHECKPOINTED,
+    LEAN,
+    ZERO,
+    UPDATE,
+    RATIO,
+    TRADE = RATIO + MIST_N_OFFLOADS,
+    N_KNOBS = TRADE + MIST_N_OFFLOADS
+};
+
+static void move_ratio(const struct mist_space *space, int offload, int step,
+                       struct mist_search_choice *stage)
+{
+    stage->knobs.offload[offload] =
+        (int8_t)(stage->knobs.offload[offload] + step * space->ratio_step);
+}
 
 static bool can_be(const struct mist_space *space, const struct mist_search_choice *stage)
 {
@@ -48,8 +64,12 @@ static bool move_stage(const struct mist_space *space, enum knob knob, int step,
         moved.knobs.updates_on_host = step > 0;
         break;
     default:
-        moved.knobs.offload[knob - RATIO] =
-            (int8_t)(moved.knobs.offload[knob - RATIO] + step * space->ratio_step);
+        if (knob < TRADE) {
+            move_ratio(space, (int)knob - RATIO, step, &moved);
+            break;
+        }
+        moved.knobs.n_checkpointed += step;
+        move_ratio(space, (int)knob - TRADE, -step, &moved);
     }
     moved.knobs.n_lean = is_lean ? moved.n_layers - moved.knobs.n_checkpointed : 0;
     if (moved.knobs.offload[MIST_OFFLOAD_OPTIMIZER] == 0)

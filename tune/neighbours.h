@@ -1,5 +1,6 @@
 /*
- * Plans beside a plan: one knob of one stage, or of all stages at once, a step further.
+ * Plans beside a plan: one knob of one stage, or of all stages at once, a step further, or a
+ * checkpointed layer traded for a step of offloading.
  *
  * The closed form errs, so the fastest plan by replay may be none of those that are best
  * by it; but it is near them.
@@ -17,7 +18,9 @@ mist_neighbours_take(void *context, const struct mist_search_candidate *candidat
 /*
  * Gives take every plan of the space that differs from a candidate in a checkpointed layer
  * more or less, in whether layers are lean, in a level of ZeRO, in a step of one offload
- * ratio, or in where the optimizer is updated. Layers and shapes stay. MIST_ERR_MEMORY, and
+ * ratio, or in where the optimizer is updated; or in a checkpointed layer more and a step of
+ * one ratio less, or the other way round: each alone may be slower, or not fit. Layers and
+ * shapes stay. MIST_ERR_MEMORY, and
  * what take returns.
  */
 MIST_MUST_CHECK enum mist_status

@@ -35,9 +35,7 @@ enum {
 /* Of a stage, where the gaps are to be small: the most that plans are tried with. */
 enum { N_CHUNKS = 4 };
 
-/* Plans that much slower than the fastest have neighbours that may be faster; that much faster
- * are worth a look at theirs. */
-#define BESIDE_FRAC 0.2
+/* Plans that much faster than one that they are beside are worth a look at their neighbours. */
 #define BETTER_FRAC 1e-4
 
 /* What the closed form may take too long, whatever the replays say: at least. */
@@ -599,23 +597,22 @@ static enum mist_status ask_all(struct validation *at, struct mist_err *err)
     return status;
 }
 
-/* The fastest plan, near the fastest of all and faster than one that it is beside, whose
- * neighbours were not looked at; NULL: there is none. */
+/* The fastest plan, faster than one that it is beside, whose neighbours were not looked at;
+ * NULL: there is none. */
 static struct pooled *find_unexplored(const struct validation *at)
 {
     struct pooled *best = NULL;
 
     for (size_t i = 0; i < at->n_pool; i++) {
         struct pooled *one = &at->pool[i];
-        if (!one->is_explored && one->replayed_s <= (1 + BESIDE_FRAC) * at->scheduled_s &&
-            one->replayed_s < (1 - BETTER_FRAC) * one->beside_s &&
+        if (!one->is_explored && one->replayed_s < (1 - BETTER_FRAC) * one->beside_s &&
             (!best || one->replayed_s < best->replayed_s))
             best = one;
     }
     return best;
 }
 
-/* Looks at the neighbours of plans near the fastest, and at theirs as long as they are faster,
+/* Looks at the neighbours of plans, the fastest first, and at theirs as long as they are faster,
  * until nothing new comes, or enough was replayed. */
 static enum mist_status explore(struct validation *at, struct mist_err *err)
 {

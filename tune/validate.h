@@ -43,12 +43,11 @@
  * candidate takes of that which it is a part of.
  *
  * Neighbours. What is fastest by replay is near what is fast by the closed form. So in the
- * end plans no more than BESIDE_FRAC slower than the fastest are left a knob at a time
- * (neighbours.h), and what is faster than the plan that it is beside is left so, too, until
- * nothing new comes or all that was replayed has FREE_PASSES_BESIDE. Whether a plan is left
- * depends on it, on the one beside it and on the fastest alone: a question with more freedom
- * takes every path that one with less takes from a plan that both look at. Large questions
- * have more passes before, and leave none.
+ * end plans are left a knob at a time (neighbours.h), the fastest first, and what is faster
+ * than the plan that it is beside is left so, too, until nothing new comes or all that was
+ * replayed has FREE_PASSES_BESIDE. Whether a plan is left depends on it and on the one beside
+ * it alone: a question with more freedom takes every path that one with less takes from a
+ * plan that both look at. Large questions have more passes before, and leave none.
  *
  * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
  * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and

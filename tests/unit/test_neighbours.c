@@ -1,5 +1,6 @@
 /*
- * The plans beside a plan, against all choices of a stage: those that are one knob apart.
+ * The plans beside a plan, against all choices of a stage: those that are one knob apart, and
+ * those that have a checkpointed layer more and a step of offloading less, or the reverse.
  */
 #include "tests/unit/test.h"
 
@@ -52,23 +53,26 @@ static void list_choices(const struct mist_space *space)
     }
 }
 
-/* Whether a stage can become another by one knob. All that is not checkpointed stays lean;
+/* Whether a stage can become another by one knob, or a trade. All that is not checkpointed stays lean;
  * what is updated on the host comes back with the last of its state. */
 static bool is_apart(const struct mist_space *space, const struct mist_search_choice *a,
                      const struct mist_search_choice *b)
 {
     bool is_lean = a->knobs.n_lean > 0, is_all = b->knobs.n_checkpointed == N_LAYERS;
-    int n = abs(a->knobs.n_checkpointed - b->knobs.n_checkpointed) +
-            abs(a->knobs.zero - b->knobs.zero);
+    int more = b->knobs.n_checkpointed - a->knobs.n_checkpointed, ratios = 0;
+    int n = abs(more) + abs(a->knobs.zero - b->knobs.zero);
 
     if (is_lean != (b->knobs.n_lean > 0) && !(is_lean && is_all))
         n++;
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        n += abs(a->knobs.offload[k] - b->knobs.offload[k]) / space->ratio_step;
+    for (int k = 0; k < MIST_N_OFFLOADS; k++) {
+        int steps = (b->knobs.offload[k] - a->knobs.offload[k]) / space->ratio_step;
+        n += abs(steps);
+        ratios += steps;
+    }
     if (a->knobs.updates_on_host != b->knobs.updates_on_host &&
         !(a->knobs.updates_on_host && b->knobs.offload[MIST_OFFLOAD_OPTIMIZER] == 0))
         n++;
-    return n == 1;
+    return n == 1 || (n == 2 && abs(more) == 1 && ratios == -more);
 }
 
 static bool is_same(const struct mist_search_choice *a,
