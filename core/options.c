@@ -443,6 +443,8 @@ static enum mist_status print_about(struct reader *reader, int i, FILE *stream)
     } else if (value) {
         return refuse(reader->err, option, "takes no value");
     }
+    if (!stream)
+        return MIST_OK;
     errno = 0; /* a long page is written piece by piece, and the first may fail */
     if (i == ABOUT_HELP)
         mist_options_print_help(tool, stream);

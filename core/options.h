@@ -221,10 +221,10 @@ struct mist_positionals {
  * Fills out (the tool's options struct, any content) with defaults and then
  * argv[1..argc-1].
  *
- * --help, --version, --man and --completion=SHELL print to stream (stdout, usually) and
- * set *is_done: the tool has nothing left to do. Returns MIST_OK; MIST_ERR_USAGE with a
- * message that names the option and what was expected; MIST_ERR_IO when stream can't be
- * written.
+ * --help, --version, --man and --completion=SHELL print to stream (stdout, usually; NULL:
+ * nowhere) and set *is_done: the tool has nothing left to do. Returns MIST_OK;
+ * MIST_ERR_USAGE with a message that names the option and what was expected; MIST_ERR_IO
+ * when stream can't be written.
  */
 enum mist_status mist_options_parse(const struct mist_tool *tool, int argc, char **argv,
                                     void *out, struct mist_positionals *positionals,

@@ -21,16 +21,6 @@
 
 static const char own_name[] = "MIST_PROFILE_LAUNCHED"; /* in the ranks' environment */
 
-bool mist_launch_is_launched(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]))
-            return true;
-    return false;
-}
-
 bool mist_launch_is_own(void)
 {
     return getenv(own_name) != NULL;

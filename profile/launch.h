@@ -10,9 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* True in a process that mpirun or srun started. */
-bool mist_launch_is_launched(void);
-
 /* True in a rank that mist_launch_ranks() started: the process that did says what signal
  * ended the session. */
 bool mist_launch_is_own(void);

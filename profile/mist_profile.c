@@ -19,6 +19,7 @@
 #include "core/options.h"
 #include "core/parse.h"
 #include "exec/comm/affinity.h"
+#include "exec/comm/comm.h"
 #include "exec/train/option_rows.h"
 #include "profile/import.h"
 #include "profile/launch.h"
@@ -643,8 +644,9 @@ int main(int argc, char **argv)
     int code;
 
     mist_interrupt_settle();
-    enum mist_status status = mist_options_parse(&tool, argc, argv, &setup.options,
-                                                 &positionals, stdout, &is_done, &err);
+    enum mist_status status =
+        mist_options_parse(&tool, argc, argv, &setup.options, &positionals,
+                           mist_comm_launched_stdout(), &is_done, &err);
     if (is_done)
         return finish(&err, status);
     bool imports = setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
@@ -654,7 +656,7 @@ int main(int argc, char **argv)
     if (status == MIST_OK)
         status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
                                    &setup.machine, setup.note, sizeof setup.note, &err);
-    bool is_launched = mist_launch_is_launched();
+    bool is_launched = mist_comm_launched_rank() != NULL;
     if (status == MIST_OK && !is_launched && setup.options.n_ranks == 0)
         setup.options.n_ranks = default_ranks(&setup.machine);
     if (status != MIST_OK || is_launched || setup.options.n_ranks == 1)

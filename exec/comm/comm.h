@@ -32,9 +32,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct mist_comm;       /* all ranks of the job */
 struct mist_comm_group; /* some of them, in an order of their own */
+
+/* The rank, before MPI can be asked: what a launcher of Open MPI, of PMIx or of PMI (srun,
+ * hydra) says; NULL: there is none. */
+const char *mist_comm_launched_rank(void);
+
+/* Likewise: stdout, but NULL on all ranks except the first, for what is printed once. */
+FILE *mist_comm_launched_stdout(void);
 
 /*
  * Under mpirun or srun (known by their environment variables) this initialises MPI, which

@@ -175,8 +175,4 @@ struct mist_comm_watchdog;
 struct mist_comm_watchdog *mist_comm_watch(const char *operation, double deadline_s);
 void mist_comm_unwatch(struct mist_comm_watchdog *watchdog);
 
-/* The rank, before MPI can be asked: what a launcher of Open MPI, of PMIx or of PMI (srun,
- * hydra) says; NULL: there is none. */
-const char *mist_comm_launched_rank(void);
-
 #endif

@@ -36,6 +36,13 @@ const char *mist_comm_launched_rank(void)
     return NULL;
 }
 
+FILE *mist_comm_launched_stdout(void)
+{
+    const char *rank = mist_comm_launched_rank();
+
+    return !rank || strcmp(rank, "0") == 0 ? stdout : NULL;
+}
+
 /* Only the process's end helps: this thread can't free the other from MPI. */
 static _Noreturn void end_process(const struct mist_comm_watchdog *watchdog)
 {

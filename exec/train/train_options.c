@@ -3,6 +3,7 @@
 
 #include "core/atomic_file.h"
 #include "core/embed.h"
+#include "exec/comm/comm.h" /* where to print */
 #include "exec/train/option_rows.h"
 
 #include <string.h>
@@ -211,8 +212,9 @@ enum mist_status mist_exec_options_parse(int argc, char **argv,
                                          struct mist_positionals *positionals,
                                          bool *is_done, struct mist_err *err)
 {
-    enum mist_status status = mist_options_parse(&mist_exec_tool, argc, argv, out,
-                                                 positionals, stdout, is_done, err);
+    enum mist_status status =
+        mist_options_parse(&mist_exec_tool, argc, argv, out, positionals,
+                           mist_comm_launched_stdout(), is_done, err);
 
     if (status != MIST_OK || *is_done)
         return status;

@@ -21,6 +21,19 @@ for tool in $TOOLS; do
     expect_stdout "^$tool [0-9]+\.[0-9]+\.[0-9]+\$"
     nothing_written
 
+    case $tool in mist-exec | mist-profile)
+        for option in --version --help; do
+            begin "$tool $option on two ranks: one prints"
+            run "$tool" $option
+            cp "$out" "$scratch/io/alone"
+            run mpirun --oversubscribe -n 2 "$MIST_BUILD/$tool" $option
+            expect_exit 0
+            expect_stderr_empty
+            expect_same "$out" "$scratch/io/alone"
+        done
+        ;;
+    esac
+
     begin "$tool --man: a page with every option of the help"
     run "$tool" --man
     expect_exit 0
