@@ -143,6 +143,8 @@ static const struct mist_tool tool = {
 /* What is known before anything is measured. */
 struct setup {
     struct options options;
+    struct mist_positionals files; /* to import */
+    bool is_first;                 /* this rank */
     struct mist_messages messages; /* of the first rank */
     struct mist_machine machine;
     char note[256]; /* about the backend; "" none */
@@ -372,6 +374,75 @@ static void say_doubt(const struct setup *setup, const struct mist_trace_set *tr
         mist_message(&setup->messages, "%s", text);
 }
 
+/* ----------------------------------------------------------------------------- import */
+
+/* Options that say what is measured, and where: nothing is. */
+static enum mist_status check_import_options(const struct options *options,
+                                             const struct mist_positionals *positionals,
+                                             struct mist_err *err)
+{
+    for (size_t i = 0; i < tool.n_options; i++) {
+        const struct mist_option *option = &option_table[i];
+        bool is_dtype = strcmp(option->name, "dtype") == 0;
+        if (!positionals->is_given[i] ||
+            (is_dtype && options->import == MIST_IMPORT_GEMM_CSV) ||
+            (strcmp(option->group, "What") != 0 && strcmp(option->group, "Where") != 0))
+            continue;
+        return mist_err_set(err, MIST_ERR_USAGE, "--%s: --import %s does not use it%s",
+                            option->name, mist_import_formats[options->import],
+                            is_dtype ? ", only --import gemm-csv does"
+                                     : ", as it measures nothing");
+    }
+    return MIST_OK;
+}
+
+/* Whether nothing is measured. */
+static bool imports(const struct setup *setup)
+{
+    return setup->options.import != MIST_IMPORT_NONE || setup->options.cluster ||
+           setup->files.n > 0;
+}
+
+/* What others measured, in files: the first rank alone reads and writes. */
+static enum mist_status import(void *context, struct mist_err *err)
+{
+    const struct setup *setup = context;
+    const struct options *options = &setup->options;
+    const struct mist_positionals *positionals = &setup->files;
+    const struct mist_common_options *common = &options->common;
+    int n = positionals->n;
+
+    if (!setup->is_first)
+        return MIST_OK;
+    if (options->import == MIST_IMPORT_NONE)
+        return mist_err_set(err, MIST_ERR_USAGE,
+                            n > 0 ? "unexpected argument '%.200s': nothing is read "
+                                    "without --import FORMAT"
+                                  : "--cluster names what --import adds to%s",
+                            n > 0 ? positionals->items[0] : "");
+    if (n == 0 || !options->cluster || (!common->output && !common->is_dry_run))
+        return mist_err_set(err, MIST_ERR_USAGE, "--import %s needs %s",
+                            mist_import_formats[options->import],
+                            n == 0              ? "the FILE to read"
+                            : !options->cluster ? "--cluster, what the rows are added to"
+                                                : "-o, the folder to write");
+    enum mist_status status = check_import_options(options, positionals, err);
+    if (status == MIST_OK && common->output)
+        status = mist_profile_check_output(common->output, common->force, err);
+    if (status != MIST_OK)
+        return status;
+    const struct mist_import import = {
+        .format = (enum mist_import_format)options->import,
+        .cluster = options->cluster,
+        .paths = positionals->items,
+        .n_paths = n,
+        .dtype = options->dtype == DTYPE_FP32 ? MIST_TRACE_FP32 : MIST_TRACE_BF16,
+        .output = common->is_dry_run ? NULL : common->output,
+        .force = common->force,
+        .as_json = common->as_json};
+    return mist_profile_import(&import, &setup->messages, err);
+}
+
 /* -------------------------------------------------------------------------------- run */
 
 static enum mist_status open_journal(const struct setup *setup, struct mist_comm *comm,
@@ -391,7 +462,7 @@ static enum mist_status measure(struct setup *setup, struct mist_comm *comm,
                                 struct mist_err *err)
 {
     const struct mist_common_options *common = &setup->options.common;
-    bool is_first = mist_comm_rank(comm) == 0;
+    bool is_first = setup->is_first;
     struct mist_progress progress;
     struct mist_trace_set traces;
     struct mist_profile_report report;
@@ -503,8 +574,8 @@ static int finish(const struct mist_err *err, enum mist_status status)
     return mist_exit_code(status);
 }
 
-/* One rank in place, or one of those that mpirun started. begun: what came of what went
- * before. */
+/* One rank in place, also to import, or one of those that mpirun started. begun: what
+ * came of what went before. */
 static int run_here(struct setup *setup, enum mist_status begun, struct mist_err *err)
 {
     struct mist_comm *comm;
@@ -513,15 +584,16 @@ static int run_here(struct setup *setup, enum mist_status begun, struct mist_err
 
     if (status != MIST_OK)
         return begun == MIST_OK ? finish(&unopened, status) : finish(err, begun);
+    setup->is_first = mist_comm_rank(comm) == 0;
     setup->messages = mist_messages_to_stderr(tool.name, setup->options.common.is_quiet ||
-                                                             mist_comm_rank(comm) > 0);
+                                                             !setup->is_first);
     status = mist_comm_agree(comm, begun, err);
     if (status == MIST_OK)
-        status = run_rank(setup, comm, err);
-    bool is_first = mist_comm_rank(comm) == 0,
-         is_agreed = mist_comm_agreed_rank(comm) >= 0;
-    bool says = is_first || (status == MIST_ERR_RUN && !is_agreed);
-    bool is_alike = setup->stop_signal && (!is_first || mist_launch_is_own());
+        status = imports(setup) ? mist_comm_work_together(comm, import, setup, err)
+                                : run_rank(setup, comm, err);
+    bool is_agreed = mist_comm_agreed_rank(comm) >= 0;
+    bool says = setup->is_first || (status == MIST_ERR_RUN && !is_agreed);
+    bool is_alike = setup->stop_signal && (!setup->is_first || mist_launch_is_own());
     int code = says && !is_alike ? finish(err, status) : mist_exit_code(status);
     if (setup->stop_signal)
         code = 128 + setup->stop_signal;
@@ -579,87 +651,26 @@ static int32_t default_ranks(const struct mist_machine *machine)
     return machine->n_processors < DEFAULT_RANKS ? machine->n_processors : DEFAULT_RANKS;
 }
 
-/* Options that say what is measured, and where: nothing is. */
-static enum mist_status check_import_options(const struct options *options,
-                                             const struct mist_positionals *positionals,
-                                             struct mist_err *err)
-{
-    for (size_t i = 0; i < tool.n_options; i++) {
-        const struct mist_option *option = &option_table[i];
-        bool is_dtype = strcmp(option->name, "dtype") == 0;
-        if (!positionals->is_given[i] ||
-            (is_dtype && options->import == MIST_IMPORT_GEMM_CSV) ||
-            (strcmp(option->group, "What") != 0 && strcmp(option->group, "Where") != 0))
-            continue;
-        return mist_err_set(err, MIST_ERR_USAGE, "--%s: --import %s does not use it%s",
-                            option->name, mist_import_formats[options->import],
-                            is_dtype ? ", only --import gemm-csv does"
-                                     : ", as it measures nothing");
-    }
-    return MIST_OK;
-}
-
-/* What others measured, in files. */
-static enum mist_status import(const struct options *options,
-                               const struct mist_positionals *positionals,
-                               struct mist_err *err)
-{
-    const struct mist_common_options *common = &options->common;
-    struct mist_messages messages = mist_messages_to_stderr(tool.name, common->is_quiet);
-    int n = positionals->n;
-
-    if (options->import == MIST_IMPORT_NONE)
-        return mist_err_set(err, MIST_ERR_USAGE,
-                            n > 0 ? "unexpected argument '%.200s': nothing is read "
-                                    "without --import FORMAT"
-                                  : "--cluster names what --import adds to%s",
-                            n > 0 ? positionals->items[0] : "");
-    if (n == 0 || !options->cluster || (!common->output && !common->is_dry_run))
-        return mist_err_set(err, MIST_ERR_USAGE, "--import %s needs %s",
-                            mist_import_formats[options->import],
-                            n == 0              ? "the FILE to read"
-                            : !options->cluster ? "--cluster, what the rows are added to"
-                                                : "-o, the folder to write");
-    enum mist_status status = check_import_options(options, positionals, err);
-    if (status != MIST_OK)
-        return status;
-    const struct mist_import import = {
-        .format = (enum mist_import_format)options->import,
-        .cluster = options->cluster,
-        .paths = positionals->items,
-        .n_paths = n,
-        .dtype = options->dtype == DTYPE_FP32 ? MIST_TRACE_FP32 : MIST_TRACE_BF16,
-        .output = common->is_dry_run ? NULL : common->output,
-        .force = common->force,
-        .as_json = common->as_json};
-    return mist_profile_import(&import, &messages, err);
-}
-
 int main(int argc, char **argv)
 {
     static struct setup setup;
-    struct mist_positionals positionals;
     struct mist_err err = {0};
     bool is_done = false;
     int code;
 
     mist_interrupt_settle();
     enum mist_status status =
-        mist_options_parse(&tool, argc, argv, &setup.options, &positionals,
+        mist_options_parse(&tool, argc, argv, &setup.options, &setup.files,
                            mist_comm_launched_stdout(), &is_done, &err);
     if (is_done)
         return finish(&err, status);
-    bool imports = setup.options.import != MIST_IMPORT_NONE || setup.options.cluster ||
-                   positionals.n > 0;
-    if (status == MIST_OK && imports)
-        return finish(&err, import(&setup.options, &positionals, &err));
-    if (status == MIST_OK)
+    bool is_here = mist_comm_launched_rank() || imports(&setup);
+    if (status == MIST_OK && !imports(&setup))
         status = mist_machine_read((enum mist_backend_choice)setup.options.backend,
                                    &setup.machine, setup.note, sizeof setup.note, &err);
-    bool is_launched = mist_comm_launched_rank() != NULL;
-    if (status == MIST_OK && !is_launched && setup.options.n_ranks == 0)
+    if (status == MIST_OK && !is_here && setup.options.n_ranks == 0)
         setup.options.n_ranks = default_ranks(&setup.machine);
-    if (status != MIST_OK || is_launched || setup.options.n_ranks == 1)
+    if (status != MIST_OK || is_here || setup.options.n_ranks == 1)
         code = run_here(&setup, status, &err);
     else
         code = start_ranks(&setup, argc, argv, &err);

@@ -262,6 +262,18 @@ expect_exit 0
 grep -q '^all_reduce,2,4,1,4194304,131,' old/links.csv || fail "$(cat old/links.csv)"
 refuse 'one that says nothing at all' 3 '^mist-profile: old\.log:[0-9]+: .* before version 2\.17; .*all_reduce\.log' \
     $import nccl-tests old.log
+begin 'under mpirun: one rank imports, with the rows of one alone'
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-profile" --import nccl-tests all_reduce_old.log --cluster h100-sxm:2x4 -o both
+expect_exit 0
+expect_once '^mist-profile: .* rows of all_reduce_old\.log added to both$'
+expect_same both/links.csv old/links.csv
+begin 'under mpirun: one rank says what is wrong'
+run mpirun --oversubscribe -n 2 "$MIST_BUILD/mist-profile" --import nccl-tests none.log --cluster h100-sxm:2x4 -o neither
+expect_exit 5
+expect_once '^mist-profile: none\.log: '
+nothing_written
+refuse 'a set that is there: said before anything is read' 2 '^mist-profile: both/.*: exists; --force replaces' \
+    mist-profile --import nccl-tests none.log --cluster h100-sxm:2x4 -o both
 begin 'what was imported, as JSON'
 run mist-profile --import nccl-tests all_reduce_old.log --cluster h100-sxm:2x4 -o told --json
 expect_exit 0
