@@ -81,8 +81,10 @@ static const struct mist_option option_table[] = {
     ROW("seconds", MIST_OPTION_INT64, n_seconds, "What", "N", NULL, 1, 1000000,
         "time to take, about: less gives fewer repetitions, to a least number; default: "
         "see --dry-run"),
-    FLAG("resume", resumes, "What",
-         "go on with a session that was stopped (its journal is in DIR.partial)"),
+    FLAG(
+        "resume", resumes, "What",
+        "go on with a session that was stopped (its journal is in DIR.partial), or begin "
+        "where there is none"),
     MIST_OPTION_ROWS_KERNELS(struct options, "What", ", too"),
     MIST_OPTION_ROW_BACKEND(struct options, "Where"),
     ROW("ranks", MIST_OPTION_INT64, n_ranks, "Where", "N", NULL, 1, MAX_RANKS,
@@ -271,6 +273,11 @@ static void announce(const struct setup *setup)
 
     if (setup->note[0])
         mist_message(&setup->messages, "%s", setup->note);
+    if (setup->options.resumes && !mist_journal_exists(setup->options.common.output))
+        mist_message(
+            &setup->messages,
+            "%s: nothing to resume: no session was stopped here, one begins anew",
+            setup->options.common.output);
     if (config->n_threads > 0)
         snprintf(where, sizeof where, "%d thread%s", (int)config->n_threads,
                  config->n_threads == 1 ? "" : "s");

@@ -202,12 +202,13 @@ cat > tiny.json <<'END'
 END
 begin 'mist-profile: SIGTERM ends the session behind a record of its journal'
 start "$MIST_BUILD/mist-profile" --backend cpu --quick --model tiny.json --seq-len 32 --micro-batches 1 --progress never \
-    --ranks 1 -o set
+    --ranks 1 -o set --resume
 i=0
 while [ "$(cat set.partial/journal 2> /dev/null | wc -c)" -lt 100 ] && [ $((i += 1)) -lt 300 ]; do sleep 0.1; done
 kill -TERM $pid
 ended 143
 expect_once '^mist-profile: SIGTERM: stopped; --resume goes on from what is measured$'
+expect_once '^mist-profile: set: nothing to resume: no session was stopped here, one begins anew$'
 expect_stdout_empty
 expect_file set.partial/journal
 [ ! -e set ] || fail "left: $(find set)"
@@ -218,6 +219,7 @@ wait_for 'operator shapes' "$err"
 kill -INT $pid
 kill -INT $pid
 ended 130
+! grep 'nothing to resume' "$err" || fail 'there was a session to resume'
 [ ! -e set ] || fail "left: $(find set)"
 expect_file set.partial/journal
 rm -r set.partial
@@ -242,11 +244,13 @@ nobody_left() {
         esac
     done
 }
+resume= # of the first there is none
 for case in 'TERM 143 ' 'INT 130 ' 'INT 130 -'; do
     # shellcheck disable=SC2086
     set -- $case
     begin "mist-profile with ranks of its own: SIG$1 to ${3:+the group of }the process"
-    start_session --resume
+    start_session $resume
+    resume=--resume
     size=$(wc -c < set.partial/journal)
     kill "-$1" "${3-}$pid"
     ended "$2"
