@@ -4,6 +4,7 @@
 
 #include "core/memory.h"
 #include "core/packed_file.h"
+#include "core/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -297,6 +298,47 @@ enum mist_status mist_outputs_check_names(const struct mist_output *outputs, siz
                                     outputs[k].option, outputs[i].option,
                                     outputs[i].path);
     return MIST_OK;
+}
+
+static enum mist_status check_apart(const struct mist_output *output, const char *path,
+                                    const char *what, struct mist_err *err)
+{
+    return are_one_file(output->path, path)
+               ? mist_err_set(err, MIST_ERR_USAGE,
+                              "--%s and %s are both %.200s; name another file",
+                              output->option, what, output->path)
+               : MIST_OK;
+}
+
+/* Of one output, with all files of a folder. */
+static enum mist_status check_folder(const struct mist_output *output,
+                                     const struct mist_files *of, struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+    const char *name;
+
+    for (int i = 0; status == MIST_OK && (name = of->name(i)); i++) {
+        char *path = mist_path_join(of->path, name);
+        status =
+            path ? check_apart(output, path, of->what, err) : mist_err_memory(err, NULL);
+        free(path);
+    }
+    return status;
+}
+
+enum mist_status mist_outputs_check_apart(const struct mist_output *outputs, size_t n,
+                                          const struct mist_files *files, size_t n_files,
+                                          struct mist_err *err)
+{
+    enum mist_status status = MIST_OK;
+
+    for (size_t i = 0; i < n && status == MIST_OK; i++)
+        for (size_t k = 0; k < n_files && outputs[i].path && status == MIST_OK; k++)
+            if (files[k].path)
+                status = files[k].name ? check_folder(&outputs[i], &files[k], err)
+                                       : check_apart(&outputs[i], files[k].path,
+                                                     files[k].what, err);
+    return status;
 }
 
 enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,

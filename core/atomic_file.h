@@ -56,6 +56,20 @@ struct mist_output {
 enum mist_status mist_outputs_check_names(const struct mist_output *outputs, size_t n,
                                           struct mist_err *err) MIST_MUST_CHECK;
 
+/* What a tool reads, or writes into a folder. name: NULL where path is a file; where it is a
+ * folder, what file i = 0, 1, .. in it is called, NULL behind the last. */
+struct mist_files {
+    const char *what; /* "PLAN", "--compare" */
+    const char *path; /* NULL: not given */
+    const char *(*name)(int i);
+};
+
+/* MIST_ERR_USAGE: an output, --force or not, is one of those files, by whatever names and
+ * links, or would become one of a folder's. */
+enum mist_status mist_outputs_check_apart(const struct mist_output *outputs, size_t n,
+                                          const struct mist_files *files, size_t n_files,
+                                          struct mist_err *err) MIST_MUST_CHECK;
+
 /* Both of all of them. */
 enum mist_status mist_outputs_check(const struct mist_output *outputs, size_t n,
                                     bool force, struct mist_err *err) MIST_MUST_CHECK;

@@ -194,6 +194,8 @@ static enum mist_status run(struct mist_session *at, enum mist_status parsed,
     if (parsed == MIST_OK && at->options.verify)
         return mist_comm_work_together(at->comm, verify, at, err);
     status = parsed == MIST_OK ? mist_session_prepare(at, err) : parsed;
+    if (status == MIST_OK && mist_session_is_first(at))
+        status = mist_session_check_apart(at, err);
     status = mist_comm_agree(at->comm, status, err);
     if (status == MIST_OK)
         status = mist_session_agree_on_start(at, err);

@@ -9,6 +9,7 @@
  *                             |0ms        |10         |20
  *   f forward  b backward  o optimizer  . idle  (numbers: micro-batches)
  */
+#include "core/atomic_file.h"
 #include "core/embed.h"
 #include "core/interrupt.h"
 #include "core/options.h"
@@ -228,6 +229,13 @@ static enum mist_status run(int argc, char **argv, struct mist_err *err)
     status = check_options(name, family, &given.picture, &files, err);
     if (status == MIST_OK)
         status = mist_plot_parse_ranks(given.ranks, &given.picture.ranks, err);
+    if (status != MIST_OK)
+        return status;
+    bool is_stdout = strcmp(given.common.output, "-") == 0;
+    const struct mist_output output = {"output", is_stdout ? NULL : given.common.output};
+    for (int i = 1; i < files.n && status == MIST_OK; i++)
+        status = mist_outputs_check_apart(
+            &output, 1, &(struct mist_files){"FILE", files.items[i], NULL}, 1, err);
     if (status != MIST_OK)
         return status;
     given.picture.has_colors =

@@ -188,8 +188,17 @@ static enum mist_status read_micro_batches(const struct mist_option_list *list,
 static enum mist_status check_output(const struct options *options, struct mist_err *err)
 {
     const struct mist_common_options *common = &options->common;
-    enum mist_status status = mist_output_check(options->kernels_csv, common->force, err);
+    const struct mist_output table = {"kernels-csv", options->kernels_csv};
+    const char *model = mist_model_path(options->model);
+    const struct mist_files others[] = {
+        {"--model", model, NULL},
+        {"--model", model, mist_model_file_name},
+        {"--output", common->output, mist_trace_set_file_name}};
+    enum mist_status status =
+        mist_outputs_check_apart(&table, 1, others, sizeof others / sizeof *others, err);
 
+    if (status == MIST_OK)
+        status = mist_output_check(options->kernels_csv, common->force, err);
     if (status != MIST_OK || !common->output)
         return status;
     status = mist_profile_check_output(common->output, common->force, err);
@@ -434,6 +443,10 @@ static enum mist_status import(void *context, struct mist_err *err)
                             : !options->cluster ? "--cluster, what the rows are added to"
                                                 : "-o, the folder to write");
     enum mist_status status = check_import_options(options, positionals, err);
+    const struct mist_files set = {"--output", common->output, mist_trace_set_file_name};
+    for (int i = 0; i < n && status == MIST_OK; i++)
+        status = mist_outputs_check_apart(
+            &(struct mist_output){"import", positionals->items[i]}, 1, &set, 1, err);
     if (status == MIST_OK && common->output)
         status = mist_profile_check_output(common->output, common->force, err);
     if (status != MIST_OK)

@@ -330,16 +330,28 @@ static enum mist_status run_study(struct mist_sim_run *at, struct mist_err *err)
     return status;
 }
 
-static enum mist_status check_outputs(const struct mist_sim_options *options,
-                                      struct mist_err *err)
+static enum mist_status check_outputs(const struct mist_sim_run *at, struct mist_err *err)
 {
+    const struct mist_sim_options *options = &at->options;
+    const char *model = mist_model_path(options->job.model);
     const struct mist_output outputs[] = {{"output", options->common.output},
                                           {"chrome", options->chrome},
                                           {"save-plan", options->save_plan},
                                           {"export", options->export}};
+    const struct mist_files inputs[] = {
+        {"PLAN", at->given.n > 0 ? at->given.items[0] : NULL, NULL},
+        {"the trace set", at->cluster_path, mist_trace_set_file_name},
+        {"--model", model, NULL},
+        {"--model", model, mist_model_file_name},
+        {"--from-args", options->job.from_args, NULL},
+        {"--lengths", options->lengths, NULL},
+        {"--compare", options->compare, NULL}};
+    const size_t n = sizeof outputs / sizeof *outputs;
+    enum mist_status status =
+        mist_outputs_check_apart(outputs, n, inputs, sizeof inputs / sizeof *inputs, err);
 
-    return mist_outputs_check(outputs, sizeof outputs / sizeof *outputs,
-                              options->common.force, err);
+    return status == MIST_OK ? mist_outputs_check(outputs, n, options->common.force, err)
+                             : status;
 }
 
 /* Whether the timeline of --compare can be read, and is of the plan's ranks and layers. */
@@ -541,7 +553,7 @@ static enum mist_status run(struct mist_sim_run *at, struct mist_err *err)
                             at->plan_path);
     status = check_options(&at->options, err);
     if (status == MIST_OK)
-        status = check_outputs(&at->options, err);
+        status = check_outputs(at, err);
     if (status == MIST_OK)
         status = mist_sim_run_draw(at, err);
     if (status != MIST_OK)

@@ -36,6 +36,11 @@ static size_t number_of(const char *name)
                : 0;
 }
 
+bool mist_plans_folder_has_name(const char *name)
+{
+    return number_of(name) > 0;
+}
+
 /* Cuts the last part of a path off; "" when there is no other. */
 static void cut_last(char *path)
 {

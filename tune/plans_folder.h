@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Whether a name is that of a plan in such a folder. */
+bool mist_plans_folder_has_name(const char *name);
+
 /*
  * Whether plans could be saved into the folder, which need not exist; leaves everything
  * as it is. MIST_ERR_USAGE: it has plans already and force is false; MIST_ERR_IO;

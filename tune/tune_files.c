@@ -3,11 +3,31 @@
 
 #include "core/atomic_file.h"
 #include "core/parse.h"
+#include "core/path.h"
 #include "sim/sim_job.h"
 #include "tune/plans_folder.h"
 #include "tune/search_log.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+/* Not the plan that is tuned again is replaced, or removed, among those of --plans. */
+static enum mist_status check_plans(const struct mist_tune_options *options,
+                                    struct mist_err *err)
+{
+    const char *name = options->retune ? mist_path_name(options->retune) : "";
+
+    if (!mist_plans_folder_has_name(name))
+        return MIST_OK;
+    char *path = mist_path_join(options->plans, name);
+    if (!path)
+        return mist_err_memory(err, NULL);
+    enum mist_status status = mist_outputs_check_apart(
+        &(struct mist_output){"plans", path}, 1,
+        &(struct mist_files){"--retune", options->retune, NULL}, 1, err);
+    free(path);
+    return status;
+}
 
 enum mist_status mist_tune_files_check(const struct mist_tune_options *options,
                                        struct mist_err *err)
@@ -16,9 +36,22 @@ enum mist_status mist_tune_files_check(const struct mist_tune_options *options,
                                           {"log", options->log},
                                           {"pareto", options->pareto},
                                           {"export", options->export}};
-    enum mist_status status = mist_outputs_check(
-        outputs, sizeof outputs / sizeof *outputs, options->common.force, err);
+    const char *model = mist_model_path(options->model);
+    const struct mist_files inputs[] = {
+        {"--retune", options->retune, NULL},
+        {"the trace set", options->cluster, mist_trace_set_file_name},
+        {"--model", model, NULL},
+        {"--model", model, mist_model_file_name},
+        {"--lengths", options->lengths, NULL}};
+    const size_t n = sizeof outputs / sizeof *outputs;
+    enum mist_status status =
+        mist_outputs_check_apart(outputs, n, inputs, sizeof inputs / sizeof *inputs, err);
 
+    if (status == MIST_OK)
+        status = mist_outputs_check(outputs, n, options->common.force, err);
+
+    if (status == MIST_OK && options->plans)
+        status = check_plans(options, err);
     if (status != MIST_OK || !options->plans)
         return status;
     return mist_plans_folder_check(options->plans, options->common.force, err);

@@ -298,6 +298,15 @@ bool mist_data_is_text(const struct mist_data *data)
     return data->chains[0].files[0].is_text;
 }
 
+const char *mist_data_path(const struct mist_data *data, int32_t i)
+{
+    const struct chain *chain = data->chains;
+
+    if (i >= chain->n_files)
+        i -= chain++->n_files;
+    return i < chain->n_files ? chain->files[i].path : NULL;
+}
+
 enum mist_status mist_data_check(struct mist_data *data, int64_t vocab, int64_t seq_len,
                                  struct mist_err *err)
 {

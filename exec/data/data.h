@@ -97,6 +97,10 @@ bool mist_data_is_text(const struct mist_data *data);
 int64_t mist_data_n_samples(const struct mist_data *data, int64_t seq_len);
 int64_t mist_data_n_validation_samples(const struct mist_data *data, int64_t seq_len);
 
+/* File i = 0, 1, .. of those that the tokens are in, of validation, too; NULL: there are no
+ * more. Valid until close. */
+const char *mist_data_path(const struct mist_data *data, int32_t i);
+
 /* How many batches of global_batch >= 1 samples n_samples are, the last with what is left. */
 int64_t mist_data_n_batches(int64_t n_samples, int64_t global_batch);
 

@@ -149,6 +149,14 @@ static enum mist_status compare(const struct sides *at, struct mist_err *err)
 
 /* ------------------------------------------------------------------------------ files */
 
+const char *mist_hf_file_name(int i)
+{
+    static const char *const names[] = {"model.safetensors", "config.json",
+                                        "model.safetensors.index.json", NULL};
+
+    return names[i];
+}
+
 /* In the folder of the weights. NULL: out of memory. */
 static char *config_path(struct mist_arena *arena, const char *weights)
 {

@@ -48,6 +48,10 @@ int32_t mist_hf_params(const struct mist_model *model, int32_t module,
 
 struct mist_hf; /* weights of a model, open for reading */
 
+/* The name of file i of those that mist_hf_load() begins with in a folder, or that
+ * mist_hf_save() writes; NULL: there are no more. */
+const char *mist_hf_file_name(int i);
+
 /*
  * path as mist_safetensors_open(). All tensors of model must be there, with their shapes
  * and as F32, F16 or BF16, and no others: MIST_ERR_INPUT names what is wrong. Buffers

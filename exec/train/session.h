@@ -73,6 +73,10 @@ MIST_MUST_CHECK enum mist_status mist_session_agree_on_run(struct mist_session *
 MIST_MUST_CHECK enum mist_status mist_session_open_start(struct mist_session *at,
                                                          struct mist_err *err);
 
+/* Rank 0, with what prepare() left: no output is what the run reads. MIST_ERR_USAGE. */
+MIST_MUST_CHECK enum mist_status mist_session_check_apart(const struct mist_session *at,
+                                                          struct mist_err *err);
+
 /* Rank 0: what could not be written at the end is refused at the beginning. */
 MIST_MUST_CHECK enum mist_status mist_session_check_outputs(struct mist_session *at,
                                                             struct mist_err *err);

@@ -5,6 +5,8 @@
 #include "core/atomic_file.h"
 #include "core/parse.h" /* sizes for people */
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/huggingface/hf_names.h" /* names of files */
+#include "traces/trace_set.h"          /* likewise */
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,6 +15,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
 
 /* What a file system has left for this process; INT64_MAX: it does not say. */
 static int64_t room_bytes(const char *folder)
@@ -150,6 +154,13 @@ static enum mist_status check_checkpoints(const struct mist_session *at,
     return status;
 }
 
+static void name_export(const char *folder, char weights[PATH_BYTES],
+                        char config[PATH_BYTES])
+{
+    snprintf(weights, PATH_BYTES, "%s/model.safetensors", folder);
+    snprintf(config, PATH_BYTES, "%s/config.json", folder);
+}
+
 /*
  * Weights that are there are not replaced, but a finished run is done with them. The
  * config.json is written last: of a run that is resumed, weights without one are what an
@@ -158,12 +169,11 @@ static enum mist_status check_checkpoints(const struct mist_session *at,
 static enum mist_status check_export(struct mist_session *at, struct mist_err *err)
 {
     const char *folder = at->options.export;
-    char weights[4096], config[4096];
+    char weights[PATH_BYTES], config[PATH_BYTES];
     int64_t each_bytes = at->options.export_dtype == MIST_DTYPE_FP32 ? 4 : 2;
     enum mist_status status = MIST_OK;
 
-    snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
-    snprintf(config, sizeof config, "%s/config.json", folder);
+    name_export(folder, weights, config);
     bool has_weights = access(weights, F_OK) == 0, is_whole = access(config, F_OK) == 0;
     if (at->checkpoint && has_weights && !is_whole)
         at->job.force = true;
@@ -179,6 +189,35 @@ static enum mist_status check_export(struct mist_session *at, struct mist_err *e
         return status;
     status = mist_output_check(weights, at->job.force, err);
     return status == MIST_OK ? mist_output_check(config, at->job.force, err) : status;
+}
+
+enum mist_status mist_session_check_apart(const struct mist_session *at,
+                                          struct mist_err *err)
+{
+    const struct mist_exec_options *options = &at->options;
+    char weights[PATH_BYTES], config[PATH_BYTES];
+
+    if (options->export)
+        name_export(options->export, weights, config);
+    const struct mist_output outputs[] = {{"timeline", options->timeline},
+                                          {"log", options->log},
+                                          {"kernels-csv", options->kernels_csv},
+                                          {"export", options->export ? weights : NULL},
+                                          {"export", options->export ? config : NULL}};
+    const struct mist_files inputs[] = {
+        {"PLAN", at->plan_path, NULL},
+        {"the trace set", at->plan.trace_set, mist_trace_set_file_name},
+        {"--import", options->import, NULL},
+        {"--import", options->import, mist_hf_file_name}};
+    const size_t n = sizeof outputs / sizeof *outputs;
+    enum mist_status status =
+        mist_outputs_check_apart(outputs, n, inputs, sizeof inputs / sizeof *inputs, err);
+
+    struct mist_files data = {.what = "the data"};
+    for (int32_t i = 0; status == MIST_OK && (data.path = mist_data_path(at->data, i));
+         i++)
+        status = mist_outputs_check_apart(outputs, n, &data, 1, err);
+    return status;
 }
 
 enum mist_status mist_session_check_outputs(struct mist_session *at, struct mist_err *err)

@@ -61,17 +61,36 @@ int32_t mist_dtype_state_bytes(enum mist_dtype dtype)
     return dtype == MIST_DTYPE_FP32 ? 8 : 12;
 }
 
+static bool is_path(const char *spec)
+{
+    size_t length = strlen(spec);
+
+    return strchr(spec, '/') || (length >= 5 && !strcmp(spec + length - 5, ".json"));
+}
+
+const char *mist_model_path(const char *spec)
+{
+    struct mist_model preset;
+
+    return spec && (is_path(spec) ||
+                    mist_model_load_preset(spec, &preset, NULL) != MIST_OK)
+               ? spec
+               : NULL;
+}
+
+const char *mist_model_file_name(int i)
+{
+    return i == 0 ? "config.json" : NULL;
+}
+
 enum mist_status mist_model_load(const char *spec, struct mist_model *out,
                                  struct mist_err *err)
 {
-    size_t length = strlen(spec);
-    bool is_path =
-        strchr(spec, '/') || (length >= 5 && !strcmp(spec + length - 5, ".json"));
     struct stat info;
 
-    if (!is_path && mist_model_load_preset(spec, out, err) == MIST_OK)
+    if (!is_path(spec) && mist_model_load_preset(spec, out, err) == MIST_OK)
         return MIST_OK;
-    return is_path || (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
+    return is_path(spec) || (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
                ? mist_model_load_config(spec, out, err)
                : MIST_ERR_INPUT;
 }

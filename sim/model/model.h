@@ -187,6 +187,12 @@ mist_model_load_preset(const char *name, struct mist_model *out, struct mist_err
 MIST_MUST_CHECK enum mist_status
 mist_model_load_config(const char *path, struct mist_model *out, struct mist_err *err);
 
+/* What mist_model_load() reads: spec, or NULL where that is a preset, or NULL. */
+const char *mist_model_path(const char *spec);
+
+/* The name of file i that it reads in a folder, "config.json"; NULL behind the last. */
+const char *mist_model_file_name(int i);
+
 /* spec is a preset's name or the path of a config.json (ends in .json) or of a folder with
  * one. A name without '/' is that of a preset first. */
 MIST_MUST_CHECK enum mist_status mist_model_load(const char *spec, struct mist_model *out,

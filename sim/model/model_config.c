@@ -453,7 +453,7 @@ enum mist_status mist_model_load_config(const char *path, struct mist_model *out
 {
     struct stat info;
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    char *inside = is_folder ? mist_path_join(path, "config.json") : NULL;
+    char *inside = is_folder ? mist_path_join(path, mist_model_file_name(0)) : NULL;
     enum mist_status status = is_folder && !inside
                                   ? mist_err_memory(err, path)
                                   : load_file(is_folder ? inside : path, out, err);

@@ -62,6 +62,55 @@ refuse 'two outputs into one file' 2 '^mist-tune: --output and --log are both \.
     --cluster traces --global-batch 4 --seq-len 128 -o same --log ./same
 refuse 'two outputs into one file' 2 '^mist-exec: --timeline and --log are both same$' \
     mist-exec plan.json --iterations 1 --timeline same --log same
+
+# No output takes the place of what is read, not by --force and not by another name. A name of the trace set is
+# that of a file there, or of one that would be read as if it were.
+mkdir model hf linked
+echo '{}' > model/config.json
+ln -s ../traces/links.csv linked/to
+ln plan.json twin.json
+cp short.json hf/config.json
+echo 8 > lengths
+tune_any="${tune#* } --force"
+while read -r what path command; do
+    # shellcheck disable=SC2086
+    refuse "an output that is read: $command $path" 2 "^${command%% *}: --[a-z-]+ and ${what%:} are both $path; name" \
+        $command "$path"
+done <<END
+PLAN: plan.json mist-sim plan.json --force -o
+PLAN: twin.json mist-sim plan.json --force --save-plan
+PLAN: ./plan.json mist-exec plan.json --iterations 1 --force --timeline
+PLAN: plan.json mist-exec plan.json --iterations 1 --checkpoint run --resume auto --log
+FILE timeline.csv mist-plot chrome timeline.csv --force -o
+FILE timeline.csv mist-plot timeline links_fit.csv timeline.csv --force -o
+--compare timeline.csv mist-sim plan.json --compare timeline.csv --force --chrome
+--lengths lengths mist-sim plan.json --lengths lengths --force -o
+--lengths lengths mist-tune $tune_any --lengths lengths -o
+--model model/config.json mist-tune --model model --cluster traces --global-batch 4 --seq-len 8 --force -o
+--retune plan.json mist-tune --retune plan.json --force -o
+--import hf/config.json mist-exec plan.json --iterations 1 --import hf --force --timeline
+END
+for path in traces/links.csv linked/to; do
+    for command in 'mist-sim plan.json --chrome' 'mist-exec plan.json --iterations 1 --kernels-csv' "$tune --log"; do
+        # shellcheck disable=SC2086
+        refuse "an output of the trace set: $command $path" 2 "^${command%% *}: --[a-z-]+ and the trace set are both $path; name" \
+            $command $path --force
+    done
+done
+seq 999 > '2 words.txt'
+refuse 'an output that is read as data' 2 '^mist-exec: --log and the data are both 2 words\.txt; name' \
+    mist-exec short.json --iterations 1 --data '2 w*.txt' --log '2 words.txt' --force
+refuse 'an export into the folder of the weights' 2 '^mist-exec: --export and --import are both hf//model\.safetensors; name' \
+    mist-exec short.json --iterations 1 --import ./hf --export hf/ --force
+mkdir plans && cp plan.json plans/plan_002.json && cp plan.json plans/kept.json
+refuse 'plans in the place of the one that is tuned again' 2 '^mist-tune: --plans and --retune are both plans/plan_002\.json; name' \
+    mist-tune --retune plans/plan_002.json --plans plans --force
+begin 'a plan of another name stays'
+run mist-tune --retune plans/kept.json --cluster traces --plans plans --force --dry-run
+expect_exit 0
+nothing_written
+rm -r plans model hf linked twin.json lengths '2 words.txt'
+
 begin 'a training run that diverges leaves the rows of its steps behind'
 run mist-exec short.json --lr 1000 --iterations 30 --log log.csv
 [ "$(head -n 2 log.csv | tail -n 1 | cut -d, -f1)" = 1 ] || fail "$(cat log.csv)"

@@ -274,6 +274,9 @@ expect_once '^mist-profile: none\.log: '
 nothing_written
 refuse 'a set that is there: said before anything is read' 2 '^mist-profile: both/.*: exists; --force replaces' \
     mist-profile --import nccl-tests none.log --cluster h100-sxm:2x4 -o both
+cp all_reduce_old.log both/links.csv
+refuse 'what is imported is in the set that it would become' 2 '^mist-profile: --import and --output are both both/links\.csv; ' \
+    mist-profile --import nccl-tests both/links.csv --cluster h100-sxm:2x4 -o both --force
 begin 'what was imported, as JSON'
 run mist-profile --import nccl-tests all_reduce_old.log --cluster h100-sxm:2x4 -o told --json
 expect_exit 0

@@ -29,6 +29,10 @@ profile 'an unknown format' 2 "--dtype: " --dtype fp8
 echo > ops.csv
 profile 'a table of kernels that exists' 2 'ops\.csv: exists already; --force' --ranks 1 --kernels-csv ops.csv
 rm ops.csv
+mkdir set
+profile 'a table of kernels into the trace set' 2 '--kernels-csv and --output are both set/kernels\.csv; name' \
+    --ranks 1 --kernels-csv set/kernels.csv --force
+rm -r set
 
 begin 'several ranks without an mpirun'
 run env PATH=/nowhere "$MIST_BUILD/mist-profile" --backend cpu --quick --ranks 2 -o set
