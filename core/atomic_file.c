@@ -264,9 +264,8 @@ static bool are_one_file(const char *a, const char *b)
            strcmp(name_a, name_b) == 0 && is_same(&of_a, &of_b);
 }
 
-/* "-" means stdout to whoever writes it. */
-static enum mist_status refuse_stdout(const char *path, const char *what,
-                                      struct mist_err *err)
+enum mist_status mist_output_refuse_stdout(const char *path, const char *what,
+                                           struct mist_err *err)
 {
     return strcmp(path, "-") != 0
                ? MIST_OK
@@ -279,7 +278,8 @@ static enum mist_status refuse_stdout(const char *path, const char *what,
 enum mist_status mist_output_check(const char *path, bool force, struct mist_err *err)
 {
     struct mist_atomic_file file = {0};
-    enum mist_status status = path ? refuse_stdout(path, "file", err) : MIST_OK;
+    enum mist_status status =
+        path ? mist_output_refuse_stdout(path, "file", err) : MIST_OK;
 
     if (status == MIST_OK && path)
         status = mist_atomic_file_open(&file, path, force, err);
@@ -428,7 +428,7 @@ static int make_one(const char *path)
 
 enum mist_status mist_make_directory(const char *path, struct mist_err *err)
 {
-    enum mist_status status = refuse_stdout(path, "folder", err);
+    enum mist_status status = mist_output_refuse_stdout(path, "folder", err);
     char *copy = status == MIST_OK ? strdup(path) : NULL;
     int code = 0;
 

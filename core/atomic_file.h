@@ -40,6 +40,10 @@ enum mist_status mist_atomic_file_commit(struct mist_atomic_file *file,
 /* Removes what was written and closes file. A closed or zeroed file is left alone. */
 void mist_atomic_file_abort(struct mist_atomic_file *file);
 
+/* MIST_ERR_USAGE for "-", by which one means stdout: what ("file", "folder") is expected. */
+enum mist_status mist_output_refuse_stdout(const char *path, const char *what,
+                                           struct mist_err *err) MIST_MUST_CHECK;
+
 /* Whether a file can be written (NULL: none is to be), so that it is not refused behind the
  * work; nothing is left of the trial. Errors as mist_atomic_file_open(), and
  * MIST_ERR_USAGE for "-", by which one means stdout. */

@@ -1,6 +1,7 @@
 /* Where the trace set will go. See output.h. */
 #include "profile/output.h"
 
+#include "core/atomic_file.h"
 #include "traces/trace_set.h"
 
 #include <errno.h>
@@ -43,7 +44,10 @@ enum mist_status mist_profile_check_output(const char *folder, bool force,
     const char *name;
     char path[4096];
     struct stat info;
+    enum mist_status status = mist_output_refuse_stdout(folder, "folder", err);
 
+    if (status != MIST_OK)
+        return status;
     for (int i = 0; (name = mist_trace_set_file_name(i)) && !force; i++) {
         int n = snprintf(path, sizeof path, "%s/%s", folder, name);
         if (n > 0 && (size_t)n < sizeof path && stat(path, &info) == 0)

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 
 /*
- * MIST_OK; MIST_ERR_USAGE: one of the files is there, and not force; MIST_ERR_IO:
- * folder can't be made where it is to be, or can't be written to.
+ * MIST_OK; MIST_ERR_USAGE: one of the files is there, and not force, or folder is "-", by
+ * which one means stdout; MIST_ERR_IO: folder can't be made where it is to be, or can't be
+ * written to.
  */
 MIST_MUST_CHECK enum mist_status mist_profile_check_output(const char *folder, bool force,
                                                            struct mist_err *err);

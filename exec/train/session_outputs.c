@@ -49,17 +49,17 @@ static char *find_above(const char *path)
 
 /* A folder that is there or can be made: the nearest one above it that is there can be
  * written to, and its disk has room for the bytes that, as what says, "it takes".
- * MIST_ERR_IO. */
+ * MIST_ERR_IO; MIST_ERR_USAGE for "-". */
 static enum mist_status check_folder(const char *path, const char *what, int64_t bytes,
                                      struct mist_err *err)
 {
     char needed[MIST_FORMAT_BYTES], left[MIST_FORMAT_BYTES];
-    char *above = find_above(path);
     struct stat info;
-    enum mist_status status = MIST_OK;
+    enum mist_status status = mist_output_refuse_stdout(path, "folder", err);
+    char *above = status == MIST_OK ? find_above(path) : NULL;
 
     if (!above)
-        return mist_err_memory(err, NULL);
+        return status != MIST_OK ? status : mist_err_memory(err, NULL);
     const char *found = above[0] ? above : ".";
     int64_t room = room_bytes(found);
     if (stat(found, &info) != 0)

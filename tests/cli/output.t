@@ -37,7 +37,8 @@ each 'a file for a folder' 5 'plan\.json/out: ' plan.json/out
 each 'a folder for a file' 5 'folder: ' folder
 if [ -d /proc/self ]; then each 'a folder that nobody can write to' 5 '/proc/out: ' /proc/out; fi
 
-for command in 'mist-sim plan.json -o' 'mist-sim plan.json --chrome' 'mist-exec plan.json --iterations 1 --log' "$tune -o" "$tune --log" "$tune --plans" "mist-exec plan.json --iterations 1 --checkpoint"; do
+for command in 'mist-sim plan.json -o' 'mist-sim plan.json --chrome' 'mist-exec plan.json --iterations 1 --log' "$tune -o" "$tune --log" "$tune --plans" \
+    'mist-exec plan.json --iterations 1 --checkpoint' 'mist-exec short.json --iterations 1 --export' 'mist-profile --backend cpu --quick --ranks 1 -o'; do
     # shellcheck disable=SC2086
     refuse "no file or folder is called -: $command" 2 "^${command%% *}: -: is no name for stdout here" $command -
 done
