@@ -30,8 +30,7 @@ enum {
        and where the fastest does and others are a fifth slower */
     TOO_SHORT = 4805,
     TOO_LARGE = 9182,
-    TRADED =
-        9173, /* likewise: a layer for a ratio, each of which alone is slower or too large */
+    TRADED = 9173, /* a layer for a ratio: each alone is slower or too large */
     BESIDE = 4881, /* the best is in no search, but beside a plan that is */
     AT_LIMIT = 4894,
     NEAR_LIMIT = 4792,
