@@ -366,7 +366,7 @@ uint64_t mist_grid_fingerprint(const struct mist_grid *grid)
                     grid->config.model.n_layers);
     for (int32_t i = 0; i < grid->n_keys; i++) {
         mist_hash_add_text(&hash, mist_op_name(grid->keys[i].op));
-        mist_hash_add_text(&hash, mist_phase_name(grid->keys[i].phase));
+        mist_hash_add_text(&hash, mist_phase_words[grid->keys[i].phase]);
         for (int k = 0; k < MIST_MAX_DIMS; k++)
             mist_hash_add_int64(&hash, grid->keys[i].dims[k]);
     }

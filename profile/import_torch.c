@@ -230,11 +230,6 @@ static void assign_kernels(struct import *at)
 
 /* ------------------------------------------------------------------------------- rows */
 
-static enum mist_trace_phase trace_phase(enum mist_phase phase)
-{
-    return phase == MIST_PHASE_FORWARD ? MIST_TRACE_FORWARD : MIST_TRACE_BACKWARD_INPUT;
-}
-
 static enum mist_status add_span(const struct import *at, const struct span *span,
                                  struct mist_err *err)
 {
@@ -250,7 +245,7 @@ static enum mist_status add_span(const struct import *at, const struct span *spa
                      use->dtype == MIST_TRACE_FP32 ? MIST_DTYPE_FP32 : MIST_DTYPE_BF16);
     const char *const *names = mist_op_dims(use->op);
     snprintf(row.op, sizeof row.op, "%s", mist_op_name(use->op));
-    row.phase = trace_phase(use->phase);
+    row.phase = use->phase;
     row.flop = (double)work.flop;
     row.bytes = (double)work.bytes;
     for (int i = 0; names[i]; i++) {

@@ -120,7 +120,7 @@ static void emit_op(struct mist_emit *emit, enum mist_op op, enum mist_phase pha
 
     mist_emit_object_begin(emit, NULL, NULL);
     mist_emit_text(emit, "op", NULL, mist_op_name(op));
-    mist_emit_text(emit, "phase", NULL, mist_phase_name(phase));
+    mist_emit_text(emit, "phase", NULL, mist_phase_words[phase]);
     mist_emit_text(emit, "shape", NULL, dims_text(op, dims, sizeof dims));
     mist_emit_text(emit, "includes", "time includes", includes);
     mist_emit_object_end(emit);

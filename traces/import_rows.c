@@ -57,11 +57,11 @@ enum mist_status mist_import_rows_add_product(const struct mist_import_rows *row
                                               struct mist_err *err)
 {
     const struct {
-        enum mist_trace_phase phase;
+        enum mist_phase phase;
         int64_t rows, n_in, n_out;
-    } uses[] = {{MIST_TRACE_FORWARD, m, k, n},
-                {MIST_TRACE_BACKWARD_INPUT, m, n, k},
-                {MIST_TRACE_BACKWARD_WEIGHT, k, m, n}};
+    } uses[] = {{MIST_PHASE_FORWARD, m, k, n},
+                {MIST_PHASE_BACKWARD_INPUT, m, n, k},
+                {MIST_PHASE_BACKWARD_WEIGHT, k, m, n}};
     struct mist_kernel_row use = *row;
     int element = row->dtype == MIST_TRACE_FP32 || row->dtype == MIST_TRACE_TF32 ? 4
                   : row->dtype == MIST_TRACE_FP8                                 ? 1

@@ -15,7 +15,7 @@
 static const struct mist_trace_column kernels[] = {
     {"op", KERNEL(OP, op), NULL},
     {"dtype", KERNEL(WORD, dtype), mist_trace_dtype_words},
-    {"phase", KERNEL(WORD, phase), mist_trace_phase_words},
+    {"phase", KERNEL(WORD, phase), mist_phase_words},
     {"shape", KERNEL(SHAPE, shape), NULL},
     {"time_us", KERNEL(TIME_US, time_us), NULL},
     {"deviation_us", KERNEL(SPREAD_US, deviation_us), NULL},

@@ -70,7 +70,7 @@ static bool index_reserve(struct mist_trace_index *index)
 struct kernel_key {
     const char *op;
     enum mist_trace_dtype dtype;
-    enum mist_trace_phase phase;
+    enum mist_phase phase;
     const struct mist_shape *shape;
 };
 
@@ -193,7 +193,7 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%s %s %s %s comes twice, expected one row per shape",
                             copy.op, mist_trace_dtype_words[copy.dtype],
-                            mist_trace_phase_words[copy.phase], text);
+                            mist_phase_words[copy.phase], text);
     }
     if (!MIST_RESERVE(set->kernels, set->kernels_capacity, set->n_kernels + 1) ||
         !index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
@@ -281,7 +281,7 @@ enum mist_status mist_trace_set_add_check(struct mist_trace_set *set,
 const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace_set *set,
                                                          const char *op,
                                                          enum mist_trace_dtype dtype,
-                                                         enum mist_trace_phase phase,
+                                                         enum mist_phase phase,
                                                          const struct mist_shape *shape)
 {
     struct kernel_key key = {op, dtype, phase, shape};
@@ -311,7 +311,7 @@ const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_s
 
 const struct mist_kernel_row *
 mist_trace_set_first_kernel(const struct mist_trace_set *set, const char *op,
-                            enum mist_trace_dtype dtype, enum mist_trace_phase phase)
+                            enum mist_trace_dtype dtype, enum mist_phase phase)
 {
     struct kernel_key group = {op, dtype, phase, NULL};
     size_t i = index_find(set, &set->by_group, kernel_hash(&group), same_kernel, &group);

@@ -41,12 +41,12 @@ enum mist_trace_dtype {
     MIST_N_TRACE_DTYPES
 };
 
-enum mist_trace_phase {
-    MIST_TRACE_FORWARD,
-    MIST_TRACE_BACKWARD_INPUT,
-    MIST_TRACE_BACKWARD_WEIGHT,
-    MIST_TRACE_OPTIMIZER,
-    MIST_N_TRACE_PHASES
+enum mist_phase {
+    MIST_PHASE_FORWARD,
+    MIST_PHASE_BACKWARD_INPUT,  /* gradients of inputs (and of norm parameters) */
+    MIST_PHASE_BACKWARD_WEIGHT, /* gradients of weights and biases of linear layers */
+    MIST_PHASE_OPTIMIZER,
+    MIST_N_PHASES
 };
 
 enum mist_link_operation {
@@ -73,12 +73,9 @@ enum mist_mechanism {
 
 /* The words of the files, in the order of their values, then NULL. */
 extern const char *const mist_trace_backend_words[], *const mist_trace_dtype_words[];
-extern const char *const mist_trace_phase_words[], *const mist_link_operation_words[];
+extern const char *const mist_phase_words[], *const mist_link_operation_words[];
 extern const char *const mist_mechanism_words[];
 const char *mist_mechanism_name(enum mist_mechanism mechanism);
-
-/* The inverses; false (out untouched) for a word that names none. */
-bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out);
 
 /*
  * A set of streams as a bit mask (bit = enum mist_stream) and as text ("compute+gpu_gpu",
@@ -206,7 +203,7 @@ struct mist_cluster {
 struct mist_kernel_row {
     char op[MIST_TRACE_NAME_MAX]; /* [a-z][a-z0-9_]* */
     enum mist_trace_dtype dtype;
-    enum mist_trace_phase phase;
+    enum mist_phase phase;
     struct mist_shape shape;
     double time_us;      /* of one launch; > 0 */
     double deviation_us; /* standard deviation; 0: not known */
@@ -344,7 +341,7 @@ mist_trace_set_add_check(struct mist_trace_set *set, const struct mist_check_row
 const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace_set *set,
                                                          const char *op,
                                                          enum mist_trace_dtype dtype,
-                                                         enum mist_trace_phase phase,
+                                                         enum mist_phase phase,
                                                          const struct mist_shape *shape);
 const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
                                                      const struct mist_link_row *key);
@@ -358,7 +355,7 @@ const struct mist_check_row *mist_trace_set_find_check(const struct mist_trace_s
  */
 const struct mist_kernel_row *
 mist_trace_set_first_kernel(const struct mist_trace_set *set, const char *op,
-                            enum mist_trace_dtype dtype, enum mist_trace_phase phase);
+                            enum mist_trace_dtype dtype, enum mist_phase phase);
 const struct mist_kernel_row *
 mist_trace_set_next_kernel(const struct mist_trace_set *set,
                            const struct mist_kernel_row *row);

@@ -9,8 +9,8 @@
 const char *const mist_trace_backend_words[] = {"cpu", "cuda", "datasheet", NULL};
 const char *const mist_trace_dtype_words[] = {"fp32", "tf32", "fp16",
                                               "bf16", "fp8",  NULL};
-const char *const mist_trace_phase_words[] = {"forward", "backward_input",
-                                              "backward_weight", "optimizer", NULL};
+const char *const mist_phase_words[] = {"forward", "backward_input", "backward_weight",
+                                        "optimizer", NULL};
 const char *const mist_link_operation_words[] = {
     "all_reduce",     "all_gather", "reduce_scatter", "send_recv", "host_to_device",
     "device_to_host", NULL,
@@ -25,8 +25,7 @@ _Static_assert(N_WORDS(mist_trace_backend_words) == MIST_N_TRACE_BACKENDS,
                "one word per backend");
 _Static_assert(N_WORDS(mist_trace_dtype_words) == MIST_N_TRACE_DTYPES,
                "one word per dtype");
-_Static_assert(N_WORDS(mist_trace_phase_words) == MIST_N_TRACE_PHASES,
-               "one word per phase");
+_Static_assert(N_WORDS(mist_phase_words) == MIST_N_PHASES, "one word per phase");
 _Static_assert(N_WORDS(mist_link_operation_words) == MIST_N_LINK_OPERATIONS,
                "one word per operation");
 _Static_assert(N_WORDS(mist_mechanism_words) == MIST_N_MECHANISMS,
@@ -38,15 +37,6 @@ const char *mist_mechanism_name(enum mist_mechanism mechanism)
 {
     assert((int)mechanism >= 0 && mechanism < MIST_N_MECHANISMS);
     return mist_mechanism_words[mechanism];
-}
-
-bool mist_trace_phase_from_name(const char *name, enum mist_trace_phase *out)
-{
-    int i = mist_word_find(mist_trace_phase_words, name);
-
-    if (i >= 0)
-        *out = (enum mist_trace_phase)i;
-    return i >= 0;
 }
 
 /* ---- channels ---- */

@@ -18,7 +18,7 @@ void mist_cuda_operators_fail(step_args at, enum mist_status status, const char 
     char shape[128];
 
     mist_err_set(&err, status, "%s %s, %s, %s: %s", mist_op_name(step->op),
-                 mist_phase_name(step->phase), mist_dtype_words[at->dtype],
+                 mist_phase_words[step->phase], mist_dtype_words[at->dtype],
                  mist_op_shape_text(step->op, step->dims, shape, sizeof shape), what);
     mist_device_fail(&context_of(at)->device->base, status, &err);
 }

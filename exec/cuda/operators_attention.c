@@ -87,7 +87,7 @@ enum mist_status mist_cuda_operators_plan_attention(step_args at, struct mist_er
                         "of %lld, %s, within %lld bytes of workspace: %.200s; %s%s",
                         (long long)shape.b, (long long)shape.s, (long long)shape.heads,
                         (long long)shape.kv_heads, (long long)shape.head_dim,
-                        mist_phase_name(at->step->phase),
+                        mist_phase_words[at->step->phase],
                         (long long)at->step->workspace_bytes, why.message,
                         is_backward(at) && !context->device->base.allows_atomics
                             ? "--allow-atomics needs less workspace; "

@@ -109,7 +109,7 @@ int32_t mist_op_table_op(struct mist_op_table *table, enum mist_op op,
     struct mist_op_row key = {.flop = flop, .bytes = bytes};
 
     snprintf(key.op, sizeof key.op, "%s", mist_op_name(op));
-    snprintf(key.phase, sizeof key.phase, "%s", mist_phase_name(phase));
+    snprintf(key.phase, sizeof key.phase, "%s", mist_phase_words[phase]);
     mist_op_shape_text(op, dims, key.shape, sizeof key.shape);
     return mist_op_table_row(table, &key);
 }

@@ -12,9 +12,9 @@ static double fastest(const struct mist_trace_set *set, enum mist_op op,
 {
     double best = 0;
 
-    for (int phase = 0; phase < MIST_N_TRACE_PHASES; phase++) {
+    for (int phase = 0; phase < MIST_N_PHASES; phase++) {
         const struct mist_kernel_row *row = mist_trace_set_first_kernel(
-            set, mist_op_name(op), dtype, (enum mist_trace_phase)phase);
+            set, mist_op_name(op), dtype, (enum mist_phase)phase);
         for (; row; row = mist_trace_set_next_kernel(set, row)) {
             double rate = row->flop / (row->time_us * 1e-6);
             best = rate > best ? rate : best;

@@ -19,7 +19,7 @@ struct mist_kernel_point {
     double ratio;   /* time_s over what the group expects; 0 without bound_s */
 };
 
-enum { MIST_N_KERNEL_KEYS = MIST_N_OPS * MIST_N_TRACE_DTYPES * MIST_N_TRACE_PHASES };
+enum { MIST_N_KERNEL_KEYS = MIST_N_OPS * MIST_N_TRACE_DTYPES * MIST_N_PHASES };
 
 /* All rows of one operator, dtype and phase. */
 struct mist_kernel_group {
@@ -71,9 +71,6 @@ double mist_cost_standard_error_s(double deviation_us, int64_t repetitions);
 /* The operator of a name; MIST_N_OPS for a word that is none of the catalogue, or one of
  * its communication, which no kernel does. */
 int mist_cost_find_op(const char *name);
-
-/* Whether an operator is run in a phase of kernels.csv. */
-bool mist_cost_has_phase(enum mist_op op, enum mist_trace_phase phase);
 
 /* The format whose rows price operators that have none of dtype: bf16 and fp16 for each
  * other where the device is as fast in both; dtype itself: none. */

@@ -43,52 +43,25 @@ enum {
     MAX_LEAVE_OUTS = 512, /* shapes that a residual is taken over, evenly chosen */
 };
 
-static int32_t key_of(enum mist_op op, enum mist_trace_dtype dtype,
-                      enum mist_trace_phase phase)
+static int32_t key_of(enum mist_op op, enum mist_trace_dtype dtype, enum mist_phase phase)
 {
-    return ((int32_t)op * MIST_N_TRACE_DTYPES + (int32_t)dtype) * MIST_N_TRACE_PHASES +
+    return ((int32_t)op * MIST_N_TRACE_DTYPES + (int32_t)dtype) * MIST_N_PHASES +
            (int32_t)phase;
 }
 
 enum mist_op mist_cost_key_op(int32_t key)
 {
-    return (enum mist_op)(key / (MIST_N_TRACE_DTYPES * MIST_N_TRACE_PHASES));
+    return (enum mist_op)(key / (MIST_N_TRACE_DTYPES * MIST_N_PHASES));
 }
 
 enum mist_trace_dtype mist_cost_key_dtype(int32_t key)
 {
-    return (enum mist_trace_dtype)(key / MIST_N_TRACE_PHASES % MIST_N_TRACE_DTYPES);
-}
-
-static enum mist_trace_phase trace_phase(enum mist_phase phase)
-{
-    static const enum mist_trace_phase words[MIST_N_PHASES] = {
-        [MIST_PHASE_FORWARD] = MIST_TRACE_FORWARD,
-        [MIST_PHASE_BACKWARD_INPUT] = MIST_TRACE_BACKWARD_INPUT,
-        [MIST_PHASE_BACKWARD_WEIGHT] = MIST_TRACE_BACKWARD_WEIGHT,
-        [MIST_PHASE_OPTIMIZER] = MIST_TRACE_OPTIMIZER,
-    };
-
-    return words[phase];
-}
-
-static enum mist_phase phase_of(enum mist_trace_phase word)
-{
-    int phase = 0;
-
-    while (trace_phase((enum mist_phase)phase) != word)
-        phase++;
-    return (enum mist_phase)phase;
+    return (enum mist_trace_dtype)(key / MIST_N_PHASES % MIST_N_TRACE_DTYPES);
 }
 
 enum mist_phase mist_cost_key_phase(int32_t key)
 {
-    return phase_of((enum mist_trace_phase)(key % MIST_N_TRACE_PHASES));
-}
-
-bool mist_cost_has_phase(enum mist_op op, enum mist_trace_phase phase)
-{
-    return mist_op_has_phase(op, phase_of(phase));
+    return (enum mist_phase)(key % MIST_N_PHASES);
 }
 
 double mist_cost_roofline_s(const struct mist_cluster *cluster,
@@ -337,14 +310,13 @@ static const struct mist_kernel_group *group_of(const struct mist_cost_model *mo
                                                 enum mist_dtype dtype, bool *stands_in)
 {
     enum mist_trace_dtype word = mist_cost_trace_dtype(dtype);
-    const struct mist_kernel_group *own =
-        &model->groups[key_of(op, word, trace_phase(phase))];
+    const struct mist_kernel_group *own = &model->groups[key_of(op, word, phase)];
     enum mist_trace_dtype other = mist_cost_stand_in(&model->traces->cluster, word);
     bool is_other = own->n == 0 && other != word;
 
     if (stands_in)
         *stands_in = is_other;
-    return is_other ? &model->groups[key_of(op, other, trace_phase(phase))] : own;
+    return is_other ? &model->groups[key_of(op, other, phase)] : own;
 }
 
 bool mist_cost_model_prices_host(const struct mist_cost_model *model,

@@ -104,14 +104,14 @@ static void warn_of_phases(const struct mist_trace_set *set,
     for (size_t i = 0; i < set->n_kernels; i++) {
         const struct mist_kernel_row *row = &set->kernels[i];
         int op = mist_cost_find_op(row->op);
-        if (op < MIST_N_OPS && !mist_cost_has_phase((enum mist_op)op, row->phase))
+        if (op < MIST_N_OPS && !mist_op_has_phase((enum mist_op)op, row->phase))
             count_row(&words[op], row);
     }
     for (int op = 0; op < MIST_N_OPS; op++)
         if (words[op].n_rows > 0)
             say(set, words[op].first, messages,
                 "%s has no phase %s: %s not used (mist-sim --list)", words[op].first->op,
-                mist_trace_phase_words[words[op].first->phase],
+                mist_phase_words[words[op].first->phase],
                 rows_text(words[op].n_rows, rows));
 }
 

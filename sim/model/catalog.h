@@ -31,6 +31,7 @@
 #include "core/status.h"
 #include "sim/model/model.h"
 #include "sim/model/param_shape.h"
+#include "traces/trace_set.h" /* enum mist_phase */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,16 +75,7 @@ enum mist_op {
     MIST_N_OPS
 };
 
-enum mist_phase {
-    MIST_PHASE_FORWARD,
-    MIST_PHASE_BACKWARD_INPUT,  /* gradients of inputs (and of norm parameters) */
-    MIST_PHASE_BACKWARD_WEIGHT, /* gradients of weights and biases of linear layers */
-    MIST_PHASE_OPTIMIZER,
-    MIST_N_PHASES
-};
-
 const char *mist_op_name(enum mist_op op); /* "linear_bias": the word in kernels.csv */
-const char *mist_phase_name(enum mist_phase phase); /* "backward_input" */
 
 /* Blockings of kernels that decide the size of their workspace. */
 enum {

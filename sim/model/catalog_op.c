@@ -357,21 +357,9 @@ static const struct op_row op_table[MIST_N_OPS] = {
 };
 /* clang-format on */
 
-static const char *const phase_names[MIST_N_PHASES] = {
-    [MIST_PHASE_FORWARD] = "forward",
-    [MIST_PHASE_BACKWARD_INPUT] = "backward_input",
-    [MIST_PHASE_BACKWARD_WEIGHT] = "backward_weight",
-    [MIST_PHASE_OPTIMIZER] = "optimizer",
-};
-
 const char *mist_op_name(enum mist_op op)
 {
     return op_table[op].name;
-}
-
-const char *mist_phase_name(enum mist_phase phase)
-{
-    return phase_names[phase];
 }
 
 const char *const *mist_op_dims(enum mist_op op)

@@ -91,7 +91,7 @@ static void add_host(struct mist_trace_set *set, const struct machine *machine)
             struct mist_kernel_row row = {
                 .op = "adamw_host",
                 .dtype = dtype ? MIST_TRACE_BF16 : MIST_TRACE_FP32,
-                .phase = MIST_TRACE_OPTIMIZER,
+                .phase = MIST_PHASE_OPTIMIZER,
                 .time_us = 5 + (double)n * machine->us_per_element,
                 .repetitions = 10,
             };

@@ -452,7 +452,7 @@ static void check_bytes(const struct mist_layer_layout *layout,
     double least = least_bytes(layout, step), bytes = (double)step->bytes;
     if (bytes > least || bytes < least - small)
         fail_msg("%s %s moves %.0f bytes, expected %.0f - %.0f", step->name,
-                 mist_phase_name(step->phase), bytes, least - small, least);
+                 mist_phase_words[step->phase], bytes, least - small, least);
 }
 
 static void check_params_of(const struct mist_model *m,
@@ -488,7 +488,7 @@ static void check_operands(const struct mist_model *m,
             continue;
         if (layout->tensors[id].bytes != operand_bytes(layout, step, k))
             fail_msg("%s %s: operand %d has %lld bytes, expected %lld", step->name,
-                     mist_phase_name(step->phase), k,
+                     mist_phase_words[step->phase], k,
                      (long long)layout->tensors[id].bytes,
                      (long long)operand_bytes(layout, step, k));
         for (int j = 0; j < k; j++)
@@ -970,7 +970,7 @@ TEST(test_names)
                                     mist_op_name((enum mist_op)k));
     }
     for (int i = 0; i < MIST_N_PHASES; i++)
-        assert_true(mist_phase_name((enum mist_phase)i)[0]);
+        assert_true(mist_phase_words[i][0]);
 }
 
 /* Work is exact up to 2^63, and above it not said. */

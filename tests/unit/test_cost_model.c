@@ -53,7 +53,7 @@ static void add_linear(struct mist_trace_set *set, int64_t rows, int64_t n_in,
 {
     struct mist_kernel_row row = {.op = "linear",
                                   .dtype = MIST_TRACE_FP32,
-                                  .phase = MIST_TRACE_FORWARD,
+                                  .phase = MIST_PHASE_FORWARD,
                                   .time_us = time_s * 1e6,
                                   .deviation_us = 8,
                                   .repetitions = 16,
@@ -234,8 +234,8 @@ TEST(test_roofline)
     mist_trace_set_fini(&set);
 }
 
-static void add_row(struct mist_trace_set *set, const char *op,
-                    enum mist_trace_phase phase, const char *shape, double time_us)
+static void add_row(struct mist_trace_set *set, const char *op, enum mist_phase phase,
+                    const char *shape, double time_us)
 {
     struct mist_kernel_row row = {.dtype = MIST_TRACE_FP32,
                                   .phase = phase,
@@ -274,23 +274,23 @@ TEST(test_operator_of_parts)
     cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT); /* nothing is known */
     equals(cost.time_s, fmax(1e6 / PEAK, 1e6 / BANDWIDTH));
     equals(cost.extrapolated_s, cost.time_s);
-    add_row(&set, "linear", MIST_TRACE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32", 40);
+    add_row(&set, "linear", MIST_PHASE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32", 40);
     cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT);
     equals(cost.time_s, 40e-6 + gelu_s);
     equals(cost.extrapolated_s, gelu_s);
-    add_row(&set, "gelu", MIST_TRACE_BACKWARD_INPUT, "elements=1024",
+    add_row(&set, "gelu", MIST_PHASE_BACKWARD_INPUT, "elements=1024",
             7); /* rows x n_in */
-    add_row(&set, "gelu", MIST_TRACE_FORWARD, "elements=2048", 5);
+    add_row(&set, "gelu", MIST_PHASE_FORWARD, "elements=2048", 5);
     cost = gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT);
     equals(cost.time_s, 47e-6);
     equals(cost.deviation_s, sqrt(8) * 1e-6); /* 2 us each */
     equals(cost.extrapolated_s, 0);
-    add_row(&set, "linear_bias", MIST_TRACE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32",
+    add_row(&set, "linear_bias", MIST_PHASE_BACKWARD_INPUT, "rows=64;n_in=16;n_out=32",
             30);
-    add_row(&set, "linear_bias", MIST_TRACE_FORWARD, "rows=64;n_in=16;n_out=32", 20);
+    add_row(&set, "linear_bias", MIST_PHASE_FORWARD, "rows=64;n_in=16;n_out=32", 20);
     equals(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
     equals(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 25e-6);
-    add_row(&set, "linear_gelu", MIST_TRACE_FORWARD, "rows=64;n_in=16;n_out=32", 21);
+    add_row(&set, "linear_gelu", MIST_PHASE_FORWARD, "rows=64;n_in=16;n_out=32", 21);
     equals(gelu_cost(&set, MIST_PHASE_FORWARD).time_s, 21e-6);
     equals(gelu_cost(&set, MIST_PHASE_BACKWARD_INPUT).time_s, 37e-6);
     mist_trace_set_fini(&set);
@@ -303,15 +303,15 @@ TEST(test_loss_of_parts)
     struct mist_cost cost;
     struct mist_err err = {0};
     const int64_t dims[MIST_MAX_DIMS] = {96, 16, 50};
-    static const enum mist_trace_phase phases[] = {
-        MIST_TRACE_FORWARD, MIST_TRACE_BACKWARD_INPUT, MIST_TRACE_BACKWARD_WEIGHT};
+    static const enum mist_phase phases[] = {
+        MIST_PHASE_FORWARD, MIST_PHASE_BACKWARD_INPUT, MIST_PHASE_BACKWARD_WEIGHT};
 
     start(&set);
     for (int i = 0; i < 3; i++) {
         add_row(&set, "linear", phases[i], "rows=64;n_in=16;n_out=50", 100 << i);
         add_row(&set, "linear", phases[i], "rows=128;n_in=16;n_out=50", 200 << i);
     }
-    add_row(&set, "cross_entropy", MIST_TRACE_FORWARD, "rows=96;vocab=50", 11);
+    add_row(&set, "cross_entropy", MIST_PHASE_FORWARD, "rows=96;vocab=50", 11);
     struct mist_cost_model *model = model_of(&set);
     assert_int_equal(mist_cost_op(model, MIST_OP_LINEAR_CROSS_ENTROPY, MIST_PHASE_FORWARD,
                                   MIST_DTYPE_FP32, dims, 1, 1, &cost, &err),
@@ -1006,7 +1006,7 @@ TEST(test_update_on_host)
         struct mist_kernel_row row = {
             .op = "adamw_host",
             .dtype = MIST_TRACE_FP32,
-            .phase = MIST_TRACE_OPTIMIZER,
+            .phase = MIST_PHASE_OPTIMIZER,
             .time_us = measured_s(n) * 1e6,
             .repetitions = 10,
         };

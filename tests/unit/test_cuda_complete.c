@@ -125,7 +125,7 @@ static void record_step(const struct mist_step_args *args)
     recorded.ran[recorded.n_ran++] = need;
     if (digest_device() == before) {
         print_error("%s %s does nothing\n", mist_op_name(need.op),
-                    mist_phase_name(need.phase));
+                    mist_phase_words[need.phase]);
         recorded.n_without_effect++;
     }
 }
@@ -229,7 +229,7 @@ static void need_step(const struct mist_step *step, enum mist_dtype dtype,
         return;
     n_missing++;
     print_error("%s: no test runs %s %s (%s) in %s with operands %#x and params %#x\n",
-                model, mist_op_name(step->op), mist_phase_name(step->phase), step->name,
+                model, mist_op_name(step->op), mist_phase_words[step->phase], step->name,
                 mist_dtype_words[dtype], need.operands, need.params);
     if (recorded.n_ran < MAX_NEEDS) /* each is told once */
         recorded.ran[recorded.n_ran++] = need;

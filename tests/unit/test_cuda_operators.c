@@ -299,7 +299,7 @@ static void check_step(struct bench *bench, const struct mist_model *model,
     mist_operators_cuda.run_step(&cuda);
     must(mist_device_synchronize(bench->device, &err), &err);
     snprintf(what, sizeof what, "%s %s %s", mist_op_name(step->op),
-             mist_phase_name(step->phase),
+             mist_phase_words[step->phase],
              mist_op_shape_text(step->op, step->dims, shape, sizeof shape));
     for (int i = 0; i < bench->n_buffers; i++)
         compare(bench, &bench->buffers[i], what);

@@ -116,7 +116,7 @@ static void add_row(struct text *text, const struct mist_step *step, struct sum 
     double bytes_s = (double)step->bytes / PEAK_BYTES_PER_S;
 
     append(text, "| %s | %s %s |", step->name, mist_op_name(step->op),
-           mist_phase_name(step->phase));
+           mist_phase_words[step->phase]);
     for (int i = 0; i < launched.n; i++)
         append(text, "%s %s", i ? "," : "", launched.names[i]);
     append(text, " | %.1f | %.0f | %.0f | %s |\n", (double)step->flop * 1e-9,

@@ -151,7 +151,7 @@ static void add_row(struct mist_trace_set *set, const struct table *table,
 {
     const char *const *names = mist_op_dims(table->op);
     struct mist_kernel_row row = {.dtype = table->dtype,
-                                  .phase = MIST_TRACE_FORWARD,
+                                  .phase = MIST_PHASE_FORWARD,
                                   .time_us = sample->time_s * 1e6,
                                   .repetitions = 1,
                                   .flop = sample->flop,

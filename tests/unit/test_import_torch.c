@@ -68,7 +68,7 @@ static void import_one(const char *cluster, const char *trace, struct outcome *o
 }
 
 static const struct mist_kernel_row *find(const struct outcome *in, const char *op,
-                                          enum mist_trace_phase phase, const char *shape)
+                                          enum mist_phase phase, const char *shape)
 {
     struct mist_shape parsed;
 
@@ -107,13 +107,13 @@ TEST(test_products)
     import("a100-80", traces, 2, &of);
     must(of.status, &of.err);
     assert_int_equal(of.set.n_kernels, 3);
-    expect(find(&of, "linear", MIST_TRACE_FORWARD, "rows=4096;n_in=1024;n_out=2048"), 450,
+    expect(find(&of, "linear", MIST_PHASE_FORWARD, "rows=4096;n_in=1024;n_out=2048"), 450,
            50, 2);
     expect(
-        find(&of, "linear", MIST_TRACE_BACKWARD_INPUT, "rows=4096;n_in=2048;n_out=1024"),
+        find(&of, "linear", MIST_PHASE_BACKWARD_INPUT, "rows=4096;n_in=2048;n_out=1024"),
         450, 50, 2);
     expect(
-        find(&of, "linear", MIST_TRACE_BACKWARD_WEIGHT, "rows=1024;n_in=4096;n_out=2048"),
+        find(&of, "linear", MIST_PHASE_BACKWARD_WEIGHT, "rows=1024;n_in=4096;n_out=2048"),
         450, 50, 2);
     assert_true(of.set.kernels[0].flop == 2.0 * 4096 * 1024 * 2048);
     /* a launch that was not recorded, and one on another thread, are of nobody */
@@ -140,9 +140,9 @@ TEST(test_nesting)
               KERNEL(4, 400) "," KERNEL(5, 5000)),
         &of);
     /* clang-format on */
-    expect(find(&of, "gelu", MIST_TRACE_FORWARD, "elements=800000"), 10, 0, 1);
-    expect(find(&of, "layer_norm", MIST_TRACE_FORWARD, "rows=400;hidden=512"), 30, 0, 1);
-    expect(find(&of, "linear", MIST_TRACE_FORWARD, "rows=4096;n_in=1024;n_out=2048"), 600,
+    expect(find(&of, "gelu", MIST_PHASE_FORWARD, "elements=800000"), 10, 0, 1);
+    expect(find(&of, "layer_norm", MIST_PHASE_FORWARD, "rows=400;hidden=512"), 30, 0, 1);
+    expect(find(&of, "linear", MIST_PHASE_FORWARD, "rows=4096;n_in=1024;n_out=2048"), 600,
            0, 1);
     assert_int_equal(of.set.n_kernels, 5);
     mist_trace_set_fini(&of.set);
@@ -173,8 +173,8 @@ TEST(test_attention)
                      KERNEL(4, 400)),
                &of);
     /* clang-format on */
-    expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 150, 50, 2);
-    expect(find(&of, "attention", MIST_TRACE_BACKWARD_INPUT, shape), 400, 0, 1);
+    expect(find(&of, "attention", MIST_PHASE_FORWARD, shape), 150, 50, 2);
+    expect(find(&of, "attention", MIST_PHASE_BACKWARD_INPUT, shape), 400, 0, 1);
     assert_int_equal(of.set.n_kernels, 2);
     assert_true(fabs(of.report.used_s - 700e-6) < 1e-12);
     mist_trace_set_fini(&of.set);
@@ -292,7 +292,7 @@ TEST(test_windows)
                      KERNEL(1, 400) "," KERNEL(2, 90) "," KERNEL(3, 420)),
                &of);
     /* clang-format on */
-    expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 410, 10, 2);
+    expect(find(&of, "attention", MIST_PHASE_FORWARD, shape), 410, 10, 2);
     assert_int_equal(of.set.n_kernels, 1);
     mist_trace_set_fini(&of.set);
 }
@@ -319,8 +319,8 @@ TEST(test_flash_attention_3)
                      KERNEL(1, 100) "," KERNEL(2, 150) "," KERNEL(3, 250)),
                &of);
     /* clang-format on */
-    expect(find(&of, "attention", MIST_TRACE_FORWARD, shape), 100, 0, 1);
-    expect(find(&of, "attention", MIST_TRACE_BACKWARD_INPUT, shape), 250, 0, 1);
+    expect(find(&of, "attention", MIST_PHASE_FORWARD, shape), 100, 0, 1);
+    expect(find(&of, "attention", MIST_PHASE_BACKWARD_INPUT, shape), 250, 0, 1);
     assert_int_equal(of.set.n_kernels, 2);
     mist_trace_set_fini(&of.set);
 }
@@ -395,7 +395,7 @@ TEST(test_megatron)
         snprintf(shape, sizeof shape, "rows=%lld;n_in=%lld;n_out=%lld", m, k, n_out);
         assert_int_equal(mist_shape_parse(shape, &parsed, NULL), MIST_OK);
         const struct mist_kernel_row *row = mist_trace_set_find_kernel(
-            &of.set, "linear", MIST_TRACE_FP16, MIST_TRACE_FORWARD, &parsed);
+            &of.set, "linear", MIST_TRACE_FP16, MIST_PHASE_FORWARD, &parsed);
         assert_non_null(row);
         print_message("%s: %.1f us, others read %.1f\n", shape, row->time_us, median_us);
         assert_true(fabs(row->time_us / median_us - 1) < 0.02);

@@ -18,7 +18,7 @@ static const struct {
     {"core", " "},
     {"traces", " core "},
     {"sim/symbolic", " core "},
-    {"sim/model", " core "},
+    {"sim/model", " traces core "},
     {"sim/plan", " sim/model traces core "},
     {"sim/framework_args", " sim/plan sim/model traces core "},
     {"sim/schedule", " sim/plan sim/model traces core "},

@@ -815,7 +815,7 @@ TEST(test_small_rows_and_large_products)
             struct mist_kernel_row row = {
                 .op = "linear",
                 .dtype = MIST_TRACE_BF16,
-                .phase = MIST_TRACE_FORWARD,
+                .phase = MIST_PHASE_FORWARD,
                 .shape = {3, {{"rows", size}, {"n_in", size}, {"n_out", size}}},
                 .time_us = times_us[i],
                 .repetitions = 9,

@@ -223,7 +223,7 @@ static bool has_key(const struct mist_grid *grid, const char *op, const char *ph
         const struct mist_grid_key *key = &grid->keys[i];
         mist_op_shape_text(key->op, key->dims, text, sizeof text);
         n += strcmp(mist_op_name(key->op), op) == 0 &&
-             strcmp(mist_phase_name(key->phase), phase) == 0 && strcmp(text, shape) == 0;
+             strcmp(mist_phase_words[key->phase], phase) == 0 && strcmp(text, shape) == 0;
     }
     assert_true(n <= 1); /* pooled */
     return n == 1;

@@ -63,7 +63,7 @@ static void remove_folder(char *folder)
     free(folder);
 }
 
-static struct mist_kernel_row kernel_row(const char *op, enum mist_trace_phase phase,
+static struct mist_kernel_row kernel_row(const char *op, enum mist_phase phase,
                                          const char *shape)
 {
     struct mist_kernel_row row = {.dtype = MIST_TRACE_BF16,
@@ -119,7 +119,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
     strcpy(set->cluster.libraries[0].version, "2.28.9");
     for (int i = 0; i < 2; i++) {
         struct mist_kernel_row kernel =
-            kernel_row("gemm", MIST_TRACE_FORWARD, shapes[reversed ? 1 - i : i]);
+            kernel_row("gemm", MIST_PHASE_FORWARD, shapes[reversed ? 1 - i : i]);
         struct mist_link_row link =
             link_row(MIST_LINK_ALL_GATHER, (reversed ? 2 - i : i + 1) * 1000);
         assert_int_equal(mist_trace_set_add_kernel(set, &kernel, NULL), MIST_OK);
@@ -139,11 +139,7 @@ static void fill_set(struct mist_trace_set *set, bool reversed)
 
 TEST(test_words)
 {
-    enum mist_trace_phase phase;
-
-    assert_true(mist_trace_phase_from_name("backward_weight", &phase));
-    assert_int_equal(phase, MIST_TRACE_BACKWARD_WEIGHT);
-    assert_false(mist_trace_phase_from_name("Forward", &phase));
+    assert_string_equal(mist_phase_words[MIST_PHASE_BACKWARD_WEIGHT], "backward_weight");
     assert_string_equal(mist_trace_dtype_words[MIST_TRACE_FP8], "fp8");
     assert_string_equal(mist_link_operation_words[MIST_LINK_DEVICE_TO_HOST],
                         "device_to_host");
@@ -234,7 +230,7 @@ TEST(test_many_kernels)
         char shape[64];
         snprintf(shape, sizeof shape, "rows=%d;n_in=%d", i / 12 + 1, i % 4 + 1);
         struct mist_kernel_row row =
-            kernel_row(ops[i % 3], (enum mist_trace_phase)(i / 3 % 4), shape);
+            kernel_row(ops[i % 3], (enum mist_phase)(i / 3 % 4), shape);
         row.time_us = i + 1;
         enum mist_status status = mist_trace_set_add_kernel(&set, &row, NULL);
         assert_int_equal(status, MIST_OK);
@@ -245,7 +241,7 @@ TEST(test_many_kernels)
     for (int op = 0; op < 3; op++)
         for (int phase = 0; phase < 4; phase++) {
             const struct mist_kernel_row *row = mist_trace_set_first_kernel(
-                &set, ops[op], MIST_TRACE_BF16, (enum mist_trace_phase)phase);
+                &set, ops[op], MIST_TRACE_BF16, (enum mist_phase)phase);
             for (int i = 0; i < N; i++) {
                 const struct mist_kernel_row *slow = &set.kernels[i];
                 if (strcmp(slow->op, ops[op]) != 0 || (int)slow->phase != phase)
@@ -262,16 +258,16 @@ TEST(test_many_kernels)
         }
     assert_int_equal(n_chained, N);
     assert_null(mist_trace_set_find_kernel(&set, "gemm", MIST_TRACE_FP32,
-                                           MIST_TRACE_FORWARD, &set.kernels[0].shape));
+                                           MIST_PHASE_FORWARD, &set.kernels[0].shape));
     assert_null(
-        mist_trace_set_first_kernel(&set, "none", MIST_TRACE_BF16, MIST_TRACE_FORWARD));
+        mist_trace_set_first_kernel(&set, "none", MIST_TRACE_BF16, MIST_PHASE_FORWARD));
     mist_trace_set_fini(&set);
 }
 
 TEST(test_bad_rows)
 {
     struct mist_trace_set set;
-    struct mist_kernel_row kernel = kernel_row("gemm", MIST_TRACE_FORWARD, "rows=1");
+    struct mist_kernel_row kernel = kernel_row("gemm", MIST_PHASE_FORWARD, "rows=1");
     struct mist_link_row link = link_row(MIST_LINK_ALL_REDUCE, 8);
     struct mist_interference_row both = {.channels = 3,
                                          .nodes = 1,
@@ -299,7 +295,7 @@ TEST(test_bad_rows)
     REJECTS(mist_trace_set_add_kernel, kernel, op[0], '\0');
     REJECTS(mist_trace_set_add_kernel, kernel, shape.n_dims, 0);
     REJECTS(mist_trace_set_add_kernel, kernel, shape.dims[0].value, 0);
-    REJECTS(mist_trace_set_add_kernel, kernel, phase, MIST_N_TRACE_PHASES);
+    REJECTS(mist_trace_set_add_kernel, kernel, phase, MIST_N_PHASES);
     REJECTS(mist_trace_set_add_link, link, nodes, 0);
     REJECTS(mist_trace_set_add_link, link, ranks_per_node, -1);
     REJECTS(mist_trace_set_add_link, link, concurrent_groups, 0);

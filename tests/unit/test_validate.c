@@ -46,7 +46,7 @@ static void add_host(struct mist_trace_set *traces)
         struct mist_kernel_row row = {
             .op = "adamw_host",
             .dtype = MIST_TRACE_FP32,
-            .phase = MIST_TRACE_OPTIMIZER,
+            .phase = MIST_PHASE_OPTIMIZER,
             .time_us = (i ? 1 << 20 : 32) * host_us_per_element,
             .repetitions = 10,
         };
