@@ -18,13 +18,7 @@ double mist_json_field_double(const struct mist_json_field *field, const void *b
 int64_t mist_json_field_whole(const struct mist_json_field *field, const void *base)
 {
     const void *in = (const char *)base + field->offset;
-    int64_t n = 0;
 
-    if (field->type == MIST_FIELD_FLAGS) {
-        for (size_t i = 0; i < field->size; i++)
-            n += ((const bool *)in)[i];
-        return n;
-    }
     switch (field->size) {
     case sizeof(bool):
         return *(const bool *)in;
@@ -100,27 +94,13 @@ static enum mist_status read_whole(const struct mist_json *object,
                     : f->limits & MIST_FIELD_FROM_0 ? 0
                                                     : -most - 1;
     int64_t value = is_long ? *(int64_t *)out : *(int32_t *)out;
-    enum mist_status status =
-        mist_json_get_int64(object, f->key, need, least, most, &value, err);
+    enum mist_status status = mist_json_get_int64(object, f->key, need, least,
+                                                  f->most ? f->most : most, &value, err);
 
     if (is_long)
         *(int64_t *)out = value;
     else
         *(int32_t *)out = (int32_t)value;
-    return status;
-}
-
-static enum mist_status read_flags(const struct mist_json *object,
-                                   const struct mist_json_field *f,
-                                   enum mist_json_need need, bool *out,
-                                   struct mist_err *err)
-{
-    int64_t n = 0;
-    enum mist_status status =
-        mist_json_get_int64(object, f->key, need, 0, (int64_t)f->size, &n, err);
-
-    for (size_t i = 0; i < f->size; i++)
-        out[i] = (int64_t)i < n;
     return status;
 }
 
@@ -167,8 +147,6 @@ static enum mist_status read_field(const struct mist_json *object,
         return mist_json_get_chars(object, f->key, need, out, f->size, err);
     case MIST_FIELD_HEX64:
         return read_hex64(object, f->key, need, out, err);
-    case MIST_FIELD_FLAGS:
-        return read_flags(object, f, need, out, err);
     case MIST_FIELD_OBJECT:
         status = mist_json_get_object(object, f->key, need, &child, err);
         return status || !child.value
@@ -210,7 +188,6 @@ static json_t *write_field(const struct mist_json_field *f, const void *base)
 
     switch (f->type) {
     case MIST_FIELD_WHOLE:
-    case MIST_FIELD_FLAGS:
         return json_integer(mist_json_field_whole(f, base));
     case MIST_FIELD_DOUBLE:
     case MIST_FIELD_FRACTION:

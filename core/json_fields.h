@@ -20,7 +20,6 @@ enum mist_field_type {
     MIST_FIELD_WORD,   /* an enum, or a bool, by its words */
     MIST_FIELD_CHARS,  /* char[size] */
     MIST_FIELD_HEX64,  /* uint64_t as 16 hexadecimal digits */
-    MIST_FIELD_FLAGS,  /* bool[size], each of which needs those before it: their number */
     MIST_FIELD_OBJECT, /* a struct with fields of its own */
     MIST_FIELD_OTHER,  /* a key that is read and written by code of its own */
 };
@@ -36,6 +35,7 @@ struct mist_json_field {
     bool is_left_out;         /* the same, and not written when it is none */
     int none;                 /* a whole number that is none, like 0 */
     unsigned limits;          /* MIST_FIELD_FROM_0 .. */
+    int64_t most;             /* of a whole number; 0: what its type holds */
     int check;                /* for whom the table is of: what more is right */
     size_t offset, size;      /* in the struct the object stands for */
     const char *const *words; /* of MIST_FIELD_WORD */
@@ -51,7 +51,7 @@ struct mist_json_field {
     }
 
 /* The value of a field in the struct that its table is of: of doubles, and of what counts
- * (whole numbers, booleans, words, flags). */
+ * (whole numbers, booleans, words). */
 double mist_json_field_double(const struct mist_json_field *field, const void *base);
 int64_t mist_json_field_whole(const struct mist_json_field *field, const void *base);
 

@@ -70,7 +70,7 @@ static bool use_mechanism(const struct mist_grid *grid, enum mist_mechanism mech
     case MIST_MECHANISM_DATA_PARALLEL:
         return stage->dp > 1;
     case MIST_MECHANISM_ZERO3:
-        mist_stage_set_zero(stage, 3);
+        stage->zero = 3;
         return stage->dp > 1;
     case MIST_MECHANISM_TENSOR_PARALLEL:
     case MIST_MECHANISM_SEQUENCE_PARALLEL:

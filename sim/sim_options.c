@@ -179,9 +179,8 @@ enum mist_status mist_sim_choose_framework(const struct mist_sim_options *option
             (enum mist_framework_name)(options->framework - 1);
         const struct mist_framework *of = mist_framework_get(framework);
         if (framework != job->framework)
-            job->overlaps =
-                job->overlaps ||
-                mist_framework_overlaps(of, true, plan->stages[0].shards_weights);
+            job->overlaps = job->overlaps ||
+                            mist_framework_overlaps(of, true, plan->stages[0].zero >= 3);
         job->framework = framework;
         job->attention = of->attention;
     }

@@ -184,7 +184,7 @@ int32_t mist_knob_of(const struct mist_plan *plan, int32_t i_stage, enum mist_kn
     case MIST_KNOB_SEQUENCE:
         return stage->is_sequence_parallel;
     case MIST_KNOB_ZERO:
-        return mist_stage_zero_level(stage);
+        return stage->zero;
     case MIST_KNOB_CKPT:
         return stage->n_checkpointed;
     case MIST_KNOB_LEAN:

@@ -26,11 +26,10 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
                          char text[MIST_PLAN_LABEL_BYTES])
 {
     struct mist_stage_plan most = {0};
-    int zero = 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
-        zero = mist_stage_zero_level(stage) > zero ? mist_stage_zero_level(stage) : zero;
+        most.zero = stage->zero > most.zero ? stage->zero : most.zero;
         most.dp = stage->dp > most.dp ? stage->dp : most.dp;
         most.tp = stage->tp > most.tp ? stage->tp : most.tp;
         most.is_sequence_parallel |= stage->is_sequence_parallel;
@@ -49,8 +48,8 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
         ADD(text, "tp%d", (int)most.tp);
     if (most.is_sequence_parallel)
         ADD(text, "sp");
-    if (zero > 0)
-        ADD(text, "z%d", zero);
+    if (most.zero > 0)
+        ADD(text, "z%d", (int)most.zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         add_ratio(text, mist_offload_names[k], most.offload_frac[k], has_sizes);
     if (most.updates_on_host)

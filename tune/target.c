@@ -164,8 +164,8 @@ static int64_t find_least(const struct target *at, struct candidate *of)
                        state / (of->zero >= 1 ? of->dp : 1)));
     at->scratch->job = *job;
     at->scratch->n_stages = of->pp;
-    at->scratch->stages[0] = (struct mist_stage_plan){.dp = of->dp, .tp = of->tp};
-    mist_stage_set_zero(&at->scratch->stages[0], of->zero);
+    at->scratch->stages[0] =
+        (struct mist_stage_plan){.dp = of->dp, .tp = of->tp, .zero = of->zero};
     const struct mist_beside_arena beside = mist_beside_arena_find(
         at->scratch, mist_cost_model_cluster(at->config->cost_model), &stage);
     of->kept_bytes = beside.kept_bytes;

@@ -103,7 +103,7 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         mist_emit_integer(emit, "tp", "tp", stage->tp);
         mist_emit_integer(emit, "sequence_parallel", "sp", stage->is_sequence_parallel);
         mist_emit_integer(emit, "micro_batch", "b", stage->micro_batch);
-        mist_emit_integer(emit, "zero", "ZeRO", mist_stage_zero_level(stage));
+        mist_emit_integer(emit, "zero", "ZeRO", stage->zero);
         mist_emit_integer(emit, "checkpointed_layers", "checkpointed",
                           stage->n_checkpointed);
         mist_emit_integer(emit, "lean_layers", "lean", stage->n_lean);

@@ -46,11 +46,11 @@ static void make_stage(const struct mist_space *space,
         .dp = choice->shape.dp,
         .tp = choice->shape.tp,
         .is_sequence_parallel = choice->shape.is_sequence_parallel,
+        .zero = knobs->zero,
         .n_checkpointed = knobs->n_checkpointed,
         .n_lean = knobs->n_lean,
         .updates_on_host = knobs->updates_on_host,
     };
-    mist_stage_set_zero(out, knobs->zero);
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         out->offload_frac[k] = knobs->offload[k] / (double)MIST_RATIO_ONE;
     mist_stage_mesh(mist_space_n_devices(&choice->shape), space->devices_per_node,
@@ -65,7 +65,7 @@ struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *sta
         .micro_batch = stage->micro_batch,
         .knobs = {.n_checkpointed = stage->n_checkpointed,
                   .n_lean = stage->n_lean,
-                  .zero = mist_stage_zero_level(stage),
+                  .zero = stage->zero,
                   .updates_on_host = stage->updates_on_host},
     };
 

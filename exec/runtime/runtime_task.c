@@ -382,7 +382,7 @@ static enum mist_status run_reduce(struct mist_runtime *runtime,
     enum mist_status status = check_at_once(runtime, task, err);
     if (status != MIST_OK)
         return status;
-    if (stage->shards_optimizer)
+    if (stage->zero >= 1)
         return mist_collective_reduce_scatter(
             group, dtype, whole, home ? home : own_shard(schedule, task, whole), n, err);
     return mist_collective_all_reduce(group, dtype, whole, n, err);

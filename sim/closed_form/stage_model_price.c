@@ -476,7 +476,7 @@ static void read_layouts(struct stage *at)
 static void set_knobs(struct mist_stage_plan *stage, bool is_sharded, bool is_away)
 {
     stage->updates_on_host = false;
-    mist_stage_set_zero(stage, is_sharded ? 3 : 0);
+    stage->zero = is_sharded ? 3 : 0;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         stage->offload_frac[k] = is_away;
 }

@@ -42,7 +42,7 @@ static enum mist_status price_reduction(const struct place *at,
                                         const struct mist_task *task,
                                         struct mist_cost *out, struct mist_err *err)
 {
-    bool scatters = at->stage->shards_optimizer && at->stage->dp > 1;
+    bool scatters = at->stage->zero >= 1 && at->stage->dp > 1;
     enum mist_status status = price_message(
         at, scatters ? MIST_LINK_REDUCE_SCATTER : MIST_LINK_ALL_REDUCE, task, out, err);
 

@@ -31,7 +31,7 @@ static int64_t bucket_bytes(const struct mist_plan *plan,
                             const struct mist_framework *framework,
                             const struct mist_stage_plan *stage)
 {
-    int32_t zero = mist_stage_zero_level(stage);
+    int32_t zero = stage->zero;
     int64_t n = plan->job.reduce_bucket > 0 ? plan->job.reduce_bucket
                                             : framework->bucket_elements;
     bool is_there = plan->n_stages == 1 &&
@@ -51,9 +51,9 @@ static int64_t flat_bytes(const struct mist_plan *plan,
     int64_t n =
         (int64_t)((1 - stage->offload_optimizer) * (double)n_parameters) / stage->dp;
 
-    if (!stage->shards_optimizer || plan->job.gradient_dtype == MIST_DTYPE_FP32)
+    if (stage->zero == 0 || plan->job.gradient_dtype == MIST_DTYPE_FP32)
         return 0;
-    if (stage->shards_weights && n_at_once > 0 && n > n_at_once)
+    if (stage->zero == 3 && n_at_once > 0 && n > n_at_once)
         n = n_at_once;
     return framework->flat_bytes * n;
 }
@@ -67,11 +67,9 @@ struct mist_beside_arena mist_beside_arena_find(const struct mist_plan *plan,
     enum mist_framework_name name = plan->job.framework;
     const struct mist_framework *framework = mist_framework_get(name);
     const struct mist_stage_plan *of = stage_of(plan, stage->rank);
-    int64_t kept =
-        stage->n_parameters * mist_framework_kept_bytes(name, plan->job.dtype,
-                                                        plan->job.gradient_dtype,
-                                                        of->shards_gradients) +
-        bucket_bytes(plan, framework, of);
+    int64_t of_each = mist_framework_kept_bytes(name, plan->job.dtype,
+                                                plan->job.gradient_dtype, of->zero >= 2);
+    int64_t kept = stage->n_parameters * of_each + bucket_bytes(plan, framework, of);
     int64_t all = stage->arena_bytes[MIST_ARENA_DEVICE] + kept;
     int64_t usual = (int64_t)(framework->held_frac * (double)all) +
                     flat_bytes(plan, framework, of, stage->n_parameters);

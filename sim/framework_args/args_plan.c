@@ -194,12 +194,12 @@ static struct mist_stage_plan make_stage(const struct mist_args *args,
         .dp = (int32_t)of->dp,
         .tp = (int32_t)of->tp,
         .is_sequence_parallel = mist_args_or(args, MIST_ARG_SEQUENCE_PARALLEL, 0) != 0,
+        .zero = (int32_t)mist_args_or(args, MIST_ARG_ZERO, 0),
         .n_checkpointed = !is_full          ? 0
                           : most < n_layers ? (int32_t)most
                                             : n_layers,
         .updates_on_host = mist_args_or(args, MIST_ARG_UPDATES_ON_HOST, 0) != 0,
     };
-    mist_stage_set_zero(&stage, (int32_t)mist_args_or(args, MIST_ARG_ZERO, 0));
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         stage.offload_frac[k] = mist_args_or(args, MIST_ARG_OFFLOAD_WEIGHTS + k, 0);
     mist_stage_mesh(n, per_node, &stage.n_nodes, &stage.n_devices);
@@ -323,7 +323,7 @@ static void find_ends(struct mist_args *args, const struct mist_plan *plan)
 
 static void set_memory(struct mist_args *args, const struct mist_stage_plan *stage)
 {
-    args->v[MIST_ARG_ZERO] = mist_stage_zero_level(stage);
+    args->v[MIST_ARG_ZERO] = stage->zero;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         args->v[MIST_ARG_OFFLOAD_WEIGHTS + k] = stage->offload_frac[k];
     args->v[MIST_ARG_UPDATES_ON_HOST] = stage->updates_on_host;

@@ -13,8 +13,8 @@ static unsigned stage_mechanisms(const struct mist_stage_plan *stage)
     unsigned out = 0;
 
     if (stage->dp > 1)
-        out |= bit(stage->shards_weights ? MIST_MECHANISM_ZERO3
-                                         : MIST_MECHANISM_DATA_PARALLEL);
+        out |=
+            bit(stage->zero >= 3 ? MIST_MECHANISM_ZERO3 : MIST_MECHANISM_DATA_PARALLEL);
     if (stage->tp > 1)
         out |= bit(stage->is_sequence_parallel ? MIST_MECHANISM_SEQUENCE_PARALLEL
                                                : MIST_MECHANISM_TENSOR_PARALLEL);

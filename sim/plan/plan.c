@@ -441,12 +441,9 @@ static enum mist_status check_stage_memory(const struct check *c, int32_t i)
 {
     const struct mist_stage_plan *s = &c->plan->stages[i];
 
-    if (s->shards_weights && !s->shards_gradients)
+    if (s->zero < 0 || s->zero > MIST_ZERO_MAX)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
-                      "shards_weights (ZeRO-3) without shards_gradients (ZeRO-2)");
-    if (s->shards_gradients && !s->shards_optimizer)
-        return refuse(c, MIST_ERR_INPUT, "stages", i, "zero",
-                      "shards_gradients (ZeRO-2) without shards_optimizer (ZeRO-1)");
+                      "zero is %d, expected 0 to %d", s->zero, MIST_ZERO_MAX);
     for (const struct mist_json_field *f = mist_plan_stage_fields; f->key; f++) {
         double value = f->type == MIST_FIELD_FRACTION ? mist_json_field_double(f, s) : 0;
         if (!(value >= 0 && value <= 1)) /* also refuses NaN */

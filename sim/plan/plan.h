@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MIST_MAX_STAGES = 512 };
+enum { MIST_MAX_STAGES = 512, MIST_ZERO_MAX = 3 };
 
 struct mist_job {
     int64_t global_batch; /* samples per optimizer step */
@@ -70,9 +70,9 @@ struct mist_stage_plan {
     int32_t micro_batch; /* samples per data-parallel rank and micro-batch (b) */
     int32_t dp;          /* data-parallel size */
     int32_t tp;          /* tensor-parallel size */
-    bool shards_optimizer; /* ZeRO-1 */
-    bool shards_gradients; /* ZeRO-2; implies shards_optimizer */
-    bool shards_weights;   /* ZeRO-3; implies shards_gradients */
+    /* ZeRO's level: data-parallel ranks share out their optimizer state from 1 on, their
+     * gradients from 2, their weights at 3. */
+    int32_t zero;
     /* Tensor-parallel ranks hold the tokens between the split operators in equal parts
      * (Korthikanti et al. 2022); needs tp > 1. */
     bool is_sequence_parallel;
@@ -93,18 +93,6 @@ struct mist_stage_plan {
      * offload_optimizer > 0. */
     bool updates_on_host;
 };
-
-/* The level of ZeRO, 0 to 3. */
-static inline int32_t mist_stage_zero_level(const struct mist_stage_plan *stage)
-{
-    return stage->shards_optimizer + stage->shards_gradients + stage->shards_weights;
-}
-static inline void mist_stage_set_zero(struct mist_stage_plan *stage, int32_t level)
-{
-    stage->shards_optimizer = level >= 1;
-    stage->shards_gradients = level >= 2;
-    stage->shards_weights = level >= 3;
-}
 
 /* The mesh of n devices: whole nodes where they fill some, else part of one. */
 static inline void mist_stage_mesh(int32_t n, int32_t devices_per_node, int32_t *n_nodes,
@@ -141,9 +129,9 @@ struct mist_plan {
     /* Model chunks per stage of the interleaved pipeline; 0: those of the schedule. */
     int32_t n_chunks;
     /* Gradients are summed over data-parallel ranks after every micro-batch, not once per
-     * step. A stage's shards_gradients (ZeRO-2 and ZeRO-3) implies it for that stage, but
-     * not for a tied weight that another stage has, too: its gradient adds up whole. With
-     * it all ZeRO levels add in the same order. */
+     * step. ZeRO-2 and ZeRO-3 imply it for a stage, but not for a tied weight that another
+     * stage has, too: its gradient adds up whole. With it all ZeRO levels add in the same
+     * order. */
     bool reduces_each_micro_batch;
     int32_t n_micro_batches; /* gradient accumulation steps G */
     int32_t n_stages;
@@ -205,7 +193,7 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
  * it has two chunks or more, chunks that divide every stage's layers and, interleaved,
  * stages that divide n_micro_batches; passes are there where the schedule is automatic, and
  * only there; where two stages hold a tied weight they have the
- * same dp and tp; ZeRO flags are nested; n_checkpointed and n_lean are not negative and
+ * same dp and tp; zero is 0 to 3; n_checkpointed and n_lean are not negative and
  * n_layers at most together; fractions are within 0..1; an update on the host has optimizer state there; seq_len fits learned
  * positions; gradients are bf16 or fp16 only where the rest is; numbers of ranks and of tokens of
  * a micro-batch fit 31 bits; predictions are finite and not negative. Whether a cluster

@@ -83,10 +83,8 @@ const struct mist_json_field mist_plan_stage_fields[] = {
     FIELD(mist_stage_plan, micro_batch, WHOLE),
     FIELD(mist_stage_plan, dp, WHOLE),
     FIELD(mist_stage_plan, tp, WHOLE),
-    {.key = "zero",
-     .type = MIST_FIELD_FLAGS,
-     .offset = offsetof(struct mist_stage_plan, shards_optimizer),
-     .size = 3},
+    FIELD(mist_stage_plan, zero, WHOLE, .limits = MIST_FIELD_FROM_0,
+          .most = MIST_ZERO_MAX),
     KEYED(mist_stage_plan, "sequence_parallel", is_sequence_parallel, BOOL, IF_SET),
     KEYED(mist_stage_plan, "checkpointed_layers", n_checkpointed, WHOLE),
     KEYED(mist_stage_plan, "lean_layers", n_lean, WHOLE, IF_SET),
@@ -140,9 +138,6 @@ const struct mist_json_field mist_plan_fields[] = {
 
 _Static_assert(sizeof(int64_t) == MIST_PLAN_PREDICTED_STRIDE,
                "elements of a prediction have one size");
-_Static_assert(offsetof(struct mist_stage_plan, shards_weights) ==
-                   offsetof(struct mist_stage_plan, shards_optimizer) + 2,
-               "the flags of ZeRO are beside each other");
 
 bool mist_plan_stages_are_same(const struct mist_stage_plan *a,
                                const struct mist_stage_plan *b)

@@ -49,7 +49,7 @@ static void add_homes(struct mist_schedule_builder *at, int32_t i_module, int32_
             add_lasting(at, is_away[q] ? MIST_ARENA_HOST : MIST_ARENA_DEVICE, i_module,
                         i_slab, q, MIST_EXTENT_HOME);
     }
-    if (!is_away[MIST_WEIGHTS] && !mist_schedule_shards(at, at->stage->shards_weights))
+    if (!is_away[MIST_WEIGHTS] && !mist_schedule_shards(at, at->stage->zero == 3))
         state->weights = state->home[MIST_WEIGHTS];
     for (int q = 0; q < MIST_N_QUANTITIES; q++)
         if (slab->updates_on_host && !is_away[q])
@@ -132,8 +132,7 @@ void mist_schedule_add_all_updates(struct mist_schedule_builder *at)
 static bool is_resident(const struct mist_schedule_builder *at,
                         const struct mist_slab *slab)
 {
-    return !slab->offloads_weights &&
-           !mist_schedule_shards(at, at->stage->shards_weights);
+    return !slab->offloads_weights && !mist_schedule_shards(at, at->stage->zero == 3);
 }
 
 /* The weights of one slab, ready to compute with; updated first if asked. */

@@ -94,7 +94,7 @@ static bool sums_each(const struct mist_plan *plan, int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
 
-    return stage->dp > 1 && (plan->reduces_each_micro_batch || stage->shards_gradients);
+    return stage->dp > 1 && (plan->reduces_each_micro_batch || stage->zero >= 2);
 }
 
 uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_stage)
@@ -103,9 +103,9 @@ uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_sta
 
     if (stage->dp == 1)
         return 0;
-    return MIST_IF_HAS_RANKS | (stage->shards_weights ? MIST_IF_SHARDS_WEIGHTS : 0) |
-           (stage->shards_gradients ? MIST_IF_SHARDS_GRADIENTS : 0) |
-           (stage->shards_optimizer ? MIST_IF_SHARDS_STATE : 0) |
+    return MIST_IF_HAS_RANKS | (stage->zero >= 3 ? MIST_IF_SHARDS_WEIGHTS : 0) |
+           (stage->zero >= 2 ? MIST_IF_SHARDS_GRADIENTS : 0) |
+           (stage->zero >= 1 ? MIST_IF_SHARDS_STATE : 0) |
            (sums_each(plan, i_stage) ? MIST_IF_SUMS_EACH : 0);
 }
 

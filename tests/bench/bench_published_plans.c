@@ -162,9 +162,9 @@ static struct mist_stage_plan read_stage(const struct mist_csv *csv, size_t i_ro
         .micro_batch = read_int(csv, i_row, MICRO_BATCH),
         .dp = read_int(csv, i_row, DP),
         .tp = read_int(csv, i_row, TP),
-        .shards_optimizer = read_int(csv, i_row, SHARDS_OPTIMIZER) == 1,
-        .shards_gradients = read_int(csv, i_row, SHARDS_GRADIENTS) == 1,
-        .shards_weights = read_int(csv, i_row, SHARDS_WEIGHTS) == 1,
+        .zero = read_int(csv, i_row, SHARDS_OPTIMIZER) +
+                read_int(csv, i_row, SHARDS_GRADIENTS) +
+                read_int(csv, i_row, SHARDS_WEIGHTS),
         .n_checkpointed = read_int(csv, i_row, CHECKPOINTED),
         .offload_weights = read_frac(csv, i_row, OFFLOAD_WEIGHTS),
         .offload_gradients = read_frac(csv, i_row, OFFLOAD_GRADIENTS),

@@ -51,7 +51,7 @@ static void make_plan(struct mist_plan *plan, int32_t n_stages, int32_t dp)
             .micro_batch = 1,
             .dp = dp,
             .tp = TP,
-            .shards_optimizer = true,
+            .zero = 1,
             .is_sequence_parallel = true,
         };
     must(mist_plan_check(plan, &err), &err);

@@ -302,7 +302,7 @@ static inline int64_t flow_origin(const struct flow *at, const struct mist_slab 
 static inline void flow_part(const struct flow *at, const struct mist_slab *slab,
                              int64_t *from, int64_t *to)
 {
-    bool is_cut = flow_cuts(at, at->stage->shards_optimizer);
+    bool is_cut = flow_cuts(at, at->stage->zero >= 1);
 
     *from = is_cut ? at->schedule->at[MIST_AXIS_DP] * flow_shard(at, slab) : 0;
     *to = is_cut ? *from + flow_shard(at, slab) : slab->n_elements * 4;

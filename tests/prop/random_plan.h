@@ -63,7 +63,7 @@ static inline void draw_stage(struct mist_random *random, int n_samples, bool is
         .micro_batch = n_samples / dp,
         .is_sequence_parallel = tp > 1 && pick(random, 0, 1),
     };
-    mist_stage_set_zero(out, zero);
+    out->zero = zero;
     if (is_tame)
         return;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
@@ -142,9 +142,9 @@ static inline void print_plan(const struct mist_plan *plan)
             "#   L %d C %d N %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
             "%g update on host %d\n",
             (int)s->n_layers, (int)s->n_checkpointed, (int)s->n_lean, (int)s->micro_batch,
-            (int)s->dp, (int)s->tp, s->is_sequence_parallel, mist_stage_zero_level(s),
-            s->offload_weights, s->offload_gradients, s->offload_optimizer,
-            s->offload_activations, s->updates_on_host);
+            (int)s->dp, (int)s->tp, s->is_sequence_parallel, s->zero, s->offload_weights,
+            s->offload_gradients, s->offload_optimizer, s->offload_activations,
+            s->updates_on_host);
     }
 }
 

@@ -166,7 +166,7 @@ static inline struct value no_gradient(const struct flow *at,
 {
     int32_t m = 0;
     bool is_alias = flow_storage(at, task->layer, &m)->slabs[s].is_alias;
-    bool sums_each = flow_cuts(at, at->stage->shards_gradients) ||
+    bool sums_each = flow_cuts(at, at->stage->zero >= 2) ||
                      flow_cuts(at, at->plan->reduces_each_micro_batch);
 
     *is_joined = is_alias && (at->plan->n_micro_batches == 1 || sums_each);
@@ -422,7 +422,7 @@ static inline void run_reduce(struct flow *at, const struct mist_task *task)
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
     int64_t bytes = slab->n_elements * 4, shard = flow_shard(at, slab);
     int64_t first = at->schedule->at[MIST_AXIS_DP] * shard;
-    bool scatters = flow_cuts(at, at->stage->shards_optimizer);
+    bool scatters = flow_cuts(at, at->stage->zero >= 1);
     int n_ranges = flow_params(at, task->layer, s, ranges);
 
     flow_require(at, buffer >= 0 && task->group == MIST_GROUP_DP && task->bytes == bytes,

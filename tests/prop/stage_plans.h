@@ -58,7 +58,7 @@ static inline void random_knobs(struct mist_random *random, const struct kind *k
 {
     int zero = pick(random, 0, kind->shards ? 3 : 1);
 
-    mist_stage_set_zero(out, zero);
+    out->zero = zero;
     if (!kind->offloads)
         return;
     for (int k = 0; k < MIST_N_OFFLOADS; k++)

@@ -68,9 +68,8 @@ static void print_plan(const struct mist_plan *plan, const struct mist_predictio
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *stage = &plan->stages[i];
         printf(" [L %d C %d N %d Z %d w %g g %g o %g a %g%s t %.3g d %.3g]",
-               stage->n_layers, stage->n_checkpointed, stage->n_lean,
-               mist_stage_zero_level(stage), stage->offload_weights,
-               stage->offload_gradients, stage->offload_optimizer,
+               stage->n_layers, stage->n_checkpointed, stage->n_lean, stage->zero,
+               stage->offload_weights, stage->offload_gradients, stage->offload_optimizer,
                stage->offload_activations, stage->updates_on_host ? " on host" : "",
                closed->stable_s[i], closed->extra_s[i]);
     }
@@ -314,7 +313,7 @@ static void check_alike(const char *name, enum mist_pipeline_schedule schedule,
 
 static void shard_lean(struct mist_stage_plan *stage)
 {
-    stage->shards_optimizer = stage->shards_gradients = stage->shards_weights = true;
+    stage->zero = 3;
     stage->n_checkpointed = 0;
     stage->n_lean = stage->n_layers;
 }
@@ -322,7 +321,7 @@ static void shard_lean(struct mist_stage_plan *stage)
 static void keep_in_host(struct mist_stage_plan *stage)
 {
     stage->offload_activations = 1;
-    stage->shards_gradients = stage->shards_weights = false;
+    stage->zero = stage->zero > 0;
     stage->n_checkpointed = stage->n_layers / 2;
     stage->n_lean = 0;
 }
@@ -342,14 +341,14 @@ TEST(last_stage_waits_for_what_it_keeps)
 
 static void checkpoint_half(struct mist_stage_plan *stage)
 {
-    stage->shards_gradients = stage->shards_weights = false;
+    stage->zero = stage->zero > 0;
     stage->n_checkpointed = stage->n_layers / 2;
     stage->n_lean = 0;
 }
 
 static void checkpoint_none(struct mist_stage_plan *stage)
 {
-    stage->shards_gradients = stage->shards_weights = false;
+    stage->zero = stage->zero > 0;
     stage->n_checkpointed = stage->n_lean = 0;
 }
 
@@ -493,11 +492,9 @@ TEST(first_sums_overlap)
             continue;
         plan->n_micro_batches = 1;
         plan->job.global_batch = plan->stages[0].micro_batch * plan->stages[0].dp;
-        plan->stages[0].shards_optimizer = true;
-        plan->stages[0].shards_weights = false;
         for (int z = 0; z < 2; z++) {
             struct mist_replay_result replay;
-            plan->stages[0].shards_gradients = z == 1;
+            plan->stages[0].zero = 1 + z;
             must(mist_replay_run(plan, at.costs, &options, &replay, &err), &err);
             time_s[z] = replay.iteration_s;
             mist_replay_result_fini(&replay);
@@ -666,7 +663,7 @@ TEST(batches_equal_single_calls)
         plan->stages[1].n_layers = (int32_t)columns[MIST_STAGE_LAYERS][i];
         plan->stages[1].n_checkpointed = (int32_t)columns[MIST_STAGE_CHECKPOINTED][i];
         plan->stages[1].n_lean = (int32_t)columns[MIST_STAGE_LEAN][i];
-        mist_stage_set_zero(&plan->stages[1], (int)columns[MIST_STAGE_ZERO][i]);
+        plan->stages[1].zero = (int32_t)columns[MIST_STAGE_ZERO][i];
         plan->stages[1].offload_weights = columns[MIST_STAGE_OFFLOAD_WEIGHTS][i];
         plan->stages[1].offload_gradients = columns[MIST_STAGE_OFFLOAD_GRADIENTS][i];
         plan->stages[1].offload_optimizer = columns[MIST_STAGE_OFFLOAD_OPTIMIZER][i];

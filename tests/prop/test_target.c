@@ -72,7 +72,7 @@ static const char *find_broken_megatron(const struct mist_plan *plan)
     const struct mist_stage_plan *s = &plan->stages[0];
 
     RULE(plan->model.family != MIST_FAMILY_FALCON);
-    RULE(!s->shards_gradients && !s->shards_weights);
+    RULE(s->zero < 2);
     RULE(plan->model.vocab % s->tp == 0);
     RULE(plan->pipeline == MIST_PIPELINE_1F1B ||
          plan->pipeline == MIST_PIPELINE_INTERLEAVED);
@@ -97,8 +97,8 @@ static const char *find_broken_deepspeed(const struct mist_plan *plan)
     const struct mist_stage_plan *s = &plan->stages[0];
 
     RULE(plan->pipeline == MIST_PIPELINE_1F1B);
-    RULE(plan->n_stages == 1 || !s->shards_gradients);
-    RULE(s->tp == 1 || !s->shards_weights);
+    RULE(plan->n_stages == 1 || s->zero < 2);
+    RULE(s->tp == 1 || s->zero < 3);
     RULE(!s->is_sequence_parallel);
     RULE(!plan->job.recomputes_attention);
     RULE(is_all_or_none(s));
@@ -111,8 +111,8 @@ static const char *find_broken_torchtitan(const struct mist_plan *plan)
     const struct mist_stage_plan *s = &plan->stages[0];
 
     RULE(plan->model.family == MIST_FAMILY_LLAMA);
-    RULE(s->shards_optimizer == s->shards_gradients);
-    RULE(s->dp > 1 || !s->shards_optimizer);
+    RULE(s->zero != 1);
+    RULE(s->dp > 1 || s->zero == 0);
     RULE(s->is_sequence_parallel == (s->tp > 1));
     RULE(plan->job.seq_len % s->tp == 0);
     RULE(plan->pipeline != MIST_PIPELINE_ZB_H1);
@@ -256,7 +256,7 @@ static double count_beside(const struct mist_plan *plan, int32_t i_stage, double
                            double *doubt)
 {
     const struct mist_job *job = &plan->job;
-    int32_t zero = mist_stage_zero_level(&plan->stages[i_stage]);
+    int32_t zero = plan->stages[i_stage].zero;
     bool is_deepspeed = job->framework == MIST_FRAMEWORK_DEEPSPEED;
     bool sums_fp32 = job->gradient_dtype == MIST_DTYPE_FP32;
     bool keeps_two = is_deepspeed && sums_fp32 && job->dtype == MIST_DTYPE_BF16;
@@ -404,7 +404,7 @@ static double find_fastest(const struct problem *at)
                                           .tp = tp,
                                           .is_sequence_parallel = digit[5]};
             s->n_checkpointed = digit[4] > 0 ? digit[4] - 1 : 0;
-            mist_stage_set_zero(s, digit[3]);
+            s->zero = digit[3];
             mist_stage_mesh(dp * tp, space->devices_per_node, &s->n_nodes, &s->n_devices);
         }
         struct mist_validated of = {.plan = plan};

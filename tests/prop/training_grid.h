@@ -178,7 +178,7 @@ static inline bool training_read_stage_word(struct mist_stage_plan *stage,
     for (size_t i = 0; i < sizeof fractions / sizeof *fractions; i++)
         if (strcmp(name, fractions[i].name) == 0)
             return *fractions[i].out = value, true;
-    mist_stage_set_zero(stage, (int)value);
+    stage->zero = (int32_t)value;
     return strcmp(name, "z") == 0;
 }
 

@@ -720,7 +720,7 @@ static void make_plan(struct mist_plan *plan)
                                .n_stages = 2};
     for (int i = 0; i < 2; i++) {
         plan->stages[i] = mist_tiny_stage(1 + i, 2, 2, 1);
-        plan->stages[i].shards_optimizer = i == 0;
+        plan->stages[i].zero = i == 0;
         plan->stages[i].n_checkpointed = i;
         plan->stages[i].n_lean = 1;
     }
@@ -784,8 +784,7 @@ static double expected_s(const struct mist_plan *plan, const struct mist_schedul
     case MIST_TASK_ACCUMULATE_GRADIENT:
         return bound_s((double)task->n_elements, 12.0 * (double)task->n_elements);
     case MIST_TASK_REDUCE_GRADIENT:
-        return law_s(&laws[stage->shards_optimizer ? 2 : 0], task->bytes) +
-               norm_s(task->bytes / 4);
+        return law_s(&laws[stage->zero ? 2 : 0], task->bytes) + norm_s(task->bytes / 4);
     case MIST_TASK_GATHER_PARAMETER:
     case MIST_TASK_TP_ALL_GATHER:
         return law_s(&laws[1], task->bytes);

@@ -208,8 +208,7 @@ TEST(test_fits)
             struct mist_schedule *schedule;
             struct mist_err err = {0};
             stage->dp = stage->n_devices = rows[i].dp;
-            stage->shards_weights = stage->shards_gradients = stage->shards_optimizer =
-                true;
+            stage->zero = 3;
             job->plan.job.global_batch *= rows[i].dp;
             must(mist_plan_check(&job->plan, &err), &err);
             must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
@@ -257,7 +256,7 @@ static void spread_bloom(struct mist_plan *plan)
         stage->dp = 8;
         stage->n_nodes = 4;
         stage->n_devices = 8;
-        stage->shards_optimizer = true;
+        stage->zero = 1;
     }
 }
 
@@ -281,7 +280,7 @@ TEST(test_eager_memory)
         struct mist_stage_plan *stage = &job->plan.stages[0];
         struct mist_schedule *schedule;
         stage->dp = stage->n_devices = 8;
-        stage->shards_gradients = stage->shards_optimizer = true;
+        stage->zero = 2;
         stage->n_checkpointed = i ? stage->n_layers : 0;
         job->plan.job.global_batch *= 8;
         job->plan.job.has_no_dropout = true;
@@ -315,7 +314,7 @@ TEST(test_deepspeed_holds)
                                4096, 1, false, false);
     struct mist_stage_plan *stage = &job->plan.stages[0];
     stage->dp = stage->n_devices = 8;
-    stage->shards_weights = stage->shards_gradients = stage->shards_optimizer = true;
+    stage->zero = 3;
     job->plan.job.global_batch = 8;
     job->plan.job.dtype = job->plan.job.gradient_dtype = MIST_DTYPE_FP16;
     job->plan.job.has_no_dropout = job->plan.job.overlaps = true;
@@ -341,7 +340,7 @@ TEST(test_deepspeed_holds)
     job->plan.job.reduce_bucket = 0;
     less = mist_beside_arena_find(&job->plan, cluster, &needs);
     near_to((double)less.kept_bytes, 2 * 5e8, 1e-9);
-    stage->shards_weights = false;
+    stage->zero = 2;
     less = mist_beside_arena_find(&job->plan, cluster, &needs);
     near_to((double)less.kept_bytes, 2 * 2 * 5e8, 1e-9);
     free(job);
@@ -379,7 +378,7 @@ TEST(test_measured_memory)
         struct mist_schedule *schedule;
         struct mist_err err = {0};
         stage->dp = stage->n_devices = rows[i].dp;
-        stage->shards_weights = stage->shards_gradients = stage->shards_optimizer = true;
+        stage->zero = 3;
         job->plan.job.global_batch *= rows[i].dp;
         must(mist_plan_check(&job->plan, &err), &err);
         must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
@@ -662,7 +661,7 @@ static double find_arena(enum mist_framework_name framework, int32_t samples, in
     job->plan.job.gradient_dtype = MIST_DTYPE_BF16;
     job->plan.job.global_batch = (int64_t)samples * dp;
     job->plan.stages[0].dp = job->plan.stages[0].n_devices = dp;
-    job->plan.stages[0].shards_optimizer = dp > 1;
+    job->plan.stages[0].zero = dp > 1;
     must(mist_plan_check(&job->plan, &err), &err);
     must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
     double bytes = (double)schedule->arena_bytes[MIST_ARENA_DEVICE];
@@ -884,8 +883,7 @@ TEST(test_separate_groups)
             int n = 0;
             stage->dp = 2;
             stage->n_devices = 2 * tp;
-            stage->shards_weights = stage->shards_gradients = stage->shards_optimizer =
-                true;
+            stage->zero = 3;
             job->plan.job.global_batch *= 2;
             must(mist_plan_check(&job->plan, &err), &err);
             must(mist_schedule_build(&job->plan, 0, 1, &schedule, &err), &err);
@@ -1123,7 +1121,7 @@ TEST(test_sums_of_chunks)
             plan->model.n_layers = 4;
             plan->stages[0].n_layers = 2;
             plan->stages[0].dp = plan->stages[0].n_devices = 2;
-            plan->stages[0].shards_optimizer = true;
+            plan->stages[0].zero = 1;
             plan->stages[1] = plan->stages[0];
             plan->n_stages = plan->n_chunks = 2;
             plan->pipeline = MIST_PIPELINE_INTERLEAVED;

@@ -56,7 +56,7 @@ static void check_published(const struct published *of, const struct mist_plan *
         assert_int_equal(stage->n_checkpointed, of->recompute == 2   ? stage->n_layers
                                                 : of->recompute == 3 ? stage->n_layers / 2
                                                                      : 0);
-        assert_int_equal(mist_stage_zero_level(stage), of->zero);
+        assert_int_equal(stage->zero, of->zero);
     }
     assert_int_equal(first->is_sequence_parallel,
                      of->framework == TORCHTITAN && of->tp > 1);
@@ -134,8 +134,7 @@ TEST_WITH(test_torchtitan_pipeline, set_up, tear_down)
         assert_int_equal(plan.n_stages, 4);
         assert_int_equal(plan.n_micro_batches, 4);
         assert_int_equal(plan.stages[0].dp, 2);
-        assert_int_equal(plan.stages[0].shards_gradients + plan.stages[0].shards_weights,
-                         cases[i].zero - 1);
+        assert_int_equal(plan.stages[0].zero, cases[i].zero);
         for (int k = 0; k < 4; k++)
             assert_int_equal(plan.stages[k].n_layers, cases[i].layers[k]);
     }
@@ -633,7 +632,7 @@ static void draw_memory(struct mist_random *random, enum mist_framework_name fra
         zero = 2;
     if (framework == TORCHTITAN)
         zero = !has_dp || zero < 2 ? 0 : zero;
-    mist_stage_set_zero(stage, zero);
+    stage->zero = zero;
     if (!offloads)
         return;
     if (framework == MEGATRON)
@@ -915,13 +914,12 @@ static void make_uneven(struct mist_plan *plan)
 static void make_zero_3(struct mist_plan *plan)
 {
     for (int i = 0; i < 2; i++)
-        plan->stages[i].shards_optimizer = plan->stages[i].shards_gradients =
-            plan->stages[i].shards_weights = true;
+        plan->stages[i].zero = 3;
 }
 static void make_zero_1(struct mist_plan *plan)
 {
     for (int i = 0; i < 2; i++)
-        plan->stages[i].shards_optimizer = true;
+        plan->stages[i].zero = 1;
 }
 static void offload_half(struct mist_plan *plan)
 {
@@ -996,7 +994,7 @@ TEST_WITH(test_inexpressible, set_up, tear_down)
                 ;
         while (plan.n_stages != 2 || plan.stages[0].tp < 2 || plan.stages[0].dp < 2 ||
                plan.stages[0].n_layers < 2 || plan.stages[0].n_checkpointed > 0 ||
-               mist_plan_n_chunks(&plan) > 1 || plan.stages[0].shards_optimizer ||
+               mist_plan_n_chunks(&plan) > 1 || plan.stages[0].zero ||
                plan.stages[0].offload_optimizer > 0 || plan.job.recomputes_attention ||
                (changes[i].change == make_falcon && plan.model.n_kv_heads != 8) ||
                (changes[i].change == make_mistral &&

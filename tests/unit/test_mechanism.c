@@ -35,9 +35,9 @@ TEST(plans_have_their_mechanisms)
     stage->n_checkpointed = 1;
     assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_COMPUTE);
     stage->dp = 2;
-    stage->shards_optimizer = stage->shards_gradients = true;
+    stage->zero = 2;
     assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_DATA_PARALLEL);
-    stage->shards_weights = true;
+    stage->zero = 3;
     assert_int_equal(mist_plan_mechanisms(&plan), 1u << MIST_MECHANISM_ZERO3);
     plan.n_stages = 2;
     plan.stages[1] = (struct mist_stage_plan){

@@ -135,9 +135,9 @@ TEST(test_check)
             fail_msg("%s: %s: %s", #change, fault.key, err.message);                     \
         assert_int_equal(mist_plan_check(&p, NULL), status);                             \
     } while (0)
-    REFUSED(MIST_ERR_INPUT, stages[1].shards_gradients = true, "stage 1: ", "zero");
-    REFUSED(MIST_ERR_INPUT, stages[0].shards_optimizer = false, "stage 0: ", "zero");
-    REFUSED(MIST_ERR_INPUT, stages[1].shards_weights = true, "ZeRO-3", "zero");
+    REFUSED(MIST_ERR_INPUT, stages[1].zero = 4, "stage 1: ", "zero");
+    REFUSED(MIST_ERR_INPUT, stages[0].zero = -1, "stage 0: zero is -1, expected 0 to 3",
+            "zero");
     REFUSED(MIST_ERR_INPUT, stages[1].offload_weights = NAN, "nan",
             "offload_weights_frac");
     REFUSED(MIST_ERR_INPUT, stages[0].offload_optimizer = INFINITY, "inf",

@@ -35,8 +35,8 @@ TEST(test_load)
     assert_false(plan.stages[0].is_sequence_parallel);
     assert_int_equal(plan.n_micro_batches, 4);
     assert_int_equal(plan.n_stages, 2);
-    assert_true(plan.stages[0].shards_optimizer && plan.stages[0].shards_gradients);
-    assert_false(plan.stages[0].shards_weights || plan.stages[1].shards_optimizer);
+    assert_int_equal(plan.stages[0].zero, 2);
+    assert_int_equal(plan.stages[1].zero, 0);
     assert_true(plan.stages[0].offload_weights == 0);
     assert_true(plan.stages[0].offload_optimizer == 0.5);
     assert_int_equal(plan.stages[1].n_checkpointed, 7);
@@ -302,7 +302,7 @@ static void make_random_stage(struct mist_stage_plan *stage, int32_t n_chunks,
     stage->micro_batch = samples / stage->dp;
     stage->n_nodes = stage->dp;
     stage->n_devices = tp;
-    mist_stage_set_zero(stage, zero);
+    stage->zero = zero;
     stage->is_sequence_parallel =
         tp > 1 && stage->micro_batch * seq_len % tp == 0 && next_random(seed) % 2;
     stage->n_checkpointed =

@@ -524,7 +524,7 @@ TEST(folding_changes_nothing)
             start(&at, 3, (int32_t[]){dp, dp, dp}, (int32_t[]){2, 1, 2}, 5);
             at.plan.stages[0].n_checkpointed = 1;
             for (int i = 0; i < 3; i++)
-                at.plan.stages[i].shards_optimizer = zero;
+                at.plan.stages[i].zero = zero;
             build(&at, &prices, false);
             double whole = run(&at, false, NULL);
             struct mist_replay_stage stages[3];
@@ -552,8 +552,7 @@ static void turn_knobs(struct fixture *at, int knobs)
         at->plan.pipeline = MIST_PIPELINE_ZB_V;
     for (int32_t i = 0; i < at->plan.n_stages; i++) {
         struct mist_stage_plan *stage = &at->plan.stages[i];
-        stage->shards_optimizer = knobs & 4;
-        stage->shards_gradients = stage->shards_weights = knobs & 4 && i != 1;
+        stage->zero = knobs & 4 ? (i == 1 ? 1 : 3) : 0;
         if (knobs & 8)
             stage->offload_weights = stage->offload_gradients = stage->offload_optimizer =
                 stage->offload_activations = 0.5;
@@ -727,7 +726,7 @@ TEST(shared_time_is_counted_once)
         prices.by_kind[MIST_TASK_LOAD_BATCH] = 2;
         start(&at, 3, (int32_t[]){2, 2, 2}, (int32_t[]){4, 1, 1}, g);
         at.plan.stages[0].n_checkpointed = 2;
-        at.plan.stages[0].shards_optimizer = true; /* gathers while it loads */
+        at.plan.stages[0].zero = 1; /* gathers while it loads */
         build(&at, &prices, false);
         at.doubt.residual_frac = 0.5;
         run(&at, false, NULL);
@@ -756,7 +755,7 @@ TEST(unequal_groups_match)
         struct mist_err err;
         start(&at, 3, dps[i], (int32_t[]){2, 1, 2}, 4);
         for (int k = 0; k < 3; k++)
-            at.plan.stages[k].shards_optimizer = k != 1;
+            at.plan.stages[k].zero = k != 1;
         must(mist_replay_check(&at.plan, 1, &err), &err);
         struct prices prices = all_prices();
         build(&at, &prices, false);

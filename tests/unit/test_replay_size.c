@@ -116,7 +116,7 @@ static void make_plan(struct mist_plan *plan, const struct shape *shape)
     for (int i = 0; i < shape->n_stages; i++) {
         int tp = shape->is_unequal && i % 2 ? 1 : shape->tp;
         plan->stages[i] = mist_tiny_stage(shape->n_layers, 1, shape->dp, tp);
-        mist_stage_set_zero(&plan->stages[i], shape->zero);
+        plan->stages[i].zero = shape->zero;
         plan->stages[i].offload_optimizer = shape->offloads ? 1 : 0;
         plan->stages[i].offload_activations = shape->offloads ? 0.5 : 0;
     }

@@ -29,9 +29,9 @@ struct variant {
     struct mist_stage_plan stage; /* what is not 0; of all stages */
 };
 
-#define ZERO_1 .shards_optimizer = true
-#define ZERO_2 ZERO_1, .shards_gradients = true
-#define ZERO_3 ZERO_2, .shards_weights = true
+#define ZERO_1 .zero = 1
+#define ZERO_2 .zero = 2
+#define ZERO_3 .zero = 3
 #define OFFLOAD(frac)                                                                    \
     .offload_weights = frac, .offload_gradients = frac, .offload_optimizer = frac,       \
     .offload_activations = frac

@@ -66,7 +66,7 @@ static void draw_stage(struct mist_random *random, const struct mist_model *mode
     stage->micro_batch = N_SAMPLES / stage->dp;
     stage->n_nodes = 1;
     stage->n_devices = stage->dp * stage->tp;
-    mist_stage_set_zero(stage, zero);
+    stage->zero = zero;
     stage->is_sequence_parallel = stage->tp > 1 && pick(random, 0, 1);
     stage->offload_weights = draw_fraction(random);
     stage->offload_gradients = draw_fraction(random);
@@ -277,7 +277,7 @@ static struct place find_place(const struct world *at, int32_t layer, int32_t i_
         at->schedule, layer,
         (enum mist_role)(is_state ? MIST_ROLE_STATE : MIST_ROLE_WEIGHTS + (int)i_slab),
         i_slab);
-    bool is_shard = is_state ? stage->shards_optimizer : stage->shards_weights;
+    bool is_shard = stage->zero >= (is_state ? 1 : 3);
     struct place place = {.n = slab->n_elements / (is_shard ? stage->dp : 1)};
 
     if (id < 0 || (at->kind == MIST_STATE_COMPUTE_WEIGHT && !is_mixed))

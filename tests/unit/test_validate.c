@@ -301,7 +301,7 @@ static struct mist_validated make_simple(unsigned bits, double time_s)
         .tp = bits & 1 ? 2 : 1,
         .n_checkpointed = bits & 2 ? 1 : 0,
         .n_lean = bits & 4 ? 1 : 0,
-        .shards_optimizer = (bits & 8) != 0,
+        .zero = bits & 8 ? 1 : 0,
     };
     return out;
 }

@@ -51,8 +51,7 @@ static void make_plan(struct mist_plan *plan, int32_t n_stages, int32_t dp, int3
             .micro_batch = 8,
             .dp = dp,
             .tp = tp,
-            .shards_optimizer = dp > 1,
-            .shards_gradients = dp > 1,
+            .zero = dp > 1 ? 2 : 0,
             .offload_activations = dp > 1 ? 0.5 : 0,
         };
     must(mist_plan_check(plan, &err), &err);
