@@ -94,14 +94,21 @@ struct mist_search_kind mist_search_stage_kind(int32_t n_micro_batches, int32_t 
                                                int32_t i_stage, int32_t micro_batch,
                                                struct mist_space_shape shape);
 
+enum { MIST_SEARCH_N_COLUMNS = 9 + MIST_N_OFFLOADS };
+
 /* Configurations in columns and their prices; all [capacity], the first n are used. Whole
  * numbers but the ratios, 0 .. 1. */
 struct mist_search_columns {
-    double *n_layers, *n_checkpointed, *n_lean, *zero; /* zero: 0 .. 3 */
-    double *offload[MIST_N_OFFLOADS];
-    double *on_host;                 /* 1: offloaded optimizer state is updated there */
-    double *t_s, *d_s;               /* not finite: can't be run, dropped */
-    double *peak_bytes, *host_bytes; /* of the device and the host arena of a rank */
+    union {
+        double *all[MIST_SEARCH_N_COLUMNS];
+        struct {
+            double *n_layers, *n_checkpointed, *n_lean, *zero; /* zero: 0 .. 3 */
+            double *offload[MIST_N_OFFLOADS];
+            double *on_host;   /* 1: offloaded optimizer state is updated there */
+            double *t_s, *d_s; /* not finite: can't be run, dropped */
+            double *peak_bytes, *host_bytes; /* arenas of a rank */
+        };
+    };
     size_t n, capacity;
 };
 

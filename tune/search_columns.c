@@ -1,6 +1,7 @@
 /* Configurations as numbers and as columns. See search_columns.h. */
 #include "tune/search_columns.h"
 
+#include <stddef.h> /* offsetof */
 #include <stdlib.h>
 
 /* Of a number of layers, and of all that stands below the ratios. */
@@ -37,19 +38,16 @@ void mist_search_free_columns(struct mist_search_columns *columns)
     free(columns->n_layers); /* all columns are one piece */
 }
 
+_Static_assert(offsetof(struct mist_search_columns, n) ==
+                   MIST_SEARCH_N_COLUMNS * sizeof(double *),
+               "all columns are there by number, too");
+
 bool mist_search_alloc_columns(struct mist_search_columns *columns, size_t capacity)
 {
-    double *all = malloc(capacity * (9 + MIST_N_OFFLOADS) * sizeof *all);
-    double **each[] = {&columns->n_layers,   &columns->n_checkpointed,
-                       &columns->zero,       &columns->offload[0],
-                       &columns->offload[1], &columns->offload[2],
-                       &columns->offload[3], &columns->t_s,
-                       &columns->d_s,        &columns->peak_bytes,
-                       &columns->host_bytes, &columns->on_host,
-                       &columns->n_lean};
+    double *all = malloc(capacity * MIST_SEARCH_N_COLUMNS * sizeof *all);
 
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        *each[i] = all ? all + i * capacity : NULL;
+    for (size_t i = 0; i < MIST_SEARCH_N_COLUMNS; i++)
+        columns->all[i] = all ? all + i * capacity : NULL;
     columns->n = 0;
     columns->capacity = capacity;
     return all;

@@ -9,17 +9,8 @@ static struct mist_search_columns from_row(struct mist_search_columns columns,
 {
     columns.n -= first;
     columns.capacity -= first;
-    columns.n_layers += first;
-    columns.n_checkpointed += first;
-    columns.n_lean += first;
-    columns.zero += first;
-    for (int k = 0; k < MIST_N_OFFLOADS; k++)
-        columns.offload[k] += first;
-    columns.on_host += first;
-    columns.t_s += first;
-    columns.d_s += first;
-    columns.peak_bytes += first;
-    columns.host_bytes += first;
+    for (int i = 0; i < MIST_SEARCH_N_COLUMNS; i++)
+        columns.all[i] += first;
     return columns;
 }
 
