@@ -180,10 +180,55 @@ static void hash_cell(const struct mist_trace_column *column, const void *row,
     }
 }
 
-uint64_t mist_trace_row_hash(enum mist_trace_table table, const void *row, bool of_key)
+static bool shapes_are_same(const struct mist_shape *a, const struct mist_shape *b)
+{
+    bool is_same = a->n_dims == b->n_dims;
+
+    for (int i = 0; is_same && i < a->n_dims; i++)
+        is_same = a->dims[i].value == b->dims[i].value &&
+                  strcmp(a->dims[i].name, b->dims[i].name) == 0;
+    return is_same;
+}
+
+static bool cells_are_same(const struct mist_trace_column *column, const void *row,
+                           const void *other)
+{
+    const void *a = (const char *)row + column->offset;
+    const void *b = (const char *)other + column->offset;
+
+    switch (column->kind) {
+    case MIST_TRACE_OP:
+        return strcmp(a, b) == 0;
+    case MIST_TRACE_SHAPE:
+        return shapes_are_same(a, b);
+    case MIST_TRACE_CHANNELS:
+    case MIST_TRACE_WORD:
+    case MIST_TRACE_INT:
+        return *(const int *)a == *(const int *)b;
+    case MIST_TRACE_INT64:
+        return *(const int64_t *)a == *(const int64_t *)b;
+    case MIST_TRACE_TIME_US:
+    case MIST_TRACE_SPREAD_US:
+    case MIST_TRACE_ALONE_US:
+    case MIST_TRACE_AMOUNT:
+        break;
+    }
+    return *(const double *)a == *(const double *)b;
+}
+
+bool mist_trace_row_has(enum mist_trace_table table, size_t n, const void *row,
+                        const void *key)
+{
+    bool has = true;
+
+    for (size_t i = 0; i < n && has; i++)
+        has = cells_are_same(&mist_trace_forms[table].columns[i], row, key);
+    return has;
+}
+
+uint64_t mist_trace_row_hash(enum mist_trace_table table, size_t n, const void *row)
 {
     const struct mist_trace_form *form = &mist_trace_forms[table];
-    size_t n = of_key ? form->n_key : form->n_columns;
     struct mist_hash hash;
 
     mist_hash_init(&hash);

@@ -80,6 +80,7 @@ uint64_t mist_trace_set_fingerprint(const struct mist_trace_set *set)
 
     for (enum mist_trace_table table = 0; table < MIST_N_TRACE_TABLES; table++)
         for (size_t i = 0; i < mist_trace_table_n_rows(table, set); i++)
-            sum += mist_trace_row_hash(table, mist_trace_table_row(table, set, i), false);
+            sum += mist_trace_row_hash(table, mist_trace_forms[table].n_columns,
+                                       mist_trace_table_row(table, set, i));
     return sum;
 }

@@ -53,8 +53,10 @@ mist_trace_cell_read(const struct mist_trace_column *column, const struct mist_c
 void mist_trace_cell_write(const struct mist_trace_column *column,
                            struct mist_csv_writer *writer, const void *row);
 
-/* FNV-1a of a row, or of its key. */
-uint64_t mist_trace_row_hash(enum mist_trace_table table, const void *row, bool of_key);
+/* FNV-1a of the first n columns of a row, and whether they are those of another one. */
+uint64_t mist_trace_row_hash(enum mist_trace_table table, size_t n, const void *row);
+bool mist_trace_row_has(enum mist_trace_table table, size_t n, const void *row,
+                        const void *key);
 
 /* MIST_OK or MIST_ERR_INPUT with a message that begins with the column's name. */
 MIST_MUST_CHECK enum mist_status

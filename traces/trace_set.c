@@ -4,7 +4,6 @@
  */
 #include "traces/trace_set.h"
 
-#include "core/hash.h"
 #include "traces/trace_internal.h"
 
 #include <inttypes.h>
@@ -18,21 +17,21 @@ struct mist_trace_slot {
 
 /* ---- index ---- */
 
-/* Whether row i_row has the key. */
-typedef bool same_function(const struct mist_trace_set *set, size_t i_row,
-                           const void *key);
-
+/* The row whose first n columns are those of key; MIST_TRACE_NONE: there is none. */
 static size_t index_find(const struct mist_trace_set *set,
-                         const struct mist_trace_index *index, uint64_t hash,
-                         same_function *is_same, const void *key)
+                         const struct mist_trace_index *index,
+                         enum mist_trace_table table, size_t n, const void *key)
 {
+    uint64_t hash = mist_trace_row_hash(table, n, key);
     size_t mask = index->n_slots - 1; /* a power of two, never full */
 
     for (size_t i = hash & mask; index->n_slots && index->slots[i].i_row_1;
-         i = (i + 1) & mask)
+         i = (i + 1) & mask) {
+        size_t i_row = index->slots[i].i_row_1 - 1;
         if (index->slots[i].hash == hash &&
-            is_same(set, index->slots[i].i_row_1 - 1, key))
-            return index->slots[i].i_row_1 - 1;
+            mist_trace_row_has(table, n, mist_trace_table_row(table, set, i_row), key))
+            return i_row;
+    }
     return MIST_TRACE_NONE;
 }
 
@@ -64,72 +63,10 @@ static bool index_reserve(struct mist_trace_index *index)
     return true;
 }
 
-/* ---- keys ---- */
-
-/* The key of a kernel, or of a group of kernels when shape is NULL. */
-struct kernel_key {
-    const char *op;
-    enum mist_trace_dtype dtype;
-    enum mist_phase phase;
-    const struct mist_shape *shape;
-};
-
-static uint64_t kernel_hash(const struct kernel_key *key)
-{
-    struct mist_hash hash;
-
-    mist_hash_init(&hash);
-    mist_hash_add_text(&hash, key->op);
-    MIST_HASH_INT64(&hash, key->dtype, key->phase);
-    for (int i = 0; key->shape && i < key->shape->n_dims; i++) {
-        mist_hash_add_text(&hash, key->shape->dims[i].name);
-        mist_hash_add_int64(&hash, key->shape->dims[i].value);
-    }
-    return hash.value;
-}
-
-static bool same_shape(const struct mist_shape *a, const struct mist_shape *b)
-{
-    if (a->n_dims != b->n_dims)
-        return false;
-    for (int i = 0; i < a->n_dims; i++)
-        if (a->dims[i].value != b->dims[i].value ||
-            strcmp(a->dims[i].name, b->dims[i].name) != 0)
-            return false;
-    return true;
-}
-
-static bool same_kernel(const struct mist_trace_set *set, size_t i_row,
-                        const void *key_any)
-{
-    const struct mist_kernel_row *row = &set->kernels[i_row];
-    const struct kernel_key *key = key_any;
-
-    return row->dtype == key->dtype && row->phase == key->phase &&
-           strcmp(row->op, key->op) == 0 &&
-           (!key->shape || same_shape(&row->shape, key->shape));
-}
-
-static bool same_link(const struct mist_trace_set *set, size_t i_row, const void *key_any)
-{
-    const struct mist_link_row *row = &set->links[i_row], *key = key_any;
-
-    return row->operation == key->operation && row->nodes == key->nodes &&
-           row->ranks_per_node == key->ranks_per_node &&
-           row->concurrent_groups == key->concurrent_groups && row->bytes == key->bytes;
-}
-
-static bool same_interference(const struct mist_trace_set *set, size_t i_row,
-                              const void *key_any)
-{
-    const struct mist_interference_row *row = &set->interferences[i_row], *key = key_any;
-
-    for (int i = 0; i < MIST_N_CHANNELS; i++)
-        if (row->alone_us[i] != key->alone_us[i])
-            return false;
-    return row->channels == key->channels && row->nodes == key->nodes &&
-           row->ranks_per_node == key->ranks_per_node;
-}
+/* What the indices go by: a table and its columns, so many. */
+#define BY_KEY(table)                                                                    \
+    MIST_TRACE_TABLE_##table, mist_trace_forms[MIST_TRACE_TABLE_##table].n_key
+#define BY_GROUP MIST_TRACE_TABLE_KERNELS, 3 /* op, dtype, phase */
 
 /* ---- set ---- */
 
@@ -159,15 +96,14 @@ static enum mist_status out_of_memory(struct mist_err *err)
 
 /* Appends row i to the chain of its op, dtype and phase; by_group has room for
  * one more. */
-static void chain_kernel(struct mist_trace_set *set, const struct kernel_key *group,
-                         size_t i)
+static void chain_kernel(struct mist_trace_set *set, size_t i)
 {
-    uint64_t hash = kernel_hash(group);
-    size_t i_first = index_find(set, &set->by_group, hash, same_kernel, group);
+    const struct mist_kernel_row *row = &set->kernels[i];
+    size_t i_first = index_find(set, &set->by_group, BY_GROUP, row);
 
     set->kernels[i].i_next = set->kernels[i].i_last = MIST_TRACE_NONE;
     if (i_first == MIST_TRACE_NONE) {
-        index_put(&set->by_group, hash, i);
+        index_put(&set->by_group, mist_trace_row_hash(BY_GROUP, row), i);
         set->kernels[i].i_last = i;
         return;
     }
@@ -180,14 +116,11 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
                                            struct mist_err *err)
 {
     struct mist_kernel_row copy = *row; /* row may lie in the array that moves */
-    struct kernel_key key = {copy.op, copy.dtype, copy.phase, &copy.shape};
-    struct kernel_key group = {copy.op, copy.dtype, copy.phase, NULL};
     enum mist_status status = mist_trace_check_row(MIST_TRACE_TABLE_KERNELS, &copy, err);
 
     if (status != MIST_OK)
         return status;
-    uint64_t hash = kernel_hash(&key);
-    if (index_find(set, &set->by_kernel, hash, same_kernel, &key) != MIST_TRACE_NONE) {
+    if (index_find(set, &set->by_kernel, BY_KEY(KERNELS), &copy) != MIST_TRACE_NONE) {
         char text[MIST_SHAPE_TEXT_MAX];
         mist_shape_format(&copy.shape, text);
         return mist_err_set(err, MIST_ERR_INPUT,
@@ -199,8 +132,9 @@ enum mist_status mist_trace_set_add_kernel(struct mist_trace_set *set,
         !index_reserve(&set->by_kernel) || !index_reserve(&set->by_group))
         return out_of_memory(err);
     set->kernels[set->n_kernels] = copy;
-    chain_kernel(set, &group, set->n_kernels);
-    index_put(&set->by_kernel, hash, set->n_kernels++);
+    chain_kernel(set, set->n_kernels);
+    index_put(&set->by_kernel, mist_trace_row_hash(BY_KEY(KERNELS), &copy),
+              set->n_kernels++);
     set->has_kernels = true;
     return MIST_OK;
 }
@@ -214,8 +148,7 @@ enum mist_status mist_trace_set_add_link(struct mist_trace_set *set,
 
     if (status != MIST_OK)
         return status;
-    uint64_t hash = mist_trace_row_hash(MIST_TRACE_TABLE_LINKS, &copy, true);
-    if (index_find(set, &set->by_link, hash, same_link, &copy) != MIST_TRACE_NONE)
+    if (index_find(set, &set->by_link, BY_KEY(LINKS), &copy) != MIST_TRACE_NONE)
         return mist_err_set(err, MIST_ERR_INPUT,
                             "%s over %d x %d ranks, %d groups, %" PRId64
                             " bytes comes twice, expected one row per size",
@@ -225,7 +158,7 @@ enum mist_status mist_trace_set_add_link(struct mist_trace_set *set,
         !index_reserve(&set->by_link))
         return out_of_memory(err);
     set->links[set->n_links] = copy;
-    index_put(&set->by_link, hash, set->n_links++);
+    index_put(&set->by_link, mist_trace_row_hash(BY_KEY(LINKS), &copy), set->n_links++);
     return MIST_OK;
 }
 
@@ -241,8 +174,7 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
         status = mist_trace_judge_interference(&copy, err);
     if (status != MIST_OK)
         return status;
-    uint64_t hash = mist_trace_row_hash(MIST_TRACE_TABLE_INTERFERENCE, &copy, true);
-    if (index_find(set, &set->by_interference, hash, same_interference, &copy) !=
+    if (index_find(set, &set->by_interference, BY_KEY(INTERFERENCE), &copy) !=
         MIST_TRACE_NONE) {
         char text[MIST_CHANNELS_TEXT_MAX];
         mist_channels_to_text(copy.channels, text);
@@ -255,7 +187,8 @@ enum mist_status mist_trace_set_add_interference(struct mist_trace_set *set,
         !index_reserve(&set->by_interference))
         return out_of_memory(err);
     set->interferences[set->n_interferences] = copy;
-    index_put(&set->by_interference, hash, set->n_interferences++);
+    index_put(&set->by_interference, mist_trace_row_hash(BY_KEY(INTERFERENCE), &copy),
+              set->n_interferences++);
     return MIST_OK;
 }
 
@@ -284,8 +217,10 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
                                                          enum mist_phase phase,
                                                          const struct mist_shape *shape)
 {
-    struct kernel_key key = {op, dtype, phase, shape};
-    size_t i = index_find(set, &set->by_kernel, kernel_hash(&key), same_kernel, &key);
+    struct mist_kernel_row key = {.dtype = dtype, .phase = phase, .shape = *shape};
+
+    snprintf(key.op, sizeof key.op, "%s", op);
+    size_t i = index_find(set, &set->by_kernel, BY_KEY(KERNELS), &key);
 
     return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
 }
@@ -293,9 +228,7 @@ const struct mist_kernel_row *mist_trace_set_find_kernel(const struct mist_trace
 const struct mist_link_row *mist_trace_set_find_link(const struct mist_trace_set *set,
                                                      const struct mist_link_row *key)
 {
-    size_t i = index_find(set, &set->by_link,
-                          mist_trace_row_hash(MIST_TRACE_TABLE_LINKS, key, true),
-                          same_link, key);
+    size_t i = index_find(set, &set->by_link, BY_KEY(LINKS), key);
 
     return i == MIST_TRACE_NONE ? NULL : &set->links[i];
 }
@@ -313,8 +246,10 @@ const struct mist_kernel_row *
 mist_trace_set_first_kernel(const struct mist_trace_set *set, const char *op,
                             enum mist_trace_dtype dtype, enum mist_phase phase)
 {
-    struct kernel_key group = {op, dtype, phase, NULL};
-    size_t i = index_find(set, &set->by_group, kernel_hash(&group), same_kernel, &group);
+    struct mist_kernel_row group = {.dtype = dtype, .phase = phase};
+
+    snprintf(group.op, sizeof group.op, "%s", op);
+    size_t i = index_find(set, &set->by_group, BY_GROUP, &group);
 
     return i == MIST_TRACE_NONE ? NULL : &set->kernels[i];
 }
