@@ -203,7 +203,7 @@ static void say_missing(const struct checks *at, enum mist_mechanism mechanism,
 {
     if (at->config->messages)
         mist_message(at->config->messages, "no check of %s: %s",
-                     mist_mechanism_name(mechanism), why->message);
+                     mist_mechanism_words[mechanism], why->message);
 }
 
 /* How many iterations there is time for, the same on all ranks; 0: the plan can't be

@@ -64,7 +64,7 @@ static void emit_checks(struct mist_emit *emit, const struct mist_trace_set *tra
         const struct mist_check_row *row = &traces->checks[i];
         mist_emit_object_begin(emit, NULL, NULL);
         mist_emit_text(emit, "mechanism", "mechanism",
-                       mist_mechanism_name(row->mechanism));
+                       mist_mechanism_words[row->mechanism]);
         mist_emit_number(emit, "predicted_us", "predicted", row->predicted_us);
         mist_emit_number(emit, "bar_us", "+-", row->bar_us);
         mist_emit_number(emit, "measured_us", "measured", row->measured_us);

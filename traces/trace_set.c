@@ -201,7 +201,7 @@ enum mist_status mist_trace_set_add_check(struct mist_trace_set *set,
     if (status == MIST_OK && mist_trace_set_find_check(set, row->mechanism))
         status = mist_err_set(err, MIST_ERR_INPUT,
                               "mechanism %s comes twice, expected one row for each",
-                              mist_mechanism_name(row->mechanism));
+                              mist_mechanism_words[row->mechanism]);
     if (status == MIST_OK)
         status = mist_trace_judge_check(row, err);
     if (status == MIST_OK)

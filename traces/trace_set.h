@@ -75,7 +75,6 @@ enum mist_mechanism {
 extern const char *const mist_trace_backend_words[], *const mist_trace_dtype_words[];
 extern const char *const mist_phase_words[], *const mist_link_operation_words[];
 extern const char *const mist_mechanism_words[];
-const char *mist_mechanism_name(enum mist_mechanism mechanism);
 
 /*
  * A set of streams as a bit mask (bit = enum mist_stream) and as text ("compute+gpu_gpu",

@@ -31,14 +31,6 @@ _Static_assert(N_WORDS(mist_link_operation_words) == MIST_N_LINK_OPERATIONS,
 _Static_assert(N_WORDS(mist_mechanism_words) == MIST_N_MECHANISMS,
                "one word per mechanism");
 
-/* ---- words ---- */
-
-const char *mist_mechanism_name(enum mist_mechanism mechanism)
-{
-    assert((int)mechanism >= 0 && mechanism < MIST_N_MECHANISMS);
-    return mist_mechanism_words[mechanism];
-}
-
 /* ---- channels ---- */
 
 void mist_channels_to_text(unsigned channels, char text[MIST_CHANNELS_TEXT_MAX])

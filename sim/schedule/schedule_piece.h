@@ -43,7 +43,6 @@ enum mist_moment {
     MIST_MOMENT_GRADIENTS, /* before a pass adds to gradients */
     MIST_MOMENT_SUM,       /* behind the pass that completes gradients of a micro-batch */
     MIST_MOMENT_SETTLE,    /* on their sum over ranks */
-    MIST_N_MOMENTS
 };
 
 /* Conditions: of the stage, where it has data-parallel ranks; of the slab; of the
@@ -91,7 +90,6 @@ enum mist_until {
     MIST_UNTIL_SETTLED, /* what is computed on the sum, behind the next pass, has */
     MIST_UNTIL_STEPPED, /* the optimizer step of the slab has */
     MIST_UNTIL_NEXT_STEPPED, /* the next step has: it leaves beside that one */
-    MIST_N_UNTIL
 };
 
 struct mist_room {

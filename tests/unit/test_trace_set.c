@@ -144,9 +144,9 @@ TEST(test_words)
     assert_string_equal(mist_link_operation_words[MIST_LINK_DEVICE_TO_HOST],
                         "device_to_host");
     assert_string_equal(mist_trace_backend_words[MIST_TRACE_DATASHEET], "datasheet");
-    assert_string_equal(mist_mechanism_name(MIST_MECHANISM_SEQUENCE_PARALLEL),
+    assert_string_equal(mist_mechanism_words[MIST_MECHANISM_SEQUENCE_PARALLEL],
                         "sequence_parallel");
-    assert_string_equal(mist_mechanism_name(MIST_MECHANISM_OFFLOAD), "offload");
+    assert_string_equal(mist_mechanism_words[MIST_MECHANISM_OFFLOAD], "offload");
 }
 
 TEST(test_channels)
