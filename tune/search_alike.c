@@ -21,7 +21,7 @@ int32_t mist_search_n_alike(const struct mist_space *space,
 /* Prices of a stage and what the stages so far add up to; columns [n]. */
 struct joining {
     const struct mist_search_columns *block;
-    double *t_s, *d_s, *peak_bytes, *host_bytes; /* of a stage; one piece of memory */
+    struct mist_search_columns stage; /* its knobs, with prices of their own */
     struct mist_pipeline_sum *sums;
     int32_t n_chunks;
 };
@@ -29,15 +29,15 @@ struct joining {
 /* Adds a stage; what can't be run is NAN from then on. */
 static void join_stage(const struct joining *at)
 {
-    const struct mist_search_columns *to = at->block;
+    const struct mist_search_columns *to = at->block, *of = &at->stage;
 
     for (size_t i = 0; i < to->n; i++) {
-        bool can_run = mist_search_is_price(at->t_s[i], at->d_s[i], at->peak_bytes[i]) &&
+        bool can_run = mist_search_is_price(of->t_s[i], of->d_s[i], of->peak_bytes[i]) &&
                        !isnan(to->peak_bytes[i]);
-        mist_pipeline_sum_add(&at->sums[i], at->t_s[i], at->n_chunks * at->d_s[i]);
+        mist_pipeline_sum_add(&at->sums[i], of->t_s[i], at->n_chunks * of->d_s[i]);
         to->peak_bytes[i] =
-            can_run ? fmax(to->peak_bytes[i], at->peak_bytes[i]) : (double)NAN;
-        to->host_bytes[i] = fmax(to->host_bytes[i], at->host_bytes[i]);
+            can_run ? fmax(to->peak_bytes[i], of->peak_bytes[i]) : (double)NAN;
+        to->host_bytes[i] = fmax(to->host_bytes[i], of->host_bytes[i]);
     }
 }
 
@@ -46,14 +46,9 @@ static enum mist_status join_stages(const struct mist_search_config *config,
                                     const struct joining *at, struct mist_err *err)
 {
     const struct mist_search_columns *to = at->block;
-    struct mist_search_columns block = *to;
     int32_t n = kind->n_alike, g = kind->n_micro_batches;
     enum mist_status status = MIST_OK;
 
-    block.t_s = at->t_s;
-    block.d_s = at->d_s;
-    block.peak_bytes = at->peak_bytes;
-    block.host_bytes = at->host_bytes;
     for (size_t i = 0; i < to->n; i++)
         to->peak_bytes[i] = to->host_bytes[i] = 0;
     for (int32_t s = 0; s < n && status == MIST_OK; s++) {
@@ -61,7 +56,7 @@ static enum mist_status join_stages(const struct mist_search_config *config,
         stage.n_alike = 1;
         stage.role = mist_search_stage_role(n, s);
         stage.in_flight = mist_pipeline_in_flight_1f1b(n, s, g);
-        status = config->price(config->price_context, &stage, &block, err);
+        status = config->price(config->price_context, &stage, &at->stage, err);
         if (status == MIST_OK)
             join_stage(at);
     }
@@ -84,13 +79,14 @@ enum mist_status mist_search_price_kind(const struct mist_search_config *config,
     double *columns = malloc((4 * block->n + 1) * sizeof *columns);
     struct joining at = {
         .block = block,
-        .t_s = columns,
-        .d_s = columns + block->n,
-        .peak_bytes = columns + 2 * block->n,
-        .host_bytes = columns + 3 * block->n,
+        .stage = *block,
         .sums = calloc(block->n + 1, sizeof *at.sums),
         .n_chunks = config->n_chunks,
     };
+    at.stage.t_s = columns;
+    at.stage.d_s = columns + block->n;
+    at.stage.peak_bytes = columns + 2 * block->n;
+    at.stage.host_bytes = columns + 3 * block->n;
     enum mist_status status = columns && at.sums ? join_stages(config, kind, &at, err)
                                                  : mist_err_memory(err, NULL);
     free(columns);
