@@ -6,7 +6,6 @@
 #include "sim/schedule/schedule.h" /* where a stage steps and sums */
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,33 +41,12 @@ struct mist_stage_model {
 
 /* ---------------------------------------------------------------------- construction */
 
-static const char *const column_names[MIST_STAGE_N_COLUMNS] = {
-    "L", "C", "N", "Z", "OW", "OG", "OO", "OA", "UH", "P", "G"};
-
-#define NAMES_BY_KIND(name) #name "_EMBEDDING", #name "_BLOCK", #name "_HEAD",
-#define NAMES_ONCE(name)    #name,
-
-static const char *const value_names[MIST_STAGE_VALUES_NAMED] = {
-    MIST_STAGE_BY_KIND(NAMES_BY_KIND) MIST_STAGE_ONCE(NAMES_ONCE)};
-
-static mist_expr make_value(struct mist_expr_pool *pool, int i)
-{
-    char name[32];
-
-    if (i < MIST_STAGE_VALUES_NAMED)
-        return mist_expr_symbol(pool, value_names[i]);
-    snprintf(name, sizeof name, "PIECE_%d", i - MIST_STAGE_PIECES);
-    return mist_expr_symbol(pool, name);
-}
-
 /* Symbols of the columns, and behind them of the values, in this order. */
 static void make_symbols(struct mist_expr_pool *pool, mist_expr symbols[N_SYMBOLS],
                          bool is_uniform[N_SYMBOLS])
 {
     for (int i = 0; i < N_SYMBOLS; i++) {
-        symbols[i] = i < MIST_STAGE_N_COLUMNS
-                         ? mist_expr_symbol(pool, column_names[i])
-                         : make_value(pool, i - MIST_STAGE_N_COLUMNS);
+        symbols[i] = mist_expr_symbol(pool, i);
         is_uniform[i] = i >= MIST_STAGE_IN_FLIGHT;
     }
 }

@@ -7,89 +7,84 @@
 #include "sim/schedule/schedule_piece.h"
 #include "sim/symbolic/expr.h"
 
-/*
- * Uniform symbols by module kind (embedding, block, head), 0 where the stage has none.
- *
- * Seconds: of a program with the communication inside it, and of what it computes before
- * the first such communication (all of it under tp 1); of zeroing new gradients, but for
- * what TIE has; of the sum over tensor-parallel ranks. Bytes: of parameters, gradients and
- * state (_1: of a shard), of what a block keeps and what programs need inside; elements of
- * the parameters, of the matrices that can be offloaded (the embedding has two, decided one
- * after the other), and of the largest of them.
- */
-#define MIST_STAGE_BY_KIND(X)                                                            \
-    X(FORWARD)                                                                           \
-    X(FORWARD_START)                                                                     \
-    X(RECOMPUTE)                                                                         \
-    X(RECOMPUTE_START)                                                                   \
-    X(REMAKE)                                                                            \
-    X(BACKWARD)                                                                          \
-    X(BACKWARD_START)                                                                    \
-    X(BACKWARD_INPUT)                                                                    \
-    X(BACKWARD_INPUT_START)                                                              \
-    X(BACKWARD_WEIGHT)                                                                   \
-    X(BACKWARD_WEIGHT_START)                                                             \
-    X(ZEROING)                                                                           \
-    X(REDUCE_PARTIAL)                                                                    \
-    X(WEIGHTS_0)                                                                         \
-    X(WEIGHTS_1)                                                                         \
-    X(GRADIENTS_0)                                                                       \
-    X(GRADIENTS_1)                                                                       \
-    X(STATE_0)                                                                           \
-    X(STATE_1)                                                                           \
-    X(ELEMENTS)                                                                          \
-    X(MATRIX_A)                                                                          \
-    X(MATRIX_B)                                                                          \
-    X(LARGEST)                                                                           \
-    X(SAVED)                                                                             \
-    X(SCRATCH_FORWARD)                                                                   \
-    X(SCRATCH_BACKWARD)
-
-/* Of the stage. Seconds: all transfers of one micro-batch in one direction; copies of
- * all that a block keeps, a lean one, and of its input; the exchange of a tied weight's
- * gradient, or on one rank, where head and embedding have one each, the sum of the two and
- * zeroing the second; the last exchange of an iteration. Bytes: what a lean block keeps,
- * and what it makes again; what blocks may keep beyond a ratio; gradients of a tied weight
- * on one rank, which the head's do not count; gradients of a weight that another stage has,
- * too, and of these what is no shard of this rank, which no ZeRO cuts (the sum over ranks
- * takes EXCHANGED_SUM seconds); boundary activation, constants, token ids of a micro-batch.
- * IS_UNTIED: 1, or 0 where gradients of the ends can't be
- * offloaded. */
-#define MIST_STAGE_ONCE(X)                                                               \
-    X(RECV_ACTIVATION)                                                                   \
-    X(SEND_ACTIVATION)                                                                   \
-    X(RECV_GRADIENT)                                                                     \
-    X(SEND_GRADIENT)                                                                     \
-    X(KEPT_IN)                                                                           \
-    X(KEPT_OUT)                                                                          \
-    X(LEAN_IN)                                                                           \
-    X(LEAN_OUT)                                                                          \
-    X(INPUT_IN)                                                                          \
-    X(INPUT_OUT)                                                                         \
-    X(TIE)                                                                               \
-    X(EXCHANGE)                                                                          \
-    X(IS_UNTIED)                                                                         \
-    X(SAVED_LEAN)                                                                        \
-    X(REMADE)                                                                            \
-    X(KEPT_OFF)                                                                          \
-    X(TIED_GRADIENTS)                                                                    \
-    X(EXCHANGED)                                                                         \
-    X(EXCHANGED_OTHERS)                                                                  \
-    X(EXCHANGED_SUM)                                                                     \
-    X(BOUNDARY)                                                                          \
-    X(CONSTANT)                                                                          \
-    X(TOKENS)
-
-#define MIST_STAGE_ENUM_BY_KIND(name)                                                    \
+#define MIST_STAGE_BY_KIND(name)                                                         \
     MIST_STAGE_##name,                                                                   \
-        MIST_STAGE_##name##_LAST = MIST_STAGE_##name + MIST_N_LAYER_KINDS - 1,
-#define MIST_STAGE_ENUM_ONCE(name) MIST_STAGE_##name,
+        MIST_STAGE_##name##_LAST = MIST_STAGE_##name + MIST_N_LAYER_KINDS - 1
 
-/* Behind them the seconds of every piece (schedule_piece.h) on all of a module, or on
- * its matrices where the piece is for what is in the host: with ZeRO 0, with ZeRO 3. */
+/* Uniform symbols. */
 enum mist_stage_value {
-    MIST_STAGE_BY_KIND(MIST_STAGE_ENUM_BY_KIND) MIST_STAGE_ONCE(MIST_STAGE_ENUM_ONCE)
-        MIST_STAGE_VALUES_NAMED,
+    /*
+     * By module kind (embedding, block, head), 0 where the stage has none.
+     *
+     * Seconds: of a program with the communication inside it, and of what it computes before
+     * the first such communication (all of it under tp 1); of zeroing new gradients, but for
+     * what TIE has; of the sum over tensor-parallel ranks. Bytes: of parameters, gradients and
+     * state (_1: of a shard), of what a block keeps and what programs need inside; elements of
+     * the parameters, of the matrices that can be offloaded (the embedding has two, decided one
+     * after the other), and of the largest of them.
+     */
+    MIST_STAGE_BY_KIND(FORWARD),
+    MIST_STAGE_BY_KIND(FORWARD_START),
+    MIST_STAGE_BY_KIND(RECOMPUTE),
+    MIST_STAGE_BY_KIND(RECOMPUTE_START),
+    MIST_STAGE_BY_KIND(REMAKE),
+    MIST_STAGE_BY_KIND(BACKWARD),
+    MIST_STAGE_BY_KIND(BACKWARD_START),
+    MIST_STAGE_BY_KIND(BACKWARD_INPUT),
+    MIST_STAGE_BY_KIND(BACKWARD_INPUT_START),
+    MIST_STAGE_BY_KIND(BACKWARD_WEIGHT),
+    MIST_STAGE_BY_KIND(BACKWARD_WEIGHT_START),
+    MIST_STAGE_BY_KIND(ZEROING),
+    MIST_STAGE_BY_KIND(REDUCE_PARTIAL),
+    MIST_STAGE_BY_KIND(WEIGHTS_0),
+    MIST_STAGE_BY_KIND(WEIGHTS_1),
+    MIST_STAGE_BY_KIND(GRADIENTS_0),
+    MIST_STAGE_BY_KIND(GRADIENTS_1),
+    MIST_STAGE_BY_KIND(STATE_0),
+    MIST_STAGE_BY_KIND(STATE_1),
+    MIST_STAGE_BY_KIND(ELEMENTS),
+    MIST_STAGE_BY_KIND(MATRIX_A),
+    MIST_STAGE_BY_KIND(MATRIX_B),
+    MIST_STAGE_BY_KIND(LARGEST),
+    MIST_STAGE_BY_KIND(SAVED),
+    MIST_STAGE_BY_KIND(SCRATCH_FORWARD),
+    MIST_STAGE_BY_KIND(SCRATCH_BACKWARD),
+
+    /* Of the stage. Seconds: all transfers of one micro-batch in one direction; copies of
+     * all that a block keeps, a lean one, and of its input; the exchange of a tied weight's
+     * gradient, or on one rank, where head and embedding have one each, the sum of the two and
+     * zeroing the second; the last exchange of an iteration. Bytes: what a lean block keeps,
+     * and what it makes again; what blocks may keep beyond a ratio; gradients of a tied weight
+     * on one rank, which the head's do not count; gradients of a weight that another stage has,
+     * too, and of these what is no shard of this rank, which no ZeRO cuts (the sum over ranks
+     * takes EXCHANGED_SUM seconds); boundary activation, constants, token ids of a micro-batch.
+     * IS_UNTIED: 1, or 0 where gradients of the ends can't be offloaded. */
+    MIST_STAGE_RECV_ACTIVATION,
+    MIST_STAGE_SEND_ACTIVATION,
+    MIST_STAGE_RECV_GRADIENT,
+    MIST_STAGE_SEND_GRADIENT,
+    MIST_STAGE_KEPT_IN,
+    MIST_STAGE_KEPT_OUT,
+    MIST_STAGE_LEAN_IN,
+    MIST_STAGE_LEAN_OUT,
+    MIST_STAGE_INPUT_IN,
+    MIST_STAGE_INPUT_OUT,
+    MIST_STAGE_TIE,
+    MIST_STAGE_EXCHANGE,
+    MIST_STAGE_IS_UNTIED,
+    MIST_STAGE_SAVED_LEAN,
+    MIST_STAGE_REMADE,
+    MIST_STAGE_KEPT_OFF,
+    MIST_STAGE_TIED_GRADIENTS,
+    MIST_STAGE_EXCHANGED,
+    MIST_STAGE_EXCHANGED_OTHERS,
+    MIST_STAGE_EXCHANGED_SUM,
+    MIST_STAGE_BOUNDARY,
+    MIST_STAGE_CONSTANT,
+    MIST_STAGE_TOKENS,
+    MIST_STAGE_VALUES_NAMED,
+    /* Seconds of every piece (schedule_piece.h) on all of a module, or on its matrices
+     * where the piece is for what is in the host: with ZeRO 0, with ZeRO 3. */
     MIST_STAGE_PIECES = MIST_STAGE_VALUES_NAMED,
     MIST_STAGE_VALUES_USED = MIST_STAGE_PIECES + MIST_N_PIECES * 2 * MIST_N_LAYER_KINDS
 };

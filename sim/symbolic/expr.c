@@ -2,6 +2,8 @@
  * See expr.h. */
 #include "sim/symbolic/expr.h"
 
+#include "core/memory.h" /* MIST_RESERVE */
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,16 +12,12 @@
 void mist_expr_pool_init(struct mist_expr_pool *pool)
 {
     *pool = (struct mist_expr_pool){0};
-    mist_arena_init(&pool->arena);
 }
 
 void mist_expr_pool_fini(struct mist_expr_pool *pool)
 {
     free(pool->nodes);
     free(pool->slots);
-    free(pool->symbols);
-    free(pool->symbol_exprs);
-    mist_arena_fini(&pool->arena);
     *pool = (struct mist_expr_pool){0};
 }
 
@@ -168,29 +166,9 @@ bool mist_expr_is_const(const struct mist_expr_pool *pool, mist_expr expr, doubl
     return true;
 }
 
-static mist_expr find_symbol(const struct mist_expr_pool *pool, const char *name)
+mist_expr mist_expr_symbol(struct mist_expr_pool *pool, int32_t index)
 {
-    for (size_t i = 0; i < pool->n_symbols; i++)
-        if (strcmp(pool->symbols[i], name) == 0)
-            return pool->symbol_exprs[i];
-    return MIST_EXPR_ERROR;
-}
-
-mist_expr mist_expr_symbol(struct mist_expr_pool *pool, const char *name)
-{
-    size_t n = pool->n_symbols;
-    mist_expr expr = find_symbol(pool, name);
-
-    if (expr >= 0)
-        return expr;
-    if (!MIST_RESERVE(pool->symbols, pool->symbols_capacity, n + 1) ||
-        !MIST_RESERVE(pool->symbol_exprs, pool->symbol_exprs_capacity, n + 1) ||
-        !(pool->symbols[n] = mist_arena_strdup(&pool->arena, name)))
-        return fail(pool, MIST_ERR_MEMORY);
-    pool->symbol_exprs[n] = intern_op(pool, MIST_EXPR_SYMBOL, (int32_t)n, -1, -1, -1);
-    if (pool->symbol_exprs[n] >= 0)
-        pool->n_symbols++;
-    return pool->symbol_exprs[n];
+    return intern_op(pool, MIST_EXPR_SYMBOL, index, -1, -1, -1);
 }
 
 /* -------------------------------------------------------------------- operations */

@@ -1,5 +1,5 @@
 /*
- * Symbolic expressions: what a cost is, as a formula over named symbols (b, s, h, tp,
+ * Symbolic expressions: what a cost is, as a formula over symbols (b, s, h, tp,
  * ...).
  *
  * A pool holds hash-consed nodes: the same expression is always the same handle, so
@@ -25,7 +25,6 @@
 #ifndef MIST_SIM_EXPR_H
 #define MIST_SIM_EXPR_H
 
-#include "core/memory.h" /* the arena of names */
 #include "core/status.h" /* mist_expr_pool_check */
 
 #include <stdbool.h>
@@ -64,15 +63,9 @@ struct mist_expr_pool {
     struct mist_expr_node *nodes; /* [n_nodes] operands before their users */
     size_t n_nodes;
     size_t capacity;
-    int32_t *slots;       /* [n_slots] hash table of handles, -1 empty */
-    size_t n_slots;       /* power of two, or 0 */
-    const char **symbols; /* [n_symbols] names, by index */
-    mist_expr *symbol_exprs;
-    size_t n_symbols;
-    size_t symbols_capacity;
-    size_t symbol_exprs_capacity;
+    int32_t *slots;          /* [n_slots] hash table of handles, -1 empty */
+    size_t n_slots;          /* power of two, or 0 */
     enum mist_status status; /* first failure, or MIST_OK */
-    struct mist_arena arena; /* names */
 };
 
 void mist_expr_pool_init(struct mist_expr_pool *pool);
@@ -83,12 +76,9 @@ void mist_expr_pool_fini(struct mist_expr_pool *pool);
 enum mist_status mist_expr_pool_check(const struct mist_expr_pool *pool,
                                       struct mist_err *err) MIST_MUST_CHECK;
 
-/*
- * Leaves. mist_expr_symbol() copies the name and gives the same handle for the same name;
- * symbols count up from 0 in order of first use.
- */
+/* Leaves. index: of the symbol's value where expressions are evaluated, from 0. */
 mist_expr mist_expr_const(struct mist_expr_pool *pool, double value);
-mist_expr mist_expr_symbol(struct mist_expr_pool *pool, const char *name);
+mist_expr mist_expr_symbol(struct mist_expr_pool *pool, int32_t index);
 
 mist_expr mist_expr_add(struct mist_expr_pool *pool, mist_expr a, mist_expr b);
 mist_expr mist_expr_sub(struct mist_expr_pool *pool, mist_expr a, mist_expr b);

@@ -36,7 +36,7 @@ struct mist_tape_input {
 /*
  * Compiles n_outputs expressions of a pool.
  *
- * is_uniform  [pool->n_symbols] by symbol index: symbols that have one value per call.
+ * is_uniform  by symbol index: symbols that have one value per call.
  *             NULL: none.
  * out         the new tape on MIST_OK, owned by the caller (mist_tape_free); untouched
  *             otherwise.

@@ -16,16 +16,13 @@
 
 enum { N_CHANNELS = 4, N_OUTPUTS = 4, N_SYMBOLS = 10, N_CONFIGURATIONS = 4096 };
 
-static const char *const symbol_names[N_SYMBOLS] = {
-    "micro_batch", "dp",         "tp",       "zero",      "n_layers",
-    "n_ckpt",      "weight_off", "grad_off", "state_off", "act_off",
-};
-
 /* ------------------------------------------------------------- the cost of a stage */
 
 struct model {
     struct mist_expr_pool pool;
-    mist_expr s[N_SYMBOLS]; /* in the order of symbol_names */
+    /* Micro-batch, dp, tp, level of ZeRO, layers, those that are checkpointed; what is
+     * offloaded of weights, gradients, state, activations. */
+    mist_expr s[N_SYMBOLS];
     mist_expr outputs[N_OUTPUTS];
 };
 
@@ -170,7 +167,7 @@ static void build_model(struct model *model)
     mist_expr_pool_init(&model->pool);
     pool = &model->pool;
     for (int i = 0; i < N_SYMBOLS; i++)
-        model->s[i] = mist_expr_symbol(pool, symbol_names[i]);
+        model->s[i] = mist_expr_symbol(pool, i);
     struct parts parts = build_parts(model->s);
     build_times(model, &parts);
     build_peaks(model, &parts);

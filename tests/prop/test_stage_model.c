@@ -693,8 +693,7 @@ static void bundle_both(const struct mist_interference *interference, unsigned s
 
     mist_expr_pool_init(&pool);
     for (int c = 0; c < MIST_N_CHANNELS; c++) {
-        static const char *const names[] = {"c", "g", "h", "d"};
-        mist_expr symbol = mist_expr_symbol(&pool, names[c]);
+        mist_expr symbol = mist_expr_symbol(&pool, c);
         of_set_s[c] = set >> c & 1 ? alone_s[c] : 0;
         alone[c] = set >> c & 1 ? symbol : mist_expr_const(&pool, 0);
     }

@@ -94,13 +94,10 @@ static mist_expr random_op(struct dag *dag)
 
 static void build_dag(struct dag *dag, int n_ops)
 {
-    char name[16];
-
     mist_expr_pool_init(&dag->pool);
     dag->n_nodes = 0;
     for (int i = 0; i < N_SYMBOLS; i++) {
-        snprintf(name, sizeof name, "x%d", i);
-        dag->nodes[dag->n_nodes++] = mist_expr_symbol(&dag->pool, name);
+        dag->nodes[dag->n_nodes++] = mist_expr_symbol(&dag->pool, i);
         dag->is_uniform[i] = below(3) == 0;
     }
     for (int i = 0; i < n_ops; i++) {
