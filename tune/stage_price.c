@@ -237,6 +237,8 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         [MIST_STAGE_SUMS_FORWARD] = &out->sums_s[MIST_SLOT_FORWARD],
         [MIST_STAGE_SUMS_BACKWARD] = &out->sums_s[MIST_SLOT_BACKWARD],
         [MIST_STAGE_SUMS_INPUT] = &out->sums_s[MIST_SLOT_BACKWARD_INPUT],
+        [MIST_STAGE_WAITS_BACKWARD] = &out->waits_s[MIST_SLOT_BACKWARD],
+        [MIST_STAGE_WAITS_INPUT] = &out->waits_s[MIST_SLOT_BACKWARD_INPUT],
     };
     enum mist_status status = price_shape(price, &shape, &values, err);
 

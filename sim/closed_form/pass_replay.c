@@ -142,7 +142,8 @@ static void begin(const struct run *at, struct stage *stage, const struct mist_s
     stage->left_s = 0;
     if (before && follows)
         stage->computed_s += brings_s(at, before, slot, i_virtual);
-    stage->computed_s = fmax(stage->computed_s, ready_s);
+    double idle_s = fmax(0, ready_s - stage->computed_s);
+    stage->computed_s += idle_s - fmin(idle_s, at->times[i_virtual].waits_s[slot->kind]);
     if (follows)
         stage->computed_s += sums_s(at, before, slot, i_virtual);
 }

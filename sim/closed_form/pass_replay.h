@@ -11,7 +11,8 @@
  * chunk by chunk; sums over ranks make the last backward longer, or follow it, beside what its
  * stage does next; those that a later stage puts off come behind its last transfer, beside the
  * second parts of backwards that are left. Weights that leave the device, or are cut over ranks,
- * come again where a chunk does not turn round.
+ * come again where a chunk does not turn round. While a stage waits for a gradient, what its blocks
+ * keep in the host comes back.
  */
 #ifndef MIST_SIM_PASS_REPLAY_H
 #define MIST_SIM_PASS_REPLAY_H
@@ -38,7 +39,10 @@ struct mist_pass_times {
                                            kind, unless they are there */
     double sums_s
         [MIST_N_SLOT_KINDS]; /* beside sums that the slot before has left, in forward_s */
-    int32_t n_layers;        /* blocks, >= 1 */
+    double
+        waits_s[MIST_N_SLOT_KINDS]; /* of backward_s, input_s, for what blocks keep in the
+                                          host: comes while the stage has nothing to do */
+    int32_t n_layers;               /* blocks, >= 1 */
     bool is_ahead; /* the step is in front of all forwards, whenever their inputs come */
 };
 

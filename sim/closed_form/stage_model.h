@@ -173,6 +173,9 @@ enum mist_stage_output {
                                 ones of BACKWARDS and BACKWARDS_INPUT, which have no such */
     MIST_STAGE_SUMS_BACKWARD,
     MIST_STAGE_SUMS_INPUT,
+    MIST_STAGE_WAITS_BACKWARD, /* what BACKWARDS and BACKWARDS_INPUT are shorter where all that
+                                  blocks keep in the host has come before */
+    MIST_STAGE_WAITS_INPUT,
     MIST_STAGE_N_OUTPUTS
 };
 

@@ -843,6 +843,18 @@ static mist_expr longer_beside_sums(writer *at, bool is_backward)
     return longer_with(at, first, sums(at, first_kind(at), 0));
 }
 
+/* What backwards take longer because blocks keep something in the host. */
+static mist_expr lost_to_kept(writer *at, all_backwards *backwards)
+{
+    const mist_expr ratio = at->ratio[MIST_RATIO_KEPT];
+    mist_expr with = backwards(at, 0).seconds;
+
+    at->ratio[MIST_RATIO_KEPT] = num(at, 0);
+    mist_expr without = backwards(at, 0).seconds;
+    at->ratio[MIST_RATIO_KEPT] = ratio;
+    return sub(at, with, without);
+}
+
 void mist_stage_model_write_time(struct mist_stage_writer *at,
                                  mist_expr outputs[MIST_STAGE_N_OUTPUTS])
 {
@@ -877,6 +889,8 @@ void mist_stage_model_write_time(struct mist_stage_writer *at,
     outputs[MIST_STAGE_BRINGS_WEIGHT] = brings_behind_weight(at);
     outputs[MIST_STAGE_SUMS_FORWARD] = longer_beside_sums(at, false);
     outputs[MIST_STAGE_SUMS_BACKWARD] = longer_beside_sums(at, true);
+    outputs[MIST_STAGE_WAITS_BACKWARD] = lost_to_kept(at, whole_backwards);
+    outputs[MIST_STAGE_WAITS_INPUT] = lost_to_kept(at, input_backwards);
     at->is_split = true;
     outputs[MIST_STAGE_SUMS_INPUT] = longer_beside_sums(at, true);
     at->is_split = false;

@@ -280,9 +280,11 @@ static void tear_down(struct setting *at)
     free(at->plan);
 }
 
-/* Passes of pipelines whose stages are all alike in something, with one schedule. */
+/* Passes of pipelines whose stages are all alike in something, with one schedule; few: as
+ * many micro-batches as stages. */
 static void check_alike(const char *name, enum mist_pipeline_schedule schedule,
-                        void set(struct mist_stage_plan *stage), double median_frac)
+                        void set(struct mist_stage_plan *stage), bool few,
+                        double median_frac)
 {
     struct setting at;
     struct mist_replay_options options = {.threads = 1, .skips_timeline = true};
@@ -296,6 +298,7 @@ static void check_alike(const char *name, enum mist_pipeline_schedule schedule,
         random_plan(&at.random, &all_bars[2].kind, plan);
         if (plan->n_stages == 1)
             continue;
+        plan->n_micro_batches = few ? 1 : plan->n_micro_batches;
         set_schedule(plan, schedule);
         for (int32_t i = 0; i < plan->n_stages; i++)
             set(&plan->stages[i]);
@@ -330,13 +333,24 @@ static void keep_in_host(struct mist_stage_plan *stage)
  * of norms again. */
 TEST(second_parts_wait_for_weights)
 {
-    check_alike("lean blocks under ZeRO-3", MIST_PIPELINE_ZB_H2, shard_lean, 0.03);
+    check_alike("lean blocks under ZeRO-3", MIST_PIPELINE_ZB_H2, shard_lean, false, 0.03);
 }
 
 /* What the last stage keeps comes back when it has just left. */
 TEST(last_stage_waits_for_what_it_keeps)
 {
-    check_alike("all kept in the host", MIST_PIPELINE_ZB_2P, keep_in_host, 0.09);
+    check_alike("all kept in the host", MIST_PIPELINE_ZB_2P, keep_in_host, false, 0.09);
+}
+
+/* In a pipeline with few micro-batches it comes while stages wait. */
+TEST(what_is_kept_comes_meanwhile)
+{
+    check_alike("all kept in the host, few", MIST_PIPELINE_ZB_H1, keep_in_host, true,
+                0.07);
+    check_alike("all kept in the host, few", MIST_PIPELINE_1F1B, keep_in_host, true,
+                0.05);
+    check_alike("all kept in the host, few", MIST_PIPELINE_ZB_V, keep_in_host, true,
+                0.06);
 }
 
 static void checkpoint_half(struct mist_stage_plan *stage)
@@ -357,8 +371,8 @@ static void checkpoint_none(struct mist_stage_plan *stage)
 TEST(chunks_do_what_their_stage_does)
 {
     check_alike("half of the blocks checkpointed", MIST_PIPELINE_ZB_V, checkpoint_half,
-                0.045);
-    check_alike("none checkpointed", MIST_PIPELINE_ZB_V, checkpoint_none, 0.03);
+                false, 0.045);
+    check_alike("none checkpointed", MIST_PIPELINE_ZB_V, checkpoint_none, false, 0.03);
 }
 
 /* Short replays against whole ones: plans of all kinds, with every schedule and one to four

@@ -129,4 +129,19 @@ TEST(test_sums_are_beside_second_parts)
     assert_true(replay_by_s(MIST_PIPELINE_ZB_H1, 1, times) == 250);
 }
 
+/* What a backward takes from the host comes while its stage waits for the gradient, as far as
+ * that is long enough; the last stage's backwards follow its forwards. */
+TEST(test_copies_come_meanwhile)
+{
+    struct mist_pass_times times[N_STAGES] = {{.forward_s = 1, .backward_s = 4},
+                                              {.forward_s = 1, .backward_s = 4}};
+
+    assert_true(replay_by_s(MIST_PIPELINE_1F1B, 1, times) == 15);
+    times[0].waits_s[MIST_SLOT_BACKWARD] = 3; /* it waits for 4 */
+    times[1].waits_s[MIST_SLOT_BACKWARD] = 3;
+    assert_true(replay_by_s(MIST_PIPELINE_1F1B, 1, times) == 12);
+    times[1].backward_s = 1; /* for 1 before its first backward, and then for nothing */
+    assert_true(replay_by_s(MIST_PIPELINE_1F1B, 1, times) == 10);
+}
+
 TEST_MAIN(NULL, NULL)
