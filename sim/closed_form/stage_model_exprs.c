@@ -444,10 +444,14 @@ static mist_expr lost_by_pass(writer *at, all_backwards *backwards, uint32_t whi
     return lost(at, both);
 }
 
-/* Forwards, and second parts of backwards, each by themselves. */
-static mist_expr lost_in_slots(writer *at)
+/* Forwards and second parts of backwards, where no first parts are in between: in the last stage
+ * these follow each forward, and each has those to itself. */
+static mist_expr lost_between_first_parts(writer *at)
 {
-    return add(at, lost(at, passes(at, false, 0)), lost(at, weight_backwards(at, 0)));
+    struct passes forwards = passes(at, false, 0), seconds = weight_backwards(at, 0);
+
+    return at->is_last ? add(at, lost(at, forwards), lost(at, seconds))
+                       : lost(at, join(at, forwards, seconds));
 }
 
 enum {
@@ -480,8 +484,8 @@ static mist_expr won_by_weights(writer *at, all_backwards *backwards)
  * which they have room, as far as all that a micro-batch takes on any stream fits beside the
  * rest; where the second parts of backwards are in between, which want no weights, as far as
  * that. What is summed over ranks meanwhile has not; nor do kept activations, whose rooms the
- * next pass but one wants, least of all in the last stage, where they come back as soon as the
- * last of them has left. */
+ * next pass but one wants: first parts of backwards wait for theirs until forwards' copies have
+ * left. */
 static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
 {
     if (!at->offloads)
@@ -489,9 +493,10 @@ static mist_expr won_by_gradients(writer *at, all_backwards *backwards)
     mist_expr won = lost_by_pass(at, backwards, 0);
     if (backwards != split_backwards)
         won = mist_expr_min(at->pool, won, lost_to_gradients(at, backwards));
-    else if (at->is_last)
+    else
         won = mist_expr_select(at->pool, at->ratio[MIST_RATIO_KEPT],
-                               mist_expr_min(at->pool, won, lost_in_slots(at)), won);
+                               mist_expr_min(at->pool, won, lost_between_first_parts(at)),
+                               won);
     return mist_stage_by_zero(at, 2, num(at, 0), won);
 }
 
