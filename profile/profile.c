@@ -271,20 +271,20 @@ static enum mist_status take_turn(struct session *session, double share,
         mist_time_ops_run(session->time_ops, share, session->steps, err);
 
     if (status == MIST_OK)
-        status = mist_time_probe(bench, probe_budget_s, err);
+        status = mist_time_probe(bench, err);
     if (status == MIST_OK)
         status = mist_time_links_run(session->time_links, share, err);
     if (status == MIST_OK)
         status = mist_time_interference_run(session->time_interference, session->steps,
                                             share, err);
-    return status == MIST_OK ? mist_time_probe(bench, probe_budget_s, err) : status;
+    return status == MIST_OK ? mist_time_probe(bench, err) : status;
 }
 
 static enum mist_status run_turns(struct session *session,
                                   struct mist_profile_report *report,
                                   struct mist_err *err)
 {
-    enum mist_status status = mist_time_probe(&session->bench, probe_budget_s, err);
+    enum mist_status status = mist_time_probe(&session->bench, err);
 
     for (int i = 1; i <= N_TURNS && status == MIST_OK; i++)
         status = take_turn(session, (double)i / N_TURNS, err);

@@ -28,7 +28,7 @@ static const double least_share_frac = 0.002;
 /* Between two messages of tensor parallelism, of which a block has four. */
 static const double step_share_frac = 0.25;
 
-/* Of a round's time, that of probes behind it. */
+/* Of the time of rounds, that of probes between them. */
 static const double probe_frac = 0.2;
 
 /* On a GPU, rounds take at least this part of the budget. */
@@ -43,6 +43,7 @@ struct noted {
 struct mist_time_ops {
     struct mist_workbench *bench;
     double budget_s, spent_s;     /* of time, in rounds */
+    double unprobed_s;            /* in rounds since a probe */
     struct mist_samples *samples; /* [n_keys], us */
     struct mist_drift drift;
     struct noted *noted; /* [n_noted] of the run under way */
@@ -490,22 +491,33 @@ static enum mist_status ask_whether_to_go_on(struct mist_time_ops *at, double sh
     return mist_workbench_any(at->bench, goes_on, err);
 }
 
-/* A round, measured and noted, with what was done since the one before; probes behind it, so
- * that the level is of the time in which operators were measured. */
+/* Probes, so that the level is of the time in which operators were measured, unless they would
+ * take more than their part of it. */
+static enum mist_status probe(struct mist_time_ops *at, double round_s,
+                              struct mist_err *err)
+{
+    const struct mist_time_probe *probes = at->bench->probes;
+    bool is_due;
+
+    at->unprobed_s += round_s;
+    is_due = probes && at->unprobed_s * probe_frac >= probes->duration_s;
+    enum mist_status status = mist_workbench_any(at->bench, &is_due, err);
+    if (status != MIST_OK || !is_due)
+        return status;
+    at->unprobed_s = 0;
+    return mist_time_probe(at->bench, err);
+}
+
+/* A round, measured and noted, with what was done since the one before. */
 static enum mist_status run_noted_round(struct mist_time_ops *at, double *begin_s,
-                                        struct mist_err *err)
+                                        double *time_s, struct mist_err *err)
 {
     size_t n_before = at->drift.n_runs;
     enum mist_status status = run_round(at, err);
-    double time_s = mist_clock_now_s() - *begin_s;
 
-    *begin_s += time_s;
-    at->i_round++;
-    at->spent_s += time_s;
-    if (status == MIST_OK)
-        status = note_round(at, n_before, time_s, err);
-    return status == MIST_OK ? mist_time_probe(at->bench, probe_frac * time_s, err)
-                             : status;
+    *time_s = mist_clock_now_s() - *begin_s;
+    *begin_s += *time_s;
+    return status == MIST_OK ? note_round(at, n_before, *time_s, err) : status;
 }
 
 static enum mist_status warm_up(struct mist_time_ops *at, struct mist_err *err)
@@ -527,15 +539,16 @@ static enum mist_status run_rounds(struct mist_time_ops *at, double share,
 
     while (status == MIST_OK && goes_on) {
         status = take_round(at, &time_s, &is_there, err);
-        if (status == MIST_OK && is_there) {
-            at->i_round++;
-            at->spent_s += time_s;
-        } else if (status == MIST_OK && !at->is_warm) {
+        if (status == MIST_OK && !is_there && !at->is_warm) {
             status = warm_up(at, err);
             begin_s = mist_clock_now_s();
         }
         if (status == MIST_OK && !is_there)
-            status = run_noted_round(at, &begin_s, err);
+            status = run_noted_round(at, &begin_s, &time_s, err);
+        at->i_round++;
+        at->spent_s += time_s;
+        if (status == MIST_OK)
+            status = probe(at, time_s, err);
         if (status == MIST_OK)
             status = ask_whether_to_go_on(at, share, estimates, &goes_on, err);
     }

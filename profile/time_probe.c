@@ -3,7 +3,6 @@
 
 #include "profile/drift.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +37,12 @@ void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe 
 }
 
 /* Probes now: what they took is added to the times and to the journal. */
-static enum mist_status run(struct mist_workbench *bench, double duration_s,
-                            struct mist_err *err)
+static enum mist_status run(struct mist_workbench *bench, struct mist_err *err)
 {
     struct mist_time_probe *at = bench->probes;
     size_t before = at->times_us.n;
     enum mist_status status =
-        mist_probe_run(at->probe, fmin(duration_s, at->duration_s), &at->times_us, err);
+        mist_probe_run(at->probe, at->duration_s, &at->times_us, err);
 
     mist_comm_set_pause(bench->comm, mist_device_pause, bench->device);
     if (status != MIST_OK)
@@ -66,8 +64,7 @@ static bool take_over(struct mist_samples *times_us, const char *bytes, int64_t 
     return true;
 }
 
-enum mist_status mist_time_probe(struct mist_workbench *bench, double duration_s,
-                                 struct mist_err *err)
+enum mist_status mist_time_probe(struct mist_workbench *bench, struct mist_err *err)
 {
     struct mist_time_probe *at = bench->probes;
     int64_t n_bytes;
@@ -81,7 +78,7 @@ enum mist_status mist_time_probe(struct mist_workbench *bench, double duration_s
     if (bytes && n_bytes > 0 && n_bytes % (int64_t)sizeof(double) == 0)
         has_room = take_over(&at->times_us, bytes, n_bytes);
     else
-        status = run(bench, duration_s, err);
+        status = run(bench, err);
     if (status == MIST_OK && has_room) {
         struct mist_estimate now =
             mist_estimate_make(at->times_us.values + before, at->times_us.n - before);

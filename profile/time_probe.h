@@ -2,8 +2,8 @@
  * Probes all over a session: the level of the machine while it is measured.
  *
  * A few probes (exec/runtime/probe.h) run before, between and after the turns of a session and
- * behind every round of operators. What all of them say is what later runs compare their own
- * probes with. How they vary is how the
+ * between rounds of operators. What all of them say is what later runs compare their own probes
+ * with. How they vary is how the
  * machine's level changes over a session. Each time goes to the journal.
  */
 #ifndef MIST_PROFILE_TIME_PROBE_H
@@ -15,7 +15,7 @@
 /* Probes of a session; zero at first, and then no probe ever runs. */
 struct mist_time_probe {
     struct mist_probe *probe;     /* owned */
-    double duration_s;            /* of probes at one time, at most */
+    double duration_s;            /* of probes at one time */
     struct mist_samples times_us; /* this rank's, all */
     struct mist_samples means_us; /* the same, of each time that it was probed */
 };
@@ -32,11 +32,10 @@ MIST_MUST_CHECK enum mist_status mist_time_probe_open(struct mist_workbench *ben
                                                       struct mist_err *err);
 void mist_time_probe_close(struct mist_workbench *bench, struct mist_time_probe *probes);
 
-/* Probes now, for duration_s or the session's own if that is shorter, or takes what the
- * journal has of an earlier session. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or an
- * error of probes or journal. */
+/* Probes now, or takes what the journal has of an earlier session. All ranks must call
+ * it. MIST_OK, MIST_ERR_MEMORY or an error of probes or journal. */
 MIST_MUST_CHECK enum mist_status mist_time_probe(struct mist_workbench *bench,
-                                                 double duration_s, struct mist_err *err);
+                                                 struct mist_err *err);
 
 /*
  * probe_us: mist_probe_find_level() of all; drift_frac: how means of times and ranks differ
