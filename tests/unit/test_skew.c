@@ -30,11 +30,10 @@ static int compare(const void *a, const void *b)
  * and four fifths of all in their order, over what is expected, less 1. */
 static double slowest_frac(int32_t first, int32_t last, int n)
 {
-    double pieces_us[N_RUNS], sum_us = 0;
+    double pieces_us[N_RUNS] = {0}, sum_us = 0;
     int n_pieces = N_RUNS / n, cut = n_pieces / 5;
 
     for (int i = 0; i < n_pieces; i++) {
-        pieces_us[i] = 0;
         for (int32_t r = first; r <= last; r++) {
             double piece_us = 0;
             for (int k = i * n; k < (i + 1) * n; k++)
