@@ -5,7 +5,8 @@
 #include <string.h>
 
 /* What may change, each of these a step down and a step up: knobs, and a checkpointed layer
- * for a step of a ratio, which goes the other way. */
+ * for a step of a ratio, which goes the other way. Ratios in eighths go two steps, too, so that
+ * a search with them looks at all that one without does. */
 enum knob {
     CHECKPOINTED,
     LEAN,
@@ -43,7 +44,8 @@ static bool can_be(const struct mist_space *space, const struct mist_search_choi
     return can;
 }
 
-/* Moves a stage by a step of -1 or 1; false: it can't, and is left as it is. */
+/* Moves a stage by a step of -1 or 1, ratios of -2 or 2 as well; false: it can't, and is left
+ * as it is. */
 static bool move_stage(const struct mist_space *space, enum knob knob, int step,
                        struct mist_search_choice *stage)
 {
@@ -68,7 +70,7 @@ static bool move_stage(const struct mist_space *space, enum knob knob, int step,
             move_ratio(space, (int)knob - RATIO, step, &moved);
             break;
         }
-        moved.knobs.n_checkpointed += step;
+        moved.knobs.n_checkpointed += step > 0 ? 1 : -1;
         move_ratio(space, (int)knob - TRADE, -step, &moved);
     }
     moved.knobs.n_lean = is_lean ? moved.n_layers - moved.knobs.n_checkpointed : 0;
@@ -105,12 +107,15 @@ enum mist_status mist_neighbours_list(const struct mist_space *space,
 
     neighbour.stages = stages;
     for (int32_t i = -1; i < n_apart; i++)
-        for (int knob = 0; knob < N_KNOBS; knob++)
-            for (int step = -1; step <= 1 && status == MIST_OK; step += 2) {
+        for (int knob = 0; knob < N_KNOBS; knob++) {
+            int longest = knob >= RATIO && space->ratio_step == 1 ? 2 : 1;
+            for (int step = -longest; step <= longest && status == MIST_OK; step++) {
                 memcpy(stages, of->stages, bytes);
-                if (move(space, (enum knob)knob, step, i, of->n_stages, stages))
+                if (step != 0 &&
+                    move(space, (enum knob)knob, step, i, of->n_stages, stages))
                     status = take(context, &neighbour, err);
             }
+        }
     free(stages);
     return status;
 }

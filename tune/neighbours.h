@@ -17,11 +17,10 @@ mist_neighbours_take(void *context, const struct mist_search_candidate *candidat
 
 /*
  * Gives take every plan of the space that differs from a candidate in a checkpointed layer
- * more or less, in whether layers are lean, in a level of ZeRO, in a step of one offload
- * ratio, or in where the optimizer is updated; or in a checkpointed layer more and a step of
- * one ratio less, or the other way round: each alone may be slower, or not fit. Layers and
- * shapes stay. MIST_ERR_MEMORY, and
- * what take returns.
+ * more or less, in whether layers are lean, in a level of ZeRO, in a step of one offload ratio
+ * (of eighths in two, too), or in where the optimizer is updated; or in a checkpointed layer
+ * more and a step of one ratio less, or the other way round: each alone may be slower, or not
+ * fit. Layers and shapes stay. MIST_ERR_MEMORY, and what take returns.
  */
 MIST_MUST_CHECK enum mist_status
 mist_neighbours_list(const struct mist_space *space,

@@ -313,8 +313,7 @@ TEST(test_limits)
 
 /* Of rising limits: a plan that is chosen has ratios in eighths only where a search without
  * them finds nothing as fast, but for half a percent: plans without that take 1 % longer are
- * chosen if they were looked at, and of those beside others a search in eighths looks at fewer
- * (4713: 1.0 %). */
+ * chosen if they were looked at. */
 TEST(test_eighths)
 {
     uint64_t first = test_seed(SEED);
