@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { N_LAYERS = 3, MAX_STAGES = 2, MAX_CHOICES = 1 << 15, ROUNDS = 60 };
+enum { N_LAYERS = 3, MAX_STAGES = 2, MAX_CHOICES = 1 << 16, ROUNDS = 60 };
 
 static struct mist_err err;
 
@@ -53,21 +53,23 @@ static void list_choices(const struct mist_space *space)
     }
 }
 
-/* Whether a stage can become another by one knob, or a trade. All that is not checkpointed stays lean;
+/* Whether a stage can become another by one knob, or a trade; ratios by a step, eighths also by
+ * two. All that is not checkpointed stays lean;
  * what is updated on the host comes back with the last of its state. */
 static bool is_apart(const struct mist_space *space, const struct mist_search_choice *a,
                      const struct mist_search_choice *b)
 {
     bool is_lean = a->knobs.n_lean > 0, is_all = b->knobs.n_checkpointed == N_LAYERS;
     int more = b->knobs.n_checkpointed - a->knobs.n_checkpointed, ratios = 0;
+    int longest = space->ratio_step == 1 ? 2 : 1;
     int n = abs(more) + abs(a->knobs.zero - b->knobs.zero);
 
     if (is_lean != (b->knobs.n_lean > 0) && !(is_lean && is_all))
         n++;
     for (int k = 0; k < MIST_N_OFFLOADS; k++) {
         int steps = (b->knobs.offload[k] - a->knobs.offload[k]) / space->ratio_step;
-        n += abs(steps);
-        ratios += steps;
+        n += steps == 0 ? 0 : abs(steps) <= longest ? 1 : abs(steps);
+        ratios += (steps > 0) - (steps < 0);
     }
     if (a->knobs.updates_on_host != b->knobs.updates_on_host &&
         !(a->knobs.updates_on_host && b->knobs.offload[MIST_OFFLOAD_OPTIMIZER] == 0))
@@ -133,7 +135,10 @@ TEST(test_one_knob)
 {
     const unsigned groups[] = {MIST_SPACE_ALL, MIST_SPACE_ALL & ~(1u << MIST_SPACE_LEAN),
                                MIST_SPACE_ALL & ~(1u << MIST_SPACE_OFFLOAD),
-                               MIST_SPACE_ALL & ~(1u << MIST_SPACE_ZERO)};
+                               MIST_SPACE_ALL & ~(1u << MIST_SPACE_ZERO),
+                               MIST_SPACE_ALL & ~(1u << MIST_SPACE_ZERO) &
+                                   ~(1u << MIST_SPACE_LEAN)}; /* with eighths */
+    enum { N_GROUPS = sizeof groups / sizeof *groups, EIGHTHS = N_GROUPS - 1 };
     struct mist_model model = mist_tiny_model(MIST_FAMILY_GPT, 2 * N_LAYERS);
     struct mist_job job = {.global_batch = 8, .seq_len = 32};
     struct mist_random random;
@@ -144,11 +149,13 @@ TEST(test_one_knob)
         struct mist_search_candidate of = {
             .n_micro_batches = 4, .n_stages = 1 + round % MAX_STAGES, .stages = stages};
         struct mist_space space;
-        must(mist_space_init(&space, &model, &job, 4, 4, groups[round / 2 % 4], NULL,
-                             &err),
+        int i_groups = round / 2 % N_GROUPS;
+        must(mist_space_init(&space, &model, &job, 4, 4, groups[i_groups], NULL, &err),
              &err);
-        space.allows_host_updates = round % 3 > 0 && round / 2 % 4 != 2;
-        space.ratio_step = round % 5 == 0 ? 2 : MIST_RATIO_ONE / 2;
+        space.allows_host_updates = round % 3 > 0 && i_groups != 2 && i_groups != EIGHTHS;
+        space.ratio_step = i_groups == EIGHTHS ? 1
+                           : round % 5 == 0    ? 2
+                                               : MIST_RATIO_ONE / 2;
         list_choices(&space);
         for (int32_t s = 0; s < of.n_stages; s++)
             stages[s] = choices[mist_random_below(&random, n_choices)];
