@@ -145,12 +145,12 @@ TESTS := $(UNIT_TESTS) $(CUDA_TESTS) $(wildcard tests/cli/*.t)
 # longest first, so that none is left over alone.
 JOBS ?= $(shell expr $$(nproc) + 2)
 jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
-LONG_TESTS := prop/test_cuda_training cli/slow_faults.t prop/test_training_near prop/test_training_same \
+LONG_TESTS := prop/test_cuda_training cli/slow_faults.t prop/test_monotone prop/test_training_near prop/test_training_same \
     cli/slow_gpu_calls.t cli/slow_profile.t cli/slow_kill.t cli/verify.t cli/requeue.t prop/test_training_random \
     cli/tune.t cli/readme.t cli/checkpoint.t cli/probe.t cli/train.t unit/test_state unit/test_checkpoint \
     unit/test_train_folder prop/test_resume prop/test_training_tool unit/test_cuda_attention_plans \
     unit/test_cuda_complete cli/locale.t cli/signals.t unit/test_cuda_elementwise unit/test_comm_failures \
-    unit/test_process unit/test_cuda_norm unit/test_cuda_operators unit/test_runtime_graph prop/test_stage_model prop/test_monotone
+    unit/test_process unit/test_cuda_norm unit/test_cuda_operators unit/test_runtime_graph prop/test_stage_model
 long_first = $(foreach l,$(LONG_TESTS),$(filter %/$(l),$(1))) $(filter-out $(addprefix %/,$(LONG_TESTS)),$(1))
 run_tests = $(test_environment) MIST_BUILD=$(abspath $(BUILD)) prove $(if $(V),-v) $(PROVE_FLAGS) -j$(JOBS) --exec tests/tap.sh $(call long_first,$(1))
 
