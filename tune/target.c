@@ -322,7 +322,7 @@ static enum mist_status look_at(struct target *at, const struct candidate *of,
         MIST_RESERVE(at->misfits, at->misfits_capacity, at->n_misfits + 1))
         at->misfits[at->n_misfits++] = *of;
     if (status == MIST_OK)
-        status = mist_validate_add(at->result, &plan, err);
+        status = mist_validate_add(at->config, at->result, &plan, err);
     free(plan.plan);
     return status;
 }

@@ -362,7 +362,8 @@ static void emit_search(struct mist_emit *emit, const struct mist_tune_report *r
                     MIST_HUMAN_COUNT);
     mist_emit_int64(emit, "n_frontier", "on a frontier", search->n_frontier,
                     MIST_HUMAN_COUNT);
-    mist_emit_integer(emit, "n_replayed", "plans replayed", (int64_t)result->n_plans);
+    mist_emit_integer(emit, "n_replayed", "plans replayed",
+                      (int64_t)(result->n_looked - result->n_dropped));
     mist_emit_integer(emit, "n_dropped", "plans dropped, planned memory over the limit",
                       (int64_t)result->n_dropped);
     mist_emit_integer(emit, "n_searches", "searches", result->n_searches);

@@ -418,13 +418,13 @@ static enum mist_status run_group(struct validation *at, struct group *group,
             at->scheduled_s = fmin(at->scheduled_s, plan->plan->predicted.iteration_s);
             group->pooled[i]->replayed_s = plan->plan->predicted.iteration_s;
         }
-        status = mist_validate_add(result, plan, err);
+        status = mist_validate_add(at->config, result, plan, err);
     }
     for (size_t i = 0; i < group->n; i++)
         free(group->out[i].plan);
     if (at->search->progress) {
         at->search->progress->label = "replaying";
-        mist_progress_update(at->search->progress, (int64_t)result->n_plans, 0);
+        mist_progress_update(at->search->progress, (int64_t)result->n_looked, 0);
     }
     return status;
 }

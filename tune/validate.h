@@ -148,9 +148,12 @@ struct mist_validated {
 struct mist_validate_result {
     struct mist_validated *plans; /* owned; those that hold, by replayed time */
     size_t n_plans;
-    struct mist_validated *dropped; /* owned; in the order they were looked at */
-    size_t n_dropped;
+    /* owned; in the order they were looked at; plan is NULL of most behind the first n_best,
+     * but not of the one with the least closed_s */
+    struct mist_validated *dropped;
+    size_t n_dropped, i_fastest_dropped;
     size_t plans_capacity, dropped_capacity;
+    size_t n_looked; /* plans that were looked at: those that hold were replayed */
     struct mist_search_result search; /* the first */
     int32_t n_searches;
     /* where by the closed form no plan is within the limits: what one needs of a device at
@@ -205,10 +208,11 @@ mist_validate_choose(const struct mist_validate_config *config,
 void mist_validate_vary(struct mist_validated *plans, size_t n);
 
 /* Appends a plan that was looked at to its list, which owns its plan then: it becomes NULL.
- * MIST_ERR_MEMORY. */
-MIST_MUST_CHECK enum mist_status mist_validate_add(struct mist_validate_result *result,
-                                                   struct mist_validated *plan,
-                                                   struct mist_err *err);
+ * Where a list is long, plans leave it that config->n_best have no need of. MIST_ERR_MEMORY. */
+MIST_MUST_CHECK enum mist_status
+mist_validate_add(const struct mist_validate_config *config,
+                  struct mist_validate_result *result, struct mist_validated *plan,
+                  struct mist_err *err);
 
 /* Sorts the plans and keeps n at the most: half of them the best, with the simplest that is
  * no slower than slower_frac, then the best of every kind, then the rest; by time again. */

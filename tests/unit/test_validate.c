@@ -351,6 +351,66 @@ TEST(test_keep)
     }
 }
 
+/* The plan of test_add()'s round that has this number. */
+static struct mist_validated make_numbered(uint64_t seed, uint64_t number)
+{
+    struct mist_random random;
+
+    mist_random_init(&random, seed ^ (number * 0x9e3779b97f4a7c15));
+    unsigned bits = (unsigned)mist_random_below(&random, 16);
+    double time_s = 1 + (double)mist_random_below(&random, 300) / 1000;
+    struct mist_validated out = make_simple(bits, time_s);
+    out.plan->n_micro_batches = 1 << mist_random_below(&random, 6);
+    out.closed_s = 1 + (double)mist_random_below(&random, 300) / 1000;
+    out.holds = mist_random_below(&random, 3) > 0;
+    return out;
+}
+
+/* Whatever leaves the lists while plans come, in the end they have those that they had without
+ * it; of dropped ones the plans that reports show. */
+TEST(test_add)
+{
+    enum { N = 600 };
+    uint64_t seed = test_seed(78);
+
+    for (int round = 0; round < 40; round++, seed += N) {
+        struct mist_validate_config config = {.n_best = 1 + (size_t)round % 7};
+        struct mist_validate_result result = {0}, all = {0};
+        size_t fastest = 0, n_kept = 0, n_held = 0;
+        all.plans = calloc(N, sizeof *all.plans);
+        assert_non_null(all.plans);
+        for (uint64_t i = 0; i < N; i++) {
+            struct mist_validated plan = make_numbered(seed, i), same = plan;
+            if (plan.holds) {
+                same = make_numbered(seed, i);
+                same.i_looked = i;
+                all.plans[all.n_plans++] = same;
+                n_held++;
+            }
+            assert_int_equal(mist_validate_add(&config, &result, &plan, &err), MIST_OK);
+            assert_null(plan.plan);
+        }
+        assert_int_equal(result.n_looked, N);
+        assert_int_equal(result.n_dropped, N - n_held);
+        assert_true(result.n_plans < n_held); /* or this tests nothing */
+        mist_validate_keep(&result, config.n_best, 0);
+        mist_validate_keep(&all, config.n_best, 0);
+        assert_int_equal(result.n_plans, all.n_plans);
+        for (size_t i = 0; i < all.n_plans; i++)
+            assert_int_equal(result.plans[i].i_looked, all.plans[i].i_looked);
+        for (size_t i = 0; i < result.n_dropped; i++) {
+            n_kept += result.dropped[i].plan != NULL;
+            assert_true(i >= config.n_best || result.dropped[i].plan);
+            if (result.dropped[i].closed_s < result.dropped[fastest].closed_s)
+                fastest = i;
+        }
+        assert_non_null(result.dropped[fastest].plan);
+        assert_true(n_kept <= config.n_best + 1);
+        mist_validate_result_fini(&result);
+        mist_validate_result_fini(&all);
+    }
+}
+
 /* Under any limit all plans hold, until there is none; then the message says what. */
 TEST(test_limits)
 {
