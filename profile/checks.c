@@ -182,7 +182,6 @@ static enum mist_status predict(struct checks *at, struct mist_err *err)
 {
     struct mist_replay_options options = {.threads = at->plan.job.threads,
                                           .skips_timeline = true};
-    struct mist_prediction *predicted = &at->plan.predicted;
     struct mist_replay_result replay;
     enum mist_status status = mist_plan_check(&at->plan, err);
 
@@ -192,8 +191,7 @@ static enum mist_status predict(struct checks *at, struct mist_err *err)
         status = mist_replay_run(&at->plan, at->prices, &options, &replay, err);
     if (status != MIST_OK)
         return status;
-    predicted->iteration_s = replay.iteration_s;
-    predicted->error_s = replay.error_s;
+    mist_replay_predict(&replay, &at->traces->cluster, &at->plan.predicted);
     mist_replay_result_fini(&replay);
     return MIST_OK;
 }
@@ -267,19 +265,17 @@ static struct mist_check_row make_row(const struct checks *at,
                                       const struct mist_train_report *report)
 {
     const struct mist_prediction *predicted = &at->plan.predicted;
-    double level = mist_probe_judge(report->steady_s, report->level.time_s,
-                                    report->probe_predicted_s, predicted->iteration_s)
-                       .level;
-    if (level <= 0)
-        level = 1;
+    const struct mist_probe_verdict verdict = mist_probe_judge(
+        report->steady_s, report->level.time_s, report->probe_predicted_s, predicted);
+    double longer = verdict.level > 0 ? verdict.longer : 1;
     int32_t n = report->n_iterations - MIST_TRAIN_MOST_WARM;
     struct mist_estimate estimate =
         mist_estimate_make(report->iteration_s + MIST_TRAIN_MOST_WARM, (size_t)n);
 
     return (struct mist_check_row){
         .mechanism = mechanism,
-        .predicted_us = predicted->iteration_s * level * 1e6,
-        .bar_us = predicted->error_s * level * 1e6,
+        .predicted_us = predicted->iteration_s * longer * 1e6,
+        .bar_us = predicted->error_s * longer * 1e6,
         .measured_us = report->steady_s * 1e6,
         .deviation_us = estimate.deviation * 1e6,
         .repetitions = n,

@@ -116,8 +116,8 @@ static enum mist_status replay_one(void *context, int64_t i, struct mist_err *er
     mist_loads_fini(&loads);
     if (status != MIST_OK)
         return status;
-    plan->predicted.iteration_s = replay.iteration_s;
-    plan->predicted.error_s = replay.error_s;
+    mist_replay_predict(&replay, &mist_cost_model_traces(at->config->cost_model)->cluster,
+                        &plan->predicted);
     mist_replay_result_fini(&replay);
     return MIST_OK;
 }

@@ -295,9 +295,8 @@ static enum mist_status replay_plan(const struct mist_validate_config *config,
 
     if (status != MIST_OK)
         return status;
-    predicted->iteration_s = replay.iteration_s;
-    predicted->error_s = replay.error_s;
-    predicted->extrapolated_frac = replay.extrapolated_frac;
+    mist_replay_predict(&replay, &mist_cost_model_traces(config->cost_model)->cluster,
+                        predicted);
     predicted->probe_s = find_probe_s(config, plan->plan);
     mist_replay_result_fini(&replay);
     plan->pipelines[plan->plan->pipeline] =

@@ -49,7 +49,9 @@ static void bring_to_level(struct mist_verified *plans, size_t n, int n_rounds)
     for (size_t i = 0; i < n; i++)
         for (int k = 0; k < n_rounds && has_run(&plans[i]); k++) {
             double level = sum / n_levels;
-            plans[i].times_s[k] *= level / plans[i].levels[k];
+            const struct mist_prediction *predicted = &plans[i].plan->predicted;
+            plans[i].times_s[k] *= mist_prediction_longer(predicted, level) /
+                                   mist_prediction_longer(predicted, plans[i].levels[k]);
             plans[i].levels[k] = level;
         }
 }

@@ -314,15 +314,17 @@ enum mist_status mist_probe_find_level(struct mist_comm *comm,
 /* ---------------------------------------------------------------------------- verdict */
 
 struct mist_probe_verdict mist_probe_judge(double measured_s, double probe_measured_s,
-                                           double probe_predicted_s, double predicted_s)
+                                           double probe_predicted_s,
+                                           const struct mist_prediction *predicted)
 {
     struct mist_probe_verdict out = {0};
 
     if (probe_predicted_s <= 0 || probe_measured_s <= 0)
         return out;
     out.level = probe_measured_s / probe_predicted_s;
-    out.predicted_s = predicted_s * out.level;
-    if (predicted_s > 0)
+    out.longer = mist_prediction_longer(predicted, out.level);
+    out.predicted_s = predicted->iteration_s * out.longer;
+    if (predicted->iteration_s > 0)
         out.prediction_error_frac = out.predicted_s / measured_s - 1;
     return out;
 }

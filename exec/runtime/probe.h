@@ -26,6 +26,7 @@
 #include "core/status.h"
 #include "exec/comm/comm.h"
 #include "exec/runtime/backend.h"
+#include "sim/plan/plan.h"
 
 #include <stdint.h>
 
@@ -104,12 +105,14 @@ int32_t mist_probe_count(double duration_s, double trial_s);
  * predicted. */
 struct mist_probe_verdict {
     double level;                 /* 1.05: 5 % slower than profiled */
+    double longer;                /* mist_prediction_longer() at that level */
     double predicted_s;           /* prediction at that level */
     double prediction_error_frac; /* of that: predicted / measured - 1 */
 };
 
-/* measured_s and predicted_s (0: none): of an iteration; the others of a probe, 0: unknown. */
+/* measured_s: of an iteration; the others of a probe, 0: unknown. */
 struct mist_probe_verdict mist_probe_judge(double measured_s, double probe_measured_s,
-                                           double probe_predicted_s, double predicted_s);
+                                           double probe_predicted_s,
+                                           const struct mist_prediction *predicted);
 
 #endif

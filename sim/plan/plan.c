@@ -515,6 +515,9 @@ static enum mist_status check_predicted(const struct check *c)
     if (!(p->extrapolated_frac >= 0 && p->extrapolated_frac <= 1))
         return refuse(c, MIST_ERR_INPUT, "predicted", -1, "extrapolated_frac",
                       "extrapolated_frac is %g, expected 0 to 1", p->extrapolated_frac);
+    if (!(p->alone_frac >= 0 && p->alone_frac <= 1))
+        return refuse(c, MIST_ERR_INPUT, "predicted", -1, "alone_frac",
+                      "alone_frac is %g, expected 0 to 1", p->alone_frac);
     for (int32_t i = 0; i < c->plan->n_stages; i++) {
         if (p->peak_bytes[i] < 0 || !is_amount(p->stable_s[i]) ||
             !isfinite(p->extra_s[i]))

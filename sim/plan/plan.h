@@ -111,10 +111,21 @@ struct mist_prediction {
     double extrapolated_frac; /* share of the time that rests on extrapolation */
     double probe_s; /* a probe (exec/runtime/probe.h) when the cluster was measured, on
                                  as many ranks with as many threads; 0: unknown */
+    /* Of the time, what a rank computes alone (sim/replay/replay.h), where ranks share a
+     * machine's processors and memory: there the machine's level matters less. Else 0. */
+    double alone_frac;
     int64_t peak_bytes[MIST_MAX_STAGES]; /* device arena of a rank of each stage */
     double stable_s[MIST_MAX_STAGES];    /* t of each stage: a stable micro-batch */
     double extra_s[MIST_MAX_STAGES];     /* d of each stage; may be negative */
 };
+
+/* What an iteration takes on a machine at that level (exec/runtime/probe.h; 1: as when it was
+ * profiled) over what was predicted: what is computed alone takes as long at any. */
+static inline double mist_prediction_longer(const struct mist_prediction *predicted,
+                                            double level)
+{
+    return 1 + (level - 1) * (1 - predicted->alone_frac);
+}
 
 /* Of the times that an automatic schedule is made for: half a minute. */
 enum { MIST_PLAN_MAX_PASS_US = 30000000 };
@@ -254,12 +265,12 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "passes": [{"forward_us", "input_gradient_us", "weight_gradient_us", "transfer_us",
  *                "freed_frac"}, ...],
  *    "predicted": {"iteration_s", "error_s", "extrapolated_frac", "probe_s",
- *                  "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
+ *                  "alone_frac", "stages": [{"peak_bytes", "stable_s", "extra_s"}, ...]}}
  *
  * Every key is required but the model's behind "rope_theta" (left out when "default", 0,
  * false or empty), "predicted" (left out when all of it is 0), "threads" (left out when
  * 0), "gradient_dtype" (left out when fp32), "chunks" (left out when 0 or 1), "passes" (of
- * zb_1p and zb_2p alone, one for each stage), "probe_s" (left out when 0), "framework"
+ * zb_1p and zb_2p alone, one for each stage), "probe_s" and "alone_frac" (left out when 0), "framework"
  * ("ours"), "attention" ("flash"), "gpu", "recompute_attention", "no_dropout", "overlap",
  * "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "steps_apart", "reduces_each_micro_batch" and "sequence_parallel" (left out when
  * false), "reduce_bucket" and "sub_group" (0), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left

@@ -110,6 +110,7 @@ const struct mist_json_field mist_plan_predicted_fields[] = {
     FIELD(mist_prediction, error_s, DOUBLE),
     FIELD(mist_prediction, extrapolated_frac, DOUBLE),
     FIELD(mist_prediction, probe_s, DOUBLE, IF_SET),
+    FIELD(mist_prediction, alone_frac, DOUBLE, IF_SET),
     {.key = "stages", .type = MIST_FIELD_OTHER},
     {.key = NULL},
 };

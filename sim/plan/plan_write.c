@@ -29,7 +29,7 @@ static bool has_prediction(const struct mist_plan *plan)
 {
     const struct mist_prediction *p = &plan->predicted;
     bool has = p->iteration_s != 0 || p->error_s != 0 || p->extrapolated_frac != 0 ||
-               p->probe_s != 0;
+               p->probe_s != 0 || p->alone_frac != 0;
 
     for (int32_t i = 0; i < plan->n_stages; i++)
         has = has || p->peak_bytes[i] || p->stable_s[i] != 0 || p->extra_s[i] != 0;

@@ -460,6 +460,30 @@ static enum mist_status find_memory(const struct run *at, int32_t i_rank,
     return MIST_OK;
 }
 
+double mist_replay_alone_frac(const struct mist_plan *plan,
+                              const struct mist_replay_stage *stages, double iteration_s)
+{
+    double busy_s = 0;
+    int32_t n = mist_plan_n_ranks(plan);
+
+    for (int32_t i = 0; i < plan->n_stages; i++)
+        busy_s += (stages[i].compute_s + stages[i].exposed_s) *
+                  (double)mist_stage_n_ranks(&plan->stages[i]);
+    if (n == 1 || iteration_s <= 0)
+        return 0;
+    return fmin(1, fmax(0, 1 - (busy_s / iteration_s - 1) / (n - 1)));
+}
+
+void mist_replay_predict(const struct mist_replay_result *result,
+                         const struct mist_cluster *cluster,
+                         struct mist_prediction *predicted)
+{
+    predicted->iteration_s = result->iteration_s;
+    predicted->error_s = result->error_s;
+    predicted->extrapolated_frac = result->extrapolated_frac;
+    predicted->alone_frac = cluster->backend == MIST_TRACE_CPU ? result->alone_frac : 0;
+}
+
 /* Of each stage the rank with the most computation. */
 static enum mist_status describe_stages(const struct run *at,
                                         struct mist_replay_result *out)
@@ -540,6 +564,8 @@ static enum mist_status describe(const struct run *at, struct mist_replay_result
     status = find_error(at, out);
     if (status == MIST_OK)
         status = describe_stages(at, out);
+    if (status == MIST_OK)
+        out->alone_frac = mist_replay_alone_frac(at->plan, out->stages, out->iteration_s);
     if (status != MIST_OK || at->options->skips_timeline)
         return status;
     double origin_s = first_start_s(at);

@@ -121,6 +121,7 @@ struct mist_replay_result {
                              is one, or not only_times */
     double error_s;       /* half width of the error bar */
     double extrapolated_frac;
+    double alone_frac; /* mist_replay_alone_frac() */
     struct mist_cost prices[MIST_N_TASK_KINDS]; /* what an iteration of the busiest rank
                                                    rests on: sums over its tasks */
     bool is_folded;
@@ -148,6 +149,23 @@ mist_replay_run(const struct mist_plan *plan, const struct mist_cost_model *cost
                 const struct mist_replay_options *options, struct mist_replay_result *out,
                 struct mist_err *err);
 void mist_replay_result_fini(struct mist_replay_result *result);
+
+/*
+ * Of an iteration's time, what a rank works alone, 0 of one rank: of n ranks, of which some
+ * rank works at any moment, busy_s(r) / iteration_s add up to how many do so on average, and
+ *   alone_frac = 1 - (sum_r busy_s(r) / iteration_s - 1) / (n - 1), within 0 .. 1.
+ * Whatever else wants the processors and the memory of a machine is in the way of those
+ * ranks that work at once: a pipeline of which one stage does nearly everything takes hardly
+ * any longer on a machine that is at work elsewhere.
+ */
+double mist_replay_alone_frac(const struct mist_plan *plan,
+                              const struct mist_replay_stage *stages, double iteration_s);
+
+/* The prediction that a replay makes, on that cluster: times, bar and fractions; the rest
+ * stays. */
+void mist_replay_predict(const struct mist_replay_result *result,
+                         const struct mist_cluster *cluster,
+                         struct mist_prediction *predicted);
 
 /*
  * Seconds of an iteration from the replay of one with few micro-batches, once: as many as

@@ -165,6 +165,8 @@ TEST(test_check)
     REFUSED(MIST_ERR_INPUT, predicted.error_s = NAN, "nan", "iteration_s");
     REFUSED(MIST_ERR_INPUT, predicted.probe_s = -0.01, "-0.01", "probe_s");
     REFUSED(MIST_ERR_INPUT, predicted.probe_s = INFINITY, "inf", "probe_s");
+    REFUSED(MIST_ERR_INPUT, predicted.alone_frac = 1.5, "1.5", "alone_frac");
+    REFUSED(MIST_ERR_INPUT, predicted.alone_frac = NAN, "nan", "alone_frac");
     REFUSED(MIST_ERR_INPUT, predicted.extra_s[1] = INFINITY, "stage 1", "");
     REFUSED(MIST_ERR_INPUT, predicted.stable_s[0] = -1, "stage 0", "");
     /* each size that tp must divide, alone */

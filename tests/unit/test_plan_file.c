@@ -379,6 +379,8 @@ static void make_random_plan(struct mist_plan *plan, uint64_t *seed)
     plan->predicted.iteration_s = has_prediction ? random_fraction(seed) : 0;
     plan->predicted.probe_s =
         has_prediction && next_random(seed) % 2 ? random_fraction(seed) : 0;
+    plan->predicted.alone_frac =
+        has_prediction && next_random(seed) % 2 ? random_fraction(seed) : 0;
     tie_at_random(plan, seed);
 }
 
@@ -399,12 +401,13 @@ TEST(test_round_trips)
             fail_msg("plan %d: line %ld: %s", i, err.line, err.message);
         assert_int_equal(memcmp(&plan, &again, sizeof plan), 0);
     }
-    for (int i = 0; i < 5; i++) { /* one number alone is a prediction */
+    for (int i = 0; i < 6; i++) { /* one number alone is a prediction */
         memset(&plan.predicted, 0, sizeof plan.predicted);
         *(i == 0   ? &plan.predicted.error_s
           : i == 1 ? &plan.predicted.extrapolated_frac
           : i == 2 ? &plan.predicted.stable_s[0]
           : i == 3 ? &plan.predicted.probe_s
+          : i == 4 ? &plan.predicted.alone_frac
                    : &plan.predicted.extra_s[0]) = 0.5;
         assert_int_equal(mist_plan_save(&plan, scratch.path, true, &err), MIST_OK);
         assert_int_equal(mist_plan_load(scratch.path, &again, &err), MIST_OK);

@@ -167,25 +167,40 @@ TEST(counts_fill_the_time)
     assert_int_equal(mist_probe_count(1e12, 1e-6), 1000); /* as much as there is room */
 }
 
+static struct mist_probe_verdict judge(double measured_s, double probe_measured_s,
+                                       double probe_predicted_s, double predicted_s,
+                                       double alone_frac)
+{
+    const struct mist_prediction predicted = {.iteration_s = predicted_s,
+                                              .alone_frac = alone_frac};
+
+    return mist_probe_judge(measured_s, probe_measured_s, probe_predicted_s, &predicted);
+}
+
 TEST(verdicts_are_relative_to_the_probes)
 {
     /* profiled at 10 ms; an iteration of 2 s among probes of 10.5 ms: 5 % slower */
-    struct mist_probe_verdict at = mist_probe_judge(2.0, 0.0105, 0.010, 2.0);
+    struct mist_probe_verdict at = judge(2.0, 0.0105, 0.010, 2.0, 0);
 
     assert_true(fabs(at.level - 1.05) < 1e-12);
     assert_true(fabs(at.predicted_s - 2.1) < 1e-12);
     assert_true(fabs(at.prediction_error_frac - 0.05) < 1e-12);
+    /* of which a rank computed alone for 1.5 s */
+    at = judge(2.0, 0.0105, 0.010, 2.0, 0.75);
+    assert_true(fabs(at.level - 1.05) < 1e-12);
+    assert_true(fabs(at.longer - 1.0125) < 1e-12);
+    assert_true(fabs(at.predicted_s - 2.025) < 1e-12);
     /* a machine that is as fast: the plain error */
-    at = mist_probe_judge(2.0, 0.010, 0.010, 1.9);
+    at = judge(2.0, 0.010, 0.010, 1.9, 0);
     assert_true(fabs(at.level - 1) < 1e-15);
     assert_true(fabs(at.prediction_error_frac + 0.05) < 1e-12);
     /* a probe was not predicted, or none has run */
-    at = mist_probe_judge(2.0, 0.010, 0, 1.9);
+    at = judge(2.0, 0.010, 0, 1.9, 0);
     assert_true(at.level == 0 && at.predicted_s == 0 && at.prediction_error_frac == 0);
-    at = mist_probe_judge(2.0, 0, 0.010, 1.9);
+    at = judge(2.0, 0, 0.010, 1.9, 0);
     assert_true(at.level == 0 && at.predicted_s == 0 && at.prediction_error_frac == 0);
     /* nor an iteration */
-    at = mist_probe_judge(2.0, 0.010, 0.020, 0);
+    at = judge(2.0, 0.010, 0.020, 0, 0);
     assert_true(fabs(at.level - 0.5) < 1e-12);
     assert_true(at.predicted_s == 0 && at.prediction_error_frac == 0);
 }

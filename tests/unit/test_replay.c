@@ -514,6 +514,38 @@ TEST(reductions_hide_beside_the_backward)
     stop(&at);
 }
 
+/* Of two ranks, one of which always computes: alone is all but when both do. */
+TEST(time_alone_is_that_of_the_timeline)
+{
+    for (int32_t n = 1; n <= 4; n++) {
+        struct fixture at;
+        double both_s = 0;
+        start(&at, 2, (int32_t[]){1, 1}, (int32_t[]){n, 5 - n}, 6);
+        build(&at, &compute_only, false);
+        double iteration_s = run(&at, false, NULL);
+        const struct mist_timeline *timeline = &at.result.timeline;
+        for (size_t i = 0; i < timeline->n_rows; i++)
+            for (size_t k = 0; k < timeline->n_rows; k++) {
+                const struct mist_timeline_row *a = &timeline->rows[i],
+                                               *b = &timeline->rows[k];
+                if (a->rank == 0 && b->rank == 1 && a->stream == MIST_STREAM_COMPUTE &&
+                    b->stream == MIST_STREAM_COMPUTE)
+                    both_s +=
+                        fmax(0, fmin(a->end_s, b->end_s) - fmax(a->start_s, b->start_s));
+            }
+        assert_true(both_s > 0 && both_s < iteration_s);
+        assert_close(at.result.alone_frac, 1 - both_s / iteration_s);
+        struct mist_prediction predicted = {0};
+        mist_replay_predict(&at.result, &(struct mist_cluster){.backend = MIST_TRACE_CPU},
+                            &predicted);
+        assert_true(predicted.alone_frac == at.result.alone_frac);
+        mist_replay_predict(
+            &at.result, &(struct mist_cluster){.backend = MIST_TRACE_CUDA}, &predicted);
+        assert_true(predicted.iteration_s == iteration_s && predicted.alone_frac == 0);
+        stop(&at);
+    }
+}
+
 TEST(folding_changes_nothing)
 {
     struct prices prices = all_prices();
