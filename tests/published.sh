@@ -434,8 +434,8 @@ GPT-3 175B, 512 H100, NeMo, TP 4, PP 8, FP8|h100-sxm:64x8|gpt 96 12288 96 96 491
 Llama 2 7B, 8 H100, NeMo, FP8|h100-sxm:1x8|llama 32 4096 32 32 11008 32000 4096 0 0|megatron cudnn none|128 1 1 1 8 1 1 0 bf16 bf16 0 fp8+overlap+no_dropout|16934|NVIDIA NeMo, performance summary, 24.09
 Llama 2 13B, 16 H100, NeMo, PP 4, FP8|h100-sxm:2x8|llama 40 5120 40 40 13824 32000 4096 0 0|megatron cudnn none|128 1 1 4 4 10 1 0 bf16 bf16 0 fp8+overlap+no_dropout|8715|NVIDIA NeMo, performance summary, 24.09
 Llama 2 70B, 64 H100, NeMo, TP 4, PP 4, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 32000 4096 0 0|megatron cudnn none|128 1 4 4 4 20 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1728|NVIDIA NeMo, performance summary, 24.09
-Nemotron 8B, 64 H100, NeMo, TP 2, FP8|h100-sxm:8x8|gpt 32 4096 32 32 16384 256000 4096 0 0|megatron cudnn none|256 4 2 1 32 1 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|12507|NVIDIA NeMo, performance summary, 24.09
-Nemotron 22B, 64 H100, NeMo, TP 2, PP 4, FP8|h100-sxm:8x8|gpt 40 6144 48 48 24576 256000 4096 0 0|megatron cudnn none|256 2 2 4 8 10 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|4256|NVIDIA NeMo, performance summary, 24.07
+Nemotron 8B, 64 H100, NeMo, TP 2, FP8|h100-sxm:8x8|nemotron 32 4096 32 32 16384 256000 4096 0 0|megatron cudnn none|256 4 2 1 32 1 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|12507|NVIDIA NeMo, performance summary, 24.09
+Nemotron 22B, 64 H100, NeMo, TP 2, PP 4, FP8|h100-sxm:8x8|nemotron 40 6144 48 48 24576 256000 4096 0 0|megatron cudnn none|256 2 2 4 8 10 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|4256|NVIDIA NeMo, performance summary, 24.07
 Llama 3 8B, 8 B200, NeMo, FP8|b200-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 2 1 1 8 1 1 0 bf16 bf16 0 fp8+overlap+no_dropout|26006|NVIDIA NeMo, performance summary, 25.02
 Llama 3 70B, 64 H100, Megatron-Bridge, TP 4, PP 8, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|128 1 4 8 2 5 1 1 bf16 bf16 0 fp8+fused_loss+overlap+tp_overlap+no_dropout|1602|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
 Llama 3 70B, 64 H100, Megatron-Bridge, batch of 256, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|256 1 4 8 2 5 1 1 bf16 bf16 0 fp8+fused_loss+overlap+tp_overlap+no_dropout|1621|NVIDIA Megatron-Bridge, docs/performance-summary-archive.md, 26.02
@@ -445,7 +445,9 @@ Llama 3 8B, 8 H100, 32,768 tokens, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=50
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
 Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
 Llama 3 8B and 70B, 8 and 64 H100, NeMo|context parallelism (NVIDIA NeMo, performance summary)
-Nemotron 15B and 340B, 64 and 128 GPUs, NeMo|GPT's blocks with grouped queries (NVIDIA NeMo, performance summary)
+Nemotron 340B, 128 H100, NeMo, TP 8, PP 8, FP8|h100-sxm:16x8|nemotron 96 18432 96 8 73728 256000 4096 0 0|megatron cudnn none|32 1 8 8 2 12 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|322|NVIDIA NeMo, performance summary, 24.07
+Nemotron 15B, 64 B200, NeMo, FP8|b200-sxm:8x8|nemotron 32 6144 48 8 24576 256000 4096 0 0|megatron cudnn none|256 2 1 1 64 1 1 0 bf16 bf16 0 fp8+overlap+no_dropout|14760|NVIDIA NeMo, performance summary, 25.02
+Nemotron 340B, 128 B200, NeMo, TP 8, PP 4, FP8|b200-sxm:16x8|nemotron 96 18432 96 8 73728 256000 4096 0 0|megatron cudnn none|32 1 8 4 4 12 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|602|NVIDIA NeMo, performance summary, 25.02
 GPT-3 175B, 384 A100, TP 8, PP 12|a100-80:48x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron-2021 fused full|1536 1 8 12 4 1 0 0 bf16|153T|Narayanan et al. 2021, table 2
 GPT-3 175B, 768 A100, TP 8, PP 12|a100-80:96x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron-2021 fused full|1536 1 8 12 8 1 0 0 bf16|149T|Narayanan et al. 2021, table 2
 GPT-3 175B, 1,536 A100, TP 8, PP 12|a100-80:192x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron-2021 fused full|1536 1 8 12 16 1 0 0 bf16|141T|Narayanan et al. 2021, table 2

@@ -149,7 +149,7 @@ static int64_t find_least(const struct target *at, struct candidate *of)
     const struct mist_model *m = &space->model;
     const struct mist_job *job = &space->job;
     double heads = 2.0 * m->n_heads + 2.0 * m->n_kv_heads;
-    double n_ffn = m->family == MIST_FAMILY_LLAMA ? 3 : 2;
+    double n_ffn = mist_family_traits(m->family)->has_gate ? 3 : 2;
     double block = m->hidden * (heads * m->head_dim + n_ffn * m->ffn);
     double n = floor((double)m->n_layers / of->pp) * block / of->tp;
     double weights = mist_dtype_weight_bytes(job->dtype);

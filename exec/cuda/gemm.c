@@ -237,12 +237,12 @@ void mist_gemm_finish(enum mist_cuda_gemm_product product,
         break;
     case MIST_CUDA_FORWARD_GELU:
     case MIST_CUDA_FORWARD_BIAS_GELU:
-        mist_cuda_gelu_forward(at->stream, at->dtype, false, x->d, x->aux,
-                               at->rows * at->n_out);
+        mist_cuda_activation_forward(at->stream, at->dtype, MIST_ACTIVATION_GELU, x->d,
+                                     x->aux, at->rows * at->n_out);
         break;
     case MIST_CUDA_BACKWARD_INPUT_GELU:
-        mist_cuda_gelu_backward(at->stream, at->dtype, false, x->d, x->d, x->aux,
-                                at->rows * at->n_in);
+        mist_cuda_activation_backward(at->stream, at->dtype, MIST_ACTIVATION_GELU, x->d,
+                                      x->d, x->aux, at->rows * at->n_in);
         break;
     default:
         mist_cuda_column_sum(at->stream, at->dtype, at->gradient_dtype, x->vector, x->b,
@@ -308,7 +308,8 @@ void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
                             const struct mist_cuda_linear *at, void *y, void *before,
                             const void *x, const void *weight, const void *bias)
 {
-    bool is_apart = before && at->has_exact_gelu, is_fused = before && !is_apart;
+    bool is_apart = before && at->activation != MIST_ACTIVATION_GELU;
+    bool is_fused = before && !is_apart;
     struct mist_gemm_operands operands = {weight, x, is_apart ? before : y, (void *)bias,
                                           is_fused ? before : NULL};
     bool is_done =
@@ -319,15 +320,16 @@ void mist_cuda_gemm_forward(struct mist_cuda_gemm *gemm,
             &operands, true);
 
     if (is_done && is_apart)
-        mist_cuda_gelu_forward(at->stream, at->dtype, true, y, before,
-                               at->rows * at->n_out);
+        mist_cuda_activation_forward(at->stream, at->dtype, at->activation, y, before,
+                                     at->rows * at->n_out);
 }
 
 void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
                                    const struct mist_cuda_linear *at, void *dx,
                                    const void *dy, const void *weight, const void *before)
 {
-    bool is_apart = before && at->has_exact_gelu, is_fused = before && !is_apart;
+    bool is_apart = before && at->activation != MIST_ACTIVATION_GELU;
+    bool is_fused = before && !is_apart;
     struct mist_gemm_operands operands = {weight, dy, dx, NULL,
                                           is_fused ? (void *)before : NULL};
     bool is_done =
@@ -335,8 +337,8 @@ void mist_cuda_gemm_backward_input(struct mist_cuda_gemm *gemm,
             &operands, true);
 
     if (is_done && is_apart)
-        mist_cuda_gelu_backward(at->stream, at->dtype, true, dx, dx, before,
-                                at->rows * at->n_in);
+        mist_cuda_activation_backward(at->stream, at->dtype, at->activation, dx, dx,
+                                      before, at->rows * at->n_in);
 }
 
 void mist_cuda_gemm_backward_weight(struct mist_cuda_gemm *gemm,

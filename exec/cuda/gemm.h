@@ -58,8 +58,9 @@ struct mist_cuda_linear {
     enum mist_dtype gradient_dtype; /* of dW and dbias: fp32, or bf16 where dtype is */
     bool overwrites; /* gradients are written, not added to: whatever was in their
                         memory does not matter */
-    int64_t rows, n_in, n_out; /* each >= 1 */
-    bool has_exact_gelu;  /* of before, below: no epilogue has that, a kernel does it */
+    int64_t rows, n_in, n_out;       /* each >= 1 */
+    enum mist_activation activation; /* of before, below: a kernel does all but the tanh
+                                        form of GELU, which an epilogue has */
     const void *residual; /* what forward() and backward_input() add to their result,
                                   as large; NULL: nothing */
 };

@@ -56,7 +56,7 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
 /* ----------------------------------- norm: kernels_norm.cu, kernels_norm_backward.cu */
 
-/* kind as in the CPU's: 0 layer norm, 1 RMS norm, 2 that with 1 + weight. */
+/* kind: enum mist_cpu_norm_kind */
 void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
                             void *out, void *residual, float *stats, const void *a,
                             const void *b, const void *weight, const void *bias,
@@ -90,12 +90,12 @@ void mist_cuda_head_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
 /* ---------------------------------------------- elementwise: kernels_elementwise.cu */
 
-/* is_exact: in the exact form, not by tanh */
-void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, bool is_exact,
-                            void *out, const void *x, int64_t n);
-void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                             bool is_exact, void *dx, const void *d_out, const void *x,
-                             int64_t n);
+void mist_cuda_activation_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  enum mist_activation kind, void *out, const void *x,
+                                  int64_t n);
+void mist_cuda_activation_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                   enum mist_activation kind, void *dx, const void *d_out,
+                                   const void *x, int64_t n);
 /* is_geglu: with gelu by tanh instead of silu */
 void mist_cuda_swiglu_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                               bool is_geglu, void *out, const void *gate_up, int64_t rows,

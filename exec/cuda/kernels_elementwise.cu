@@ -97,6 +97,20 @@ struct exact_gelu_backward : exact_gelu {
     }
 };
 
+struct squared_relu_forward {
+    static __device__ __forceinline__ float apply(float x, float)
+    {
+        return x < 0.0f ? 0.0f : x * x; /* NaN stays */
+    }
+};
+
+struct squared_relu_backward {
+    static __device__ __forceinline__ float apply(float x, float d_out)
+    {
+        return d_out * (x < 0.0f ? 0.0f : 2.0f * x);
+    }
+};
+
 struct sum {
     static __device__ __forceinline__ float apply(float a, float b)
     {
@@ -436,19 +450,30 @@ void launch_column_sum(mist_cuda_stream stream, G *out, const T *x, int64_t rows
 
 /* ---------------------------------------------------------------------------- launch */
 
-void mist_cuda_gelu_forward(mist_cuda_stream stream, enum mist_dtype dtype, bool is_exact,
-                            void *out, const void *x, int64_t n)
+void mist_cuda_activation_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                  enum mist_activation kind, void *out, const void *x,
+                                  int64_t n)
 {
-    (is_exact ? launch_map<exact_gelu_forward, false>
-              : launch_map<gelu_forward, false>)(stream, dtype, out, x, nullptr, n);
+    auto launch = launch_map<gelu_forward, false>;
+
+    if (kind == MIST_ACTIVATION_EXACT_GELU)
+        launch = launch_map<exact_gelu_forward, false>;
+    else if (kind == MIST_ACTIVATION_SQUARED_RELU)
+        launch = launch_map<squared_relu_forward, false>;
+    launch(stream, dtype, out, x, nullptr, n);
 }
 
-void mist_cuda_gelu_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                             bool is_exact, void *dx, const void *d_out, const void *x,
-                             int64_t n)
+void mist_cuda_activation_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                   enum mist_activation kind, void *dx, const void *d_out,
+                                   const void *x, int64_t n)
 {
-    (is_exact ? launch_map<exact_gelu_backward, true>
-              : launch_map<gelu_backward, true>)(stream, dtype, dx, x, d_out, n);
+    auto launch = launch_map<gelu_backward, true>;
+
+    if (kind == MIST_ACTIVATION_EXACT_GELU)
+        launch = launch_map<exact_gelu_backward, true>;
+    else if (kind == MIST_ACTIVATION_SQUARED_RELU)
+        launch = launch_map<squared_relu_backward, true>;
+    launch(stream, dtype, dx, x, d_out, n);
 }
 
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,

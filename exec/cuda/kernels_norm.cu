@@ -177,7 +177,8 @@ void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int 
 {
     MIST_CUDA_BY_DTYPE(
         dtype, T,
-        launch_forward<T>(stream, {(T *)out, (T *)residual, stats, (const T *)a,
-                                   (const T *)b, (const T *)weight, (const T *)bias, eps,
-                                   kind == 2 ? 1.0f : 0.0f, kind == 0, rows, h}));
+        launch_forward<T>(stream,
+                          {(T *)out, (T *)residual, stats, (const T *)a, (const T *)b,
+                           (const T *)weight, (const T *)bias, eps,
+                           kind >= 2 ? 1.0f : 0.0f, kind == 0 || kind == 3, rows, h}));
 }

@@ -294,9 +294,9 @@ void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
         dtype, T,
         const backward_args<T> at = {(T *)dx, (float *)workspace, (const T *)d_out,
                                      (const T *)d_residual, (const T *)x,
-                                     (const T *)weight, stats, kind == 2 ? 1.0f : 0.0f,
-                                     kind == 0, dbias != NULL, rows, h, n_blocks,
-                                     (rows + n_blocks - 1) / n_blocks};
+                                     (const T *)weight, stats, kind >= 2 ? 1.0f : 0.0f,
+                                     kind == 0 || kind == 3, dbias != NULL, rows, h,
+                                     n_blocks, (rows + n_blocks - 1) / n_blocks};
         MIST_CUDA_BY_DTYPE(
             gradient_dtype, G,
             launch_backward(stream, at, (G *)dweight, (G *)dbias, overwrites)));

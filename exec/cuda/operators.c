@@ -152,7 +152,7 @@ static void linear(step_args at)
     if (!linear_shape(at, &shape))
         return;
     shape.residual = has_gelu ? NULL : x[MIST_ARG_LINEAR_RESIDUAL];
-    shape.has_exact_gelu = has_gelu && at->model->has_exact_gelu;
+    shape.activation = has_gelu ? mist_model_activation(at->model) : MIST_ACTIVATION_GELU;
     switch (at->step->phase) {
     case MIST_PHASE_FORWARD:
         mist_cuda_gemm_forward(context->gemm, &shape, x[MIST_ARG_OUT],
@@ -209,9 +209,9 @@ static void head_norm(step_args at)
 
 static void gelu(step_args at)
 {
-    mist_cuda_gelu_forward(stream_of(context_of(at)), at->dtype,
-                           at->model->has_exact_gelu, at->operands[MIST_ARG_OUT],
-                           at->operands[MIST_ARG_UNARY_X], at->step->dims[0]);
+    mist_cuda_activation_forward(
+        stream_of(context_of(at)), at->dtype, mist_model_activation(at->model),
+        at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X], at->step->dims[0]);
 }
 
 static void swiglu(step_args at)

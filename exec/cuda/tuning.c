@@ -47,7 +47,8 @@ void mist_cuda_tuning_expect(struct mist_cuda_gemm *gemm,
 {
     const struct mist_step *step = args->step;
     bool is_gelu = step->op == MIST_OP_LINEAR_GELU, has_bias = step->params[1] >= 0;
-    bool has_gelu = is_gelu && !args->model->has_exact_gelu; /* in its epilogue */
+    bool has_gelu = /* in its epilogue */
+        is_gelu && mist_model_activation(args->model) == MIST_ACTIVATION_GELU;
     enum mist_cuda_gemm_product product = MIST_CUDA_FORWARD;
 
     if (step->op == MIST_OP_LINEAR_CROSS_ENTROPY) {

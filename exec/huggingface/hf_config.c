@@ -124,6 +124,7 @@ static enum mist_status compare(const struct sides *at, struct mist_err *err)
     const struct mist_model *theirs = at->theirs, *ours = at->ours;
     const struct mist_model_type *type = &mist_model_types[theirs->family];
     bool is_falcon = theirs->family == MIST_FAMILY_FALCON;
+    bool is_nemotron = theirs->family == MIST_FAMILY_NEMOTRON;
     enum mist_status s = refuse_unsupported(at, err);
 
     if (s == MIST_OK && theirs->family != ours->family)
@@ -142,7 +143,8 @@ static enum mist_status compare(const struct sides *at, struct mist_err *err)
             "%s asks for the %s form of GELU, the plan's model has the %s",
             type->activation_key, theirs->has_exact_gelu ? "exact" : "tanh",
             ours->has_exact_gelu ? "exact" : "tanh");
-    if ((s = compare_int(at, "rotary_pct", turned(theirs), turned(ours), err)))
+    if ((s = compare_int(at, is_nemotron ? "partial_rotary_factor" : "rotary_pct",
+                         turned(theirs), turned(ours), err)))
         return s;
     return compare_rope(at, err);
 }

@@ -26,6 +26,7 @@ enum flags {
     OPTIONAL_BIAS = 4, /* not there where our model has none */
     VOCABULARY = 8,    /* not there where it is the embedding's */
     GROUPED = 16,      /* rows stand by groups of heads */
+    PART_TURNED = 512, /* rows of heads, of which the part that RoPE turns comes first */
     ONE_NORM = 32,     /* of a block with one norm, */
     TWO_NORMS = 64,    /* with two */
     QKV_BIAS = 128,    /* of families with biases of q, k and v alone, */
@@ -119,6 +120,18 @@ static const struct row neox_rows[] = {
     {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"embed_out.weight", VOCAB}}},
 };
 
+static const struct row nemotron_rows[] = {
+    {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"embed_tokens.weight", VOCAB}}},
+    NORM(PLACE_BLOCK, "norm1", 0, "input_layernorm"),
+    {PLACE_BLOCK, "qkv.weight", HIDDEN, PART_TURNED, QKV_SOURCES(".weight")},
+    {PLACE_BLOCK, "proj.weight", QUERY, 0, {{"self_attn.o_proj.weight", HIDDEN}}},
+    NORM(PLACE_BLOCK, "norm2", 0, "post_attention_layernorm"),
+    {PLACE_BLOCK, "up.weight", HIDDEN, 0, {{"mlp.up_proj.weight", FFN}}},
+    {PLACE_BLOCK, "down.weight", FFN, 0, {{"mlp.down_proj.weight", HIDDEN}}},
+    NORM(PLACE_HEAD, "norm", 0, "norm"),
+    {PLACE_HEAD, "head.weight", HIDDEN, VOCABULARY, {{"lm_head.weight", VOCAB}}},
+};
+
 static const struct row falcon_rows[] = {
     {PLACE_EMBEDDING, "wte", HIDDEN, 0, {{"word_embeddings.weight", VOCAB}}},
     NORM(PLACE_BLOCK, "norm1", ONE_NORM, "input_layernorm"),
@@ -147,6 +160,7 @@ static const struct naming {
     [MIST_FAMILY_QWEN3] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_GEMMA] = {ROWS(llama_rows), "model.", "layers", "lm_head.weight"},
     [MIST_FAMILY_NEOX] = {ROWS(neox_rows), "gpt_neox.", "layers", "embed_out.weight"},
+    [MIST_FAMILY_NEMOTRON] = {ROWS(nemotron_rows), "model.", "layers", "lm_head.weight"},
 #undef ROWS
 };
 
@@ -211,7 +225,8 @@ static void describe(const struct row *row, const struct mist_model *model,
         .is_vector = row->columns == ONE,
         .is_transposed = row->flags & TRANSPOSED,
         .is_absent = (row->flags & LINEAR_BIAS) && !model->has_bias,
-        .of_heads = row->flags & GROUPED ? model : NULL};
+        .of_heads = row->flags & (GROUPED | PART_TURNED) ? model : NULL,
+        .is_grouped = row->flags & GROUPED};
     snprintf(out->param.name, sizeof out->param.name, "%s", row->name);
     while (out->n_sources < HF_MAX_SOURCES && row->sources[out->n_sources].name) {
         struct hf_source *source = &out->sources[out->n_sources];
@@ -270,6 +285,10 @@ int64_t hf_source_row(const struct hf_param *param, int64_t row)
         return row;
     int64_t n_queries = model->n_heads / model->n_kv_heads; /* of a group */
     int64_t d = model->head_dim, head = row / d, i = row % d, group, place;
+    if (head < model->n_heads + model->n_kv_heads) /* no value head */
+        i = element_of_head(model, i);
+    if (!param->is_grouped)
+        return head * d + i;
     if (head < model->n_heads) {
         group = head / n_queries;
         place = head % n_queries;
@@ -277,8 +296,6 @@ int64_t hf_source_row(const struct hf_param *param, int64_t row)
         group = (head - model->n_heads) % model->n_kv_heads;
         place = n_queries + (head - model->n_heads) / model->n_kv_heads;
     }
-    if (place <= n_queries) /* no value head */
-        i = element_of_head(model, i);
     return (group * (n_queries + 2) + place) * d + i;
 }
 

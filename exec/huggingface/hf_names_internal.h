@@ -18,16 +18,17 @@ struct hf_param {
     bool is_vector;     /* one dimension there */
     bool is_transposed; /* [columns, rows] there */
     bool is_absent;     /* a linear bias that our model has not */
-    /* Rows stand by groups of heads there; else NULL. */
+    /* Rows are those of heads and stand in another order there; else NULL. */
     const struct mist_model *of_heads;
+    bool is_grouped; /* that of groups */
     int32_t n_sources;
     struct hf_source sources[HF_MAX_SOURCES];
 };
 
 /*
- * Where a row of ours is there. By groups of heads: for each key-value head its query
- * heads, then itself, then its value head; and the part of a head that RoPE turns comes
- * first there, while here the halves of all pairs are half a head apart.
+ * Where a row of ours is there, of all sources one behind the other. By groups of heads: for each
+ * key-value head its query heads, then itself, then its value head; and the part of a head that
+ * RoPE turns comes first there, while here the halves of all pairs are half a head apart.
  */
 int64_t hf_source_row(const struct hf_param *param, int64_t row);
 

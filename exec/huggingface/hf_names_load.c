@@ -283,16 +283,18 @@ static void read_transposed(const struct mist_safetensors *tensors, int32_t i_te
 }
 
 /* The same of rows that are elsewhere there. */
+/* first: of a tensor, which has the parameter's rows from first_row on. */
 static void read_rows(const struct mist_safetensors *tensors, int32_t i_tensor,
-                      const struct hf_param *param, int64_t first, int64_t n, float *out)
+                      const struct hf_param *param, int64_t first_row, int64_t first,
+                      int64_t n, float *out)
 {
     int64_t columns = param->param.columns;
 
     for (int64_t i = first, n_read; i < first + n; i += n_read) {
         int64_t row = i / columns, column = i % columns;
         n_read = columns - column < first + n - i ? columns - column : first + n - i;
-        mist_safetensors_read(tensors, i_tensor,
-                              hf_source_row(param, row) * columns + column, n_read,
+        row = hf_source_row(param, first_row + row) - first_row;
+        mist_safetensors_read(tensors, i_tensor, row * columns + column, n_read,
                               out + (i - first));
     }
 }
@@ -330,8 +332,8 @@ static enum mist_status read_range(const struct mist_hf *hf, const struct hf_par
             read_transposed(hf->tensors, i_tensor, rows, columns, begin - start,
                             end - begin, out + (begin - first));
         else if (begin < end && param->of_heads)
-            read_rows(hf->tensors, i_tensor, param, begin - start, end - begin,
-                      out + (begin - first));
+            read_rows(hf->tensors, i_tensor, param, start / columns, begin - start,
+                      end - begin, out + (begin - first));
         else if (begin < end)
             mist_safetensors_read(hf->tensors, i_tensor, begin - start, end - begin,
                                   out + (begin - first));

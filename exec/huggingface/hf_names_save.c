@@ -151,7 +151,7 @@ static json_t *dimension(const struct mist_model *model, const struct mist_model
 
 static const char *activation_word(const struct mist_model_type *type, bool is_exact)
 {
-    const struct mist_activation *known = type->activations;
+    const struct mist_activation_word *known = type->activations;
 
     while (known->is_exact != is_exact)
         known++;
@@ -199,6 +199,8 @@ static json_t *family_config(const struct mist_model *m)
         return json_pack("{s:b}", "use_sliding_window", m->window > 0);
     case MIST_FAMILY_NEOX:
         return json_pack("{s:f}", "rotary_pct", rotary_part(m));
+    case MIST_FAMILY_NEMOTRON:
+        return json_pack("{s:f}", "partial_rotary_factor", rotary_part(m));
     case MIST_FAMILY_FALCON:
         return json_pack("{s:b, s:b, s:i}", "new_decoder_architecture", is_grouped,
                          "multi_query", m->n_kv_heads == 1, "num_kv_heads",

@@ -31,7 +31,13 @@ MIST_CPU_INLINE void sigmoid(float x, float *value, float *complement)
 
 /* ------------------------------------------------------------------------- activations */
 
-enum activation { SILU, GELU, EXACT_GELU };
+/* Those of models, and the one that only gates have. */
+enum activation {
+    GELU = MIST_ACTIVATION_GELU,
+    EXACT_GELU = MIST_ACTIVATION_EXACT_GELU,
+    SQUARED_RELU = MIST_ACTIVATION_SQUARED_RELU,
+    SILU = MIST_N_ACTIVATIONS
+};
 
 #define GELU_SLOPE 1.5957691216057308f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
@@ -70,6 +76,12 @@ MIST_CPU_INLINE void activate(enum activation kind, float x, float *y, float *sl
 {
     float share, rest, limit = kind == SILU ? SILU_LIMIT : GELU_LIMIT;
 
+    if (kind == SQUARED_RELU) {
+        float above = max_of(x, 0.0f); /* NaN stays */
+        *y = above * above;
+        *slope = 2.0f * above;
+        return;
+    }
     if (kind == EXACT_GELU) {
         normal(x, &share, &rest);
         *y = x * share;
@@ -125,6 +137,8 @@ MIST_CPU_CLONES static void activate_chunk(enum activation kind, float *out,
         activate_all(SILU, true, out, x, up, n);
     else if (kind == EXACT_GELU)
         activate_all(EXACT_GELU, false, out, x, x, n);
+    else if (kind == SQUARED_RELU)
+        activate_all(SQUARED_RELU, false, out, x, x, n);
     else if (up)
         activate_all(GELU, true, out, x, up, n);
     else
@@ -139,33 +153,36 @@ MIST_CPU_CLONES static void backward_chunk(enum activation kind, float *dx, floa
         backward_all(SILU, true, dx, d_up, d_out, x, up, n);
     else if (kind == EXACT_GELU)
         backward_all(EXACT_GELU, false, dx, dx, d_out, x, x, n);
+    else if (kind == SQUARED_RELU)
+        backward_all(SQUARED_RELU, false, dx, dx, d_out, x, x, n);
     else if (up)
         backward_all(GELU, true, dx, d_up, d_out, x, up, n);
     else
         backward_all(GELU, false, dx, dx, d_out, x, x, n);
 }
 
-void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x,
-                           int64_t n, int n_threads)
+void mist_cpu_activation_forward(bool is_bf16, enum mist_activation kind, void *out,
+                                 const void *x, int64_t n, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[CHUNK], *to = mist_cpu_to(is_bf16, room, out, i);
         int64_t length = mist_cpu_min(CHUNK, n - i);
-        activate_chunk(is_exact ? EXACT_GELU : GELU, to,
+        activate_chunk((enum activation)kind, to,
                        mist_cpu_from(is_bf16, room, x, i, length), NULL, length);
         mist_cpu_done(is_bf16, out, i, to, length);
     }
 }
 
-void mist_cpu_gelu_backward(bool is_bf16, bool is_exact, void *dx, const void *d_out,
-                            const void *x, int64_t n, int n_threads)
+void mist_cpu_activation_backward(bool is_bf16, enum mist_activation kind, void *dx,
+                                  const void *d_out, const void *x, int64_t n,
+                                  int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += CHUNK) {
         float room[2][CHUNK], *to = mist_cpu_to(is_bf16, room[0], dx, i);
         int64_t length = mist_cpu_min(CHUNK, n - i);
-        backward_chunk(is_exact ? EXACT_GELU : GELU, to, NULL,
+        backward_chunk((enum activation)kind, to, NULL,
                        mist_cpu_from(is_bf16, room[0], d_out, i, length),
                        mist_cpu_from(is_bf16, room[1], x, i, length), NULL, length);
         mist_cpu_done(is_bf16, dx, i, to, length);

@@ -61,10 +61,11 @@ size_t mist_cpu_embedding_slice_backward_workspace_bytes(int64_t rows);
 
 /* ------------------------------------------------------------------------------- norm */
 
-enum mist_cpu_norm_kind {
-    MIST_CPU_NORM_LAYER, /* (x - mean) rstd weight + bias; 1 / rstd^2 = variance + eps */
-    MIST_CPU_NORM_RMS,   /* x rstd weight, no bias; 1 / rstd^2 = mean(x^2) + eps */
-    MIST_CPU_NORM_OFFSET_RMS, /* the same with 1 + weight */
+enum mist_cpu_norm_kind { /* the CUDA kernels' kinds by number, too */
+                          MIST_CPU_NORM_LAYER, /* (x - mean) rstd weight + bias; 1 / rstd^2 = variance + eps */
+                          MIST_CPU_NORM_RMS, /* x rstd weight, no bias; 1 / rstd^2 = mean(x^2) + eps */
+                          MIST_CPU_NORM_OFFSET_RMS,   /* the same with 1 + weight */
+                          MIST_CPU_NORM_OFFSET_LAYER, /* the first with 1 + weight */
 };
 
 /*
@@ -179,15 +180,16 @@ void mist_cpu_head_norm_backward(bool is_bf16, void *d_qkv, void *d_q_weight,
 
 /* ------------------------------------------------------------------------ elementwise */
 
-/* out = gelu(x): the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
- * computed as the equal x * sigmoid(2 ...); is_exact: x (1 + erf(x / sqrt(2))) / 2. out
- * may alias x. */
-void mist_cpu_gelu_forward(bool is_bf16, bool is_exact, void *out, const void *x,
-                           int64_t n, int n_threads);
+/* out = kind(x): the tanh approximation of gelu, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
+ * x^3))), computed as the equal x * sigmoid(2 ...); exact: x (1 + erf(x / sqrt(2))) / 2;
+ * squared ReLU: max(0, x)^2. out may alias x. */
+void mist_cpu_activation_forward(bool is_bf16, enum mist_activation kind, void *out,
+                                 const void *x, int64_t n, int n_threads);
 
-/* dx = d_out * gelu'(x). dx may alias d_out or x. */
-void mist_cpu_gelu_backward(bool is_bf16, bool is_exact, void *dx, const void *d_out,
-                            const void *x, int64_t n, int n_threads);
+/* dx = d_out * kind'(x). dx may alias d_out or x. */
+void mist_cpu_activation_backward(bool is_bf16, enum mist_activation kind, void *dx,
+                                  const void *d_out, const void *x, int64_t n,
+                                  int n_threads);
 
 /* out[rows, f] = silu(gate) * up, gate_up [rows, 2 * f] with the gate first; is_geglu:
  * gelu, its tanh form, instead of silu. */

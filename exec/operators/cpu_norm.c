@@ -19,7 +19,14 @@ enum { BLOCK_ROWS = 32, REDUCE_COLUMNS = 256 };
 /* What is added to every weight. */
 MIST_CPU_INLINE float offset_of(enum mist_cpu_norm_kind kind)
 {
-    return kind == MIST_CPU_NORM_OFFSET_RMS ? 1.0f : 0.0f;
+    return kind == MIST_CPU_NORM_OFFSET_RMS || kind == MIST_CPU_NORM_OFFSET_LAYER ? 1.0f
+                                                                                  : 0.0f;
+}
+
+/* Whether the mean is taken out. */
+MIST_CPU_INLINE bool is_centred(enum mist_cpu_norm_kind kind)
+{
+    return kind == MIST_CPU_NORM_LAYER || kind == MIST_CPU_NORM_OFFSET_LAYER;
 }
 
 /* sum of (x[i] - mean)^2 in the fixed lane order */
@@ -44,13 +51,13 @@ MIST_CPU_CLONES static void norm_row(enum mist_cpu_norm_kind kind, float *out,
                                      float *stats, const float *x, const float *weight,
                                      const float *bias, float eps, int64_t h)
 {
-    float mean = kind == MIST_CPU_NORM_LAYER ? mist_cpu_sum(x, h) / (float)h : 0.0f;
+    float mean = is_centred(kind) ? mist_cpu_sum(x, h) / (float)h : 0.0f;
     float rstd = 1.0f / sqrtf(sum_centred_squares(x, mean, h) / (float)h + eps);
     float offset = offset_of(kind);
     if (bias != NULL) {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)
-            out[j] = (x[j] - mean) * rstd * weight[j] + bias[j];
+            out[j] = (x[j] - mean) * rstd * (offset + weight[j]) + bias[j];
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)
@@ -136,7 +143,7 @@ MIST_CPU_CLONES static void norm_backward_row(enum mist_cpu_norm_kind kind, floa
 {
     float mean = stats[0], rstd = stats[1], offset = offset_of(kind), means[2];
     row_means(means, d_out, x, weight, offset, mean, rstd, h);
-    float mean_g = kind == MIST_CPU_NORM_LAYER ? means[0] : 0.0f, mean_gx = means[1];
+    float mean_g = is_centred(kind) ? means[0] : 0.0f, mean_gx = means[1];
     if (dbias_sum != NULL) {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)

@@ -67,9 +67,9 @@ static inline enum mist_cpu_norm_kind mist_step_norm_kind(const struct mist_step
         at->step->op == MIST_OP_RMS_NORM || at->step->op == MIST_OP_RESIDUAL_RMS_NORM;
     bool has_offset = mist_family_traits(at->model->family)->has_offset_norms;
 
-    return !is_rms      ? MIST_CPU_NORM_LAYER
-           : has_offset ? MIST_CPU_NORM_OFFSET_RMS
-                        : MIST_CPU_NORM_RMS;
+    if (has_offset)
+        return is_rms ? MIST_CPU_NORM_OFFSET_RMS : MIST_CPU_NORM_OFFSET_LAYER;
+    return is_rms ? MIST_CPU_NORM_RMS : MIST_CPU_NORM_LAYER;
 }
 
 /* What embeddings are multiplied by, in the format of the activations: 1 in most models. */

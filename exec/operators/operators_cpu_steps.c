@@ -127,22 +127,22 @@ static void linear_gelu(step_args at)
     if (at->step->phase == MIST_PHASE_FORWARD) {
         forward(at, x[MIST_ARG_LINEAR_GELU_BEFORE], x[MIST_ARG_LINEAR_GELU_X],
                 at->params[1], NULL, rows, n_in, n_out);
-        mist_cpu_gelu_forward(is_bf16(at), at->model->has_exact_gelu, x[MIST_ARG_OUT],
-                              x[MIST_ARG_LINEAR_GELU_BEFORE], rows * n_out,
-                              at->n_threads);
+        mist_cpu_activation_forward(is_bf16(at), mist_model_activation(at->model),
+                                    x[MIST_ARG_OUT], x[MIST_ARG_LINEAR_GELU_BEFORE],
+                                    rows * n_out, at->n_threads);
     } else {
         backward_input(at, x[MIST_ARG_DX], x[MIST_ARG_DY], NULL, rows, n_in, n_out);
-        mist_cpu_gelu_backward(is_bf16(at), at->model->has_exact_gelu, x[MIST_ARG_DX],
-                               x[MIST_ARG_DX], x[MIST_ARG_DUNARY_X], rows * n_in,
-                               at->n_threads);
+        mist_cpu_activation_backward(is_bf16(at), mist_model_activation(at->model),
+                                     x[MIST_ARG_DX], x[MIST_ARG_DX], x[MIST_ARG_DUNARY_X],
+                                     rows * n_in, at->n_threads);
     }
 }
 
 static void gelu(step_args at)
 {
-    mist_cpu_gelu_forward(is_bf16(at), at->model->has_exact_gelu,
-                          at->operands[MIST_ARG_OUT], at->operands[MIST_ARG_UNARY_X],
-                          at->step->dims[0], at->n_threads);
+    mist_cpu_activation_forward(
+        is_bf16(at), mist_model_activation(at->model), at->operands[MIST_ARG_OUT],
+        at->operands[MIST_ARG_UNARY_X], at->step->dims[0], at->n_threads);
 }
 
 static void attention(step_args at)

@@ -102,6 +102,7 @@ static const char *const arg_words[MIST_ARG_OWN] = {
     [MIST_ARG_TIES] = "ties_embeddings",
     [MIST_ARG_EPSILON] = "norm_epsilon",
     [MIST_ARG_ROPE_THETA] = "rope_theta",
+    [MIST_ARG_ROTARY] = "rotary_dim",
 };
 
 /* Of a number: value, or the word that plan.json has for it. */

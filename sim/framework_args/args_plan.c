@@ -38,6 +38,7 @@ void mist_args_set_model(struct mist_args *args, const struct mist_model *model)
     args->v[MIST_ARG_TIES] = model->ties_embeddings;
     args->v[MIST_ARG_EPSILON] = model->norm_epsilon;
     args->v[MIST_ARG_ROPE_THETA] = model->rope_theta;
+    args->v[MIST_ARG_ROTARY] = model->rotary_dim;
     args->has_model = true;
     args->model = *model;
 }
@@ -51,6 +52,7 @@ static enum mist_status make_model(const struct mist_args *args, struct mist_mod
     out->ties_embeddings = mist_args_or(args, MIST_ARG_TIES, 0) != 0;
     out->norm_epsilon = mist_args_or(args, MIST_ARG_EPSILON, 1e-5);
     out->rope_theta = mist_args_or(args, MIST_ARG_ROPE_THETA, 0);
+    out->rotary_dim = (int32_t)mist_args_or(args, MIST_ARG_ROTARY, 0);
     if (!args->has_model)
         snprintf(out->name, sizeof out->name, "%s",
                  mist_framework_words[args->framework]);

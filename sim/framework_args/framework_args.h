@@ -77,9 +77,10 @@ enum mist_arg {
     MIST_ARG_TIES,
     MIST_ARG_EPSILON,
     MIST_ARG_ROPE_THETA,
+    MIST_ARG_ROTARY, /* elements of a head that RoPE turns; 0: all */
     /* What frameworks say in words of their own; their rules make the above of it. */
     MIST_ARG_OWN,
-    MIST_N_ARGS = MIST_ARG_OWN + 24
+    MIST_N_ARGS = MIST_ARG_OWN + 25
 };
 
 enum mist_args_recompute {

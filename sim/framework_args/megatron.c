@@ -12,6 +12,8 @@ enum own {
     MAX_POSITIONS,            /* that GPT's learn */
     NORM,                     /* 1: RMSNorm */
     SWIGLU,
+    SQUARED_RELU,
+    ROTARY_PART, /* of a head */
     USES_GROUPS, /* grouped-query attention, of so many groups: */
     GROUPS,
     TOKENIZER,    /* its vocabulary; what follows below 0 */
@@ -116,7 +118,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_ALIAS("--use-rotary-position-embeddings", MIST_ARG_FLAG, POSITIONS, 1, NULL),
     MIST_ROW_COUNT("--max-position-embeddings", MAX_POSITIONS, 1, NAN),
     MIST_ROW_REAL("--rotary-base", MIST_ARG_ROPE_THETA, NAN),
-    MIST_ROW_REFUSED("--rotary-percent", "1|1.0", "heads are turned as a whole"),
+    MIST_ROW_REAL("--rotary-percent", ROTARY_PART, 1),
     MIST_ROW_REFUSED("--rotary-interleaved", NULL, "pairs of RoPE are halves apart"),
     MIST_ROW_LEFT_AS("--no-position-embedding", "of RoPE"), MIST_ROW_LEFT("--rope-scaling-factor"),
     MIST_ROW_LEFT_AS("--use-rope-scaling", "it changes no shape"), MIST_ROW_LEFT("--rotary-seq-len-interpolation-factor"),
@@ -125,6 +127,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_ALIAS("--layernorm-epsilon", MIST_ARG_REAL, MIST_ARG_EPSILON, 0, NULL),
     MIST_ROW_LEFT_AS("--apply-layernorm-1p", "another start of the same norm"),
     MIST_ROW_FLAG("--swiglu", SWIGLU, 1, 0),
+    MIST_ROW_FLAG("--squared-relu", SQUARED_RELU, 1, 0),
     MIST_ROW_FLAG("--disable-bias-linear", MIST_ARG_HAS_BIAS, 0, 1),
     MIST_ROW_FLAG("--untie-embeddings-and-output-weights", MIST_ARG_TIES, 0, 1),
     MIST_ROW_MODEL("--tokenizer-type", TOKENIZER, tokenizers),
@@ -132,7 +135,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_COUNT("--make-vocab-size-divisible-by", PAD_MULTIPLE, 1, 128),
     MIST_ROW_REFUSED("--padded-vocab-size", NULL, "--vocab-size and --make-vocab-size-divisible-by say it"),
     MIST_ROW_REFUSED("--add-qkv-bias", NULL, OTHER_BLOCK), MIST_ROW_REFUSED("--qk-layernorm", NULL, OTHER_BLOCK),
-    MIST_ROW_REFUSED("--squared-relu", NULL, OTHER_BLOCK), MIST_ROW_REFUSED("--geglu", NULL, OTHER_BLOCK),
+    MIST_ROW_REFUSED("--geglu", NULL, OTHER_BLOCK),
     MIST_ROW_REFUSED("--quick-geglu", NULL, OTHER_BLOCK), MIST_ROW_REFUSED("--openai-gelu", NULL, OTHER_BLOCK),
     MIST_ROW_REFUSED("--onnx-safe", NULL, OTHER_BLOCK), MIST_ROW_REFUSED("--spec", NULL, OTHER_BLOCK),
     MIST_ROW_REFUSED("--multi-latent-attention", NULL, OTHER_BLOCK), MIST_ROW_REFUSED("--mtp-num-layers", NULL, OTHER_BLOCK),
@@ -248,36 +251,84 @@ static const struct mist_arg_row rows[] = {
 
 /* ------------------------------------------------------------------------ from the file */
 
-/* GPT: learned positions, LayerNorm, GELU. Llama: RoPE, RMSNorm, SwiGLU, no biases. */
+/* What a family's blocks have. */
+static const struct family {
+    enum mist_family family;
+    bool has_rope, has_rms_norm, has_swiglu, has_squared_relu;
+} families[] = {
+    {MIST_FAMILY_GPT, false, false, false, false},
+    {MIST_FAMILY_LLAMA, true, true, true, false},
+    {MIST_FAMILY_NEMOTRON, true, false, false, true},
+};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static enum mist_status check_rope_family(struct mist_args *args, enum mist_family family,
+                                          struct mist_err *err)
+{
+    double part = args->v[ROTARY_PART];
+
+    if (args->v[MIST_ARG_HAS_BIAS] != 0)
+        return mist_args_fail(args, args->line[SWIGLU] ? SWIGLU : SQUARED_RELU, err,
+                              "no --disable-bias-linear can't be expressed: %s blocks "
+                              "have no biases",
+                              family == MIST_FAMILY_LLAMA ? "Llama's" : "Nemotron's");
+    if (part != 1 && family == MIST_FAMILY_LLAMA)
+        return mist_args_fail(args, ROTARY_PART, err,
+                              "--rotary-percent %g can't be expressed: heads are turned "
+                              "as a whole",
+                              part);
+    if (!(part > 0 && part <= 1))
+        return mist_args_fail(
+            args, ROTARY_PART, err,
+            "--rotary-percent is %g, expected more than 0 and 1 at most", part);
+    return MIST_OK;
+}
+
+/* GPT: learned positions, LayerNorm, GELU. Llama: RoPE, RMSNorm, SwiGLU. Nemotron: RoPE,
+ * LayerNorm, squared ReLU. The last two have no biases. */
 static enum mist_status find_family(struct mist_args *args, struct mist_err *err)
 {
-    bool is_rope = mist_args_or(args, POSITIONS, 0) != 0;
-    bool is_rms = args->v[NORM] != 0, is_swiglu = args->v[SWIGLU] != 0;
-    int blamed = args->line[SWIGLU] ? SWIGLU : args->line[NORM] ? NORM : POSITIONS;
+    const struct family said = {.has_rope = mist_args_or(args, POSITIONS, 0) != 0,
+                                .has_rms_norm = args->v[NORM] != 0,
+                                .has_swiglu = args->v[SWIGLU] != 0,
+                                .has_squared_relu = args->v[SQUARED_RELU] != 0};
+    int blamed = args->line[SWIGLU]         ? SWIGLU
+                 : args->line[SQUARED_RELU] ? SQUARED_RELU
+                 : args->line[NORM]         ? NORM
+                                            : POSITIONS;
+    const struct family *found = families;
 
     if (args->has_model && !args->line[POSITIONS] && !args->line[NORM] &&
-        !args->line[SWIGLU])
+        !args->line[SWIGLU] && !args->line[SQUARED_RELU])
         return MIST_OK;
-    if (is_rope != is_rms || is_rms != is_swiglu)
+    while (found < families + N_FAMILIES &&
+           (found->has_rope != said.has_rope ||
+            found->has_rms_norm != said.has_rms_norm ||
+            found->has_swiglu != said.has_swiglu ||
+            found->has_squared_relu != said.has_squared_relu))
+        found++;
+    if (found == families + N_FAMILIES)
         return mist_args_fail(
             args, blamed, err,
             "--position-embedding-type %s, --normalization %s and %s can't be expressed "
-            "together: blocks are GPT's (learned_absolute, LayerNorm, GELU) or Llama's "
-            "(rope, RMSNorm, --swiglu)",
-            positions[is_rope].word, norms[is_rms].word,
-            is_swiglu ? "--swiglu" : "no --swiglu");
-    if (is_rope && args->v[MIST_ARG_HAS_BIAS] != 0)
-        return mist_args_fail(args, SWIGLU, err,
-                              "no --disable-bias-linear can't be expressed: Llama's "
-                              "blocks have no biases");
-    return mist_args_derive(args, MIST_ARG_FAMILY,
-                            is_rope ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT, blamed, err);
+            "together: blocks are GPT's (learned_absolute, LayerNorm, GELU), Llama's "
+            "(rope, RMSNorm, --swiglu) or Nemotron's (rope, LayerNorm, --squared-relu)",
+            positions[said.has_rope].word, norms[said.has_rms_norm].word,
+            said.has_swiglu         ? "--swiglu"
+            : said.has_squared_relu ? "--squared-relu"
+                                    : "neither --swiglu nor --squared-relu");
+    enum mist_status status =
+        said.has_rope ? check_rope_family(args, found->family, err) : MIST_OK;
+    return status == MIST_OK
+               ? mist_args_derive(args, MIST_ARG_FAMILY, found->family, blamed, err)
+               : status;
 }
 
 /* What Megatron-LM derives where it is not said. */
 static enum mist_status fill_sizes(struct mist_args *args, struct mist_err *err)
 {
     bool is_llama = args->v[MIST_ARG_FAMILY] == MIST_FAMILY_LLAMA;
+    bool has_rope = args->v[MIST_ARG_FAMILY] != MIST_FAMILY_GPT;
     double hidden = args->v[MIST_ARG_HIDDEN], heads = args->v[MIST_ARG_HEADS];
     double groups = args->v[USES_GROUPS] != 0 ? mist_args_or(args, GROUPS, 1) : heads;
 
@@ -286,15 +337,18 @@ static enum mist_status fill_sizes(struct mist_args *args, struct mist_err *err)
     if (mist_args_is_open(args, MIST_ARG_FFN))
         args->v[MIST_ARG_FFN] =
             is_llama ? floor(4 * hidden * 2 / 3 / 64) * 64 : 4 * hidden;
-    if (is_llama && mist_args_is_open(args, MIST_ARG_ROPE_THETA))
+    if (has_rope && mist_args_is_open(args, MIST_ARG_ROPE_THETA))
         args->v[MIST_ARG_ROPE_THETA] = 10000;
-    if (!is_llama && !args->has_model)
+    if (!has_rope && !args->has_model)
         args->v[MIST_ARG_ROPE_THETA] = 0;
+    if (has_rope && args->v[ROTARY_PART] < 1)
+        args->v[MIST_ARG_ROTARY] =
+            floor(args->v[ROTARY_PART] * args->v[MIST_ARG_HEAD_DIM]);
     double most =
         mist_args_or(args, MAX_POSITIONS,
                      mist_args_or(args, MIST_ARG_MAX_SEQ, args->v[MIST_ARG_SEQ_LEN]));
     enum mist_status status =
-        mist_args_derive(args, MIST_ARG_MAX_SEQ, is_llama ? 0 : most, MAX_POSITIONS, err);
+        mist_args_derive(args, MIST_ARG_MAX_SEQ, has_rope ? 0 : most, MAX_POSITIONS, err);
     if (status != MIST_OK || (args->has_model && !args->line[USES_GROUPS]))
         return status;
     return mist_args_derive(args, MIST_ARG_KV_HEADS, groups, USES_GROUPS, err);
@@ -461,13 +515,23 @@ static enum mist_status find_optimizer(struct mist_args *args, struct mist_err *
 
 static void begin_model(struct mist_args *args)
 {
-    bool is_llama = args->v[MIST_ARG_FAMILY] == MIST_FAMILY_LLAMA;
     double vocab = args->v[MIST_ARG_VOCAB], multiple = 128;
 
-    args->v[POSITIONS] = args->v[NORM] = args->v[SWIGLU] = is_llama;
+    const struct family *of = families;
+
+    while (of < families + N_FAMILIES && args->v[MIST_ARG_FAMILY] != of->family)
+        of++;
+    if (of == families + N_FAMILIES)
+        of = families; /* another one is told from what is read back */
+    args->v[POSITIONS] = of->has_rope;
+    args->v[NORM] = of->has_rms_norm;
+    args->v[SWIGLU] = of->has_swiglu;
+    args->v[SQUARED_RELU] = of->has_squared_relu;
+    if (args->v[MIST_ARG_ROTARY] > 0)
+        args->v[ROTARY_PART] = args->v[MIST_ARG_ROTARY] / args->v[MIST_ARG_HEAD_DIM];
     args->v[MAX_POSITIONS] =
         args->v[args->v[MIST_ARG_MAX_SEQ] > 0 ? MIST_ARG_MAX_SEQ : MIST_ARG_SEQ_LEN];
-    if (!is_llama)
+    if (!of->has_rope)
         args->v[MIST_ARG_ROPE_THETA] = NAN;
     args->v[USES_GROUPS] = args->v[MIST_ARG_KV_HEADS] != args->v[MIST_ARG_HEADS];
     args->v[GROUPS] = args->v[USES_GROUPS] != 0 ? args->v[MIST_ARG_KV_HEADS] : NAN;

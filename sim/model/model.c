@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 
 const char *const mist_family_words[MIST_N_FAMILIES + 1] = {
-    "gpt", "llama", "falcon", "mistral", "qwen2", "qwen3", "gemma", "gpt_neox", NULL};
+    "gpt",   "llama", "falcon",   "mistral",  "qwen2",
+    "qwen3", "gemma", "gpt_neox", "nemotron", NULL};
 const char *const mist_dtype_words[MIST_N_DTYPES + 1] = {"fp32", "bf16", "fp16", NULL};
 const char *const mist_dtype_run_words[MIST_N_RUN_DTYPES + 1] = {"fp32", "bf16", NULL};
 const char *const mist_framework_words[MIST_N_FRAMEWORKS + 1] = {
@@ -38,12 +39,23 @@ static const struct mist_family_traits traits[MIST_N_FAMILIES] = {
     [MIST_FAMILY_NEOX] = {.is_parallel = true,
                           .may_have_bias = true,
                           .may_turn_part = true},
+    [MIST_FAMILY_NEMOTRON] = {.has_free_heads = true,
+                              .has_offset_norms = true,
+                              .squares_relu = true,
+                              .may_turn_part = true},
 };
 #undef LLAMA
 
 const struct mist_family_traits *mist_family_traits(enum mist_family family)
 {
     return &traits[family];
+}
+
+enum mist_activation mist_model_activation(const struct mist_model *model)
+{
+    return traits[model->family].squares_relu ? MIST_ACTIVATION_SQUARED_RELU
+           : model->has_exact_gelu            ? MIST_ACTIVATION_EXACT_GELU
+                                              : MIST_ACTIVATION_GELU;
 }
 
 int32_t mist_dtype_weight_bytes(enum mist_dtype dtype)
@@ -234,7 +246,8 @@ static enum mist_status check_family(const struct mist_model *m, struct mist_err
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: has_bias is true, expected false in a %s model",
                             mist_family_words[m->family]);
-    if (m->has_exact_gelu && traits[m->family].has_gate)
+    if (m->has_exact_gelu &&
+        (traits[m->family].has_gate || traits[m->family].squares_relu))
         return mist_err_set(err, MIST_ERR_INPUT,
                             "model: has_exact_gelu is true, and a %s model has no GELU",
                             mist_family_words[m->family]);

@@ -28,6 +28,8 @@ enum mist_family {
     MIST_FAMILY_QWEN3,   /* Llama's, with norms of the heads of q and k */
     MIST_FAMILY_GEMMA, /* Llama's, with GeGLU, 1 + the norms' weights, scaled embeddings */
     MIST_FAMILY_NEOX,  /* Falcon's with two norms; RoPE turns a part of each head */
+    MIST_FAMILY_NEMOTRON, /* RoPE of a part, LayerNorm of 1 + its weights, squared ReLU,
+                             grouped-query attention */
     MIST_N_FAMILIES
 };
 
@@ -35,13 +37,14 @@ enum mist_family {
 struct mist_family_traits {
     bool has_positions;  /* learned; else RoPE */
     bool has_rms_norm;   /* which has no bias; else LayerNorm */
-    bool has_gate;       /* of the feed-forward layer: SwiGLU; else GELU */
+    bool has_gate;       /* of the feed-forward layer: SwiGLU; else no gate, and GELU */
     bool is_parallel;    /* attention and feed-forward layer side by side */
     bool has_free_heads; /* n_heads * head_dim need not be hidden */
     bool may_have_bias;
     bool has_qkv_bias; /* without the other biases */
     bool has_qk_norm;
     bool gates_with_gelu;   /* GeGLU, the tanh form of GELU */
+    bool squares_relu;      /* max(0, x)^2 instead of GELU */
     bool has_offset_norms;  /* of 1 + their weights */
     bool scales_embeddings; /* by the root of hidden */
     bool may_turn_part;     /* of a head, by RoPE (rotary_dim) */
@@ -53,6 +56,14 @@ enum mist_rope_scaling {
     MIST_ROPE_LINEAR, /* positions / factor (Chen et al. 2023) */
     MIST_ROPE_LLAMA3, /* low frequencies / factor, a ramp up to the high ones */
     MIST_N_ROPE_SCALINGS
+};
+
+/* What a feed-forward layer without a gate has between its products. */
+enum mist_activation {
+    MIST_ACTIVATION_GELU,         /* the tanh form */
+    MIST_ACTIVATION_EXACT_GELU,   /* by the error function */
+    MIST_ACTIVATION_SQUARED_RELU, /* So et al. 2021 */
+    MIST_N_ACTIVATIONS
 };
 
 enum { MIST_MODEL_DROPOUT_BYTES = 96 };
@@ -136,6 +147,9 @@ extern const char *const mist_framework_words[], *const mist_attention_ways[];
 extern const char *const mist_rope_scaling_words[]; /* "default", "linear", "llama3" */
 
 const struct mist_family_traits *mist_family_traits(enum mist_family family);
+
+/* Of a model whose feed-forward layer has no gate. */
+enum mist_activation mist_model_activation(const struct mist_model *model);
 
 /* The first MIST_N_RUN_DTYPES of mist_dtype_words, then NULL. */
 extern const char *const mist_dtype_run_words[];

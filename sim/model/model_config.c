@@ -76,7 +76,7 @@ static enum mist_status read_key(const struct reader *at,
 static enum mist_status read_activation(const struct reader *at, struct mist_err *err)
 {
     const char *key = at->type->activation_key, *word = at->type->default_activation;
-    const struct mist_activation *known = at->type->activations;
+    const struct mist_activation_word *known = at->type->activations;
     enum mist_status status =
         mist_json_get_string(at->root, key, MIST_JSON_OPTIONAL, &word, err);
 
@@ -224,8 +224,8 @@ static enum mist_status read_rope(const struct reader *at, struct mist_err *err)
     return status;
 }
 
-/* How much of a head is turned: a quarter where a GPT-NeoX does not say it. The newest
- * files say it among rope_parameters. */
+/* How much of a head is turned: a quarter where a GPT-NeoX does not say it, half where a
+ * Nemotron doesn't. The newest files say it among rope_parameters. */
 static enum mist_status read_rotary(const struct reader *at, struct mist_err *err)
 {
     struct mist_model *m = at->model;
@@ -234,7 +234,7 @@ static enum mist_status read_rotary(const struct reader *at, struct mist_err *er
                           ? "rotary_pct"
                           : "partial_rotary_factor";
     struct mist_json rope = {0};
-    double part = is_neox ? 0.25 : 1;
+    double part = is_neox ? 0.25 : m->family == MIST_FAMILY_NEMOTRON ? 0.5 : 1;
     enum mist_status status =
         mist_json_get_double(at->root, key, MIST_JSON_OPTIONAL, 0, 1, &part, err);
 
@@ -248,7 +248,7 @@ static enum mist_status read_rotary(const struct reader *at, struct mist_err *er
     }
     if (status != MIST_OK || part == 1)
         return status;
-    if (!is_neox)
+    if (!mist_family_traits(m->family)->may_turn_part)
         return note(at, key, err);
     m->rotary_dim = (int32_t)(m->head_dim * part);
     if (m->rotary_dim == 0 || m->rotary_dim % 2 != 0)

@@ -70,6 +70,15 @@ static const struct mist_model_key neox_keys[] = {
     {"rotary_emb_base", "rope_theta", MIST_KEY_NUMBER, true, AT(rope_theta), 0},
     END,
 };
+static const struct mist_model_key nemotron_keys[] = {
+    COMMON,
+    SIZE("intermediate_size", ffn, MIST_MODEL_MAX_FFN),
+    NUMBER("norm_eps", norm_epsilon),
+    NUMBER("rope_theta", rope_theta),
+    MAYBE_SIZE("num_key_value_heads", n_kv_heads, 0),
+    MAYBE_SIZE("head_dim", head_dim, MIST_MODEL_MAX_HIDDEN),
+    END,
+};
 static const struct mist_model_key falcon_keys[] = {
     COMMON,
     MAYBE_SIZE("ffn_hidden_size", ffn, MIST_MODEL_MAX_FFN),
@@ -116,14 +125,16 @@ static const struct mist_model_rule falcon_rules[] = {
     NO_MORE,
 };
 
-static const struct mist_activation gelus[] = {
+static const struct mist_activation_word gelus[] = {
     {"gelu_new", false},  {"gelu", true},        {"gelu_pytorch_tanh", false},
     {"gelu_fast", false}, {"gelu_python", true}, {NULL, false},
 };
-static const struct mist_activation silus[] = {
+static const struct mist_activation_word silus[] = {
     {"silu", false}, {"swish", false}, {NULL, false}};
+static const struct mist_activation_word squared_relus[] = {{"relu2", false},
+                                                             {NULL, false}};
 /* transformers computes Gemma's "gelu" as the tanh form, too: all its weights want that */
-static const struct mist_activation gemma_gelus[] = {
+static const struct mist_activation_word gemma_gelus[] = {
     {"gelu_pytorch_tanh", false}, {"gelu", false}, {NULL, false}};
 
 #define RMS(theta_, ties_, window_)                                                      \
@@ -153,6 +164,9 @@ const struct mist_model_type mist_model_types[MIST_N_FAMILIES] = {
     [MIST_FAMILY_NEOX] = {
         "gpt_neox", "GPTNeoXForCausalLM", neox_keys, neox_rules, "hidden_act", gelus,
         "gelu", {.norm_epsilon = 1e-5, .rope_theta = 1e4, .has_bias = true}},
+    [MIST_FAMILY_NEMOTRON] = {
+        "nemotron", "NemotronForCausalLM", nemotron_keys, llama_rules, "hidden_act",
+        squared_relus, "relu2", {.norm_epsilon = 1e-5, .rope_theta = 1e4}},
     [MIST_FAMILY_FALCON] = {
         "falcon", "FalconForCausalLM", falcon_keys, falcon_rules, "activation", gelus,
         "gelu", {.norm_epsilon = 1e-5, .rope_theta = 1e4, .ties_embeddings = true}},

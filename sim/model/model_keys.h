@@ -41,7 +41,7 @@ struct mist_model_rule {
     const char *why; /* of what is refused */
 };
 
-struct mist_activation {
+struct mist_activation_word {
     const char *word; /* NULL ends a table */
     bool is_exact;    /* GELU by the error function */
 };
@@ -51,7 +51,7 @@ struct mist_model_type {
     const struct mist_model_key *keys;
     const struct mist_model_rule *rules;
     const char *activation_key;
-    const struct mist_activation *activations; /* all that are accepted */
+    const struct mist_activation_word *activations; /* all that are accepted */
     const char *default_activation;
     struct mist_model defaults; /* of what may be missing */
 };

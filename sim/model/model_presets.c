@@ -14,6 +14,8 @@
  *   LLAMA2  Touvron et al. 2023, "Llama 2"; the released config.json.
  *   LLAMA3  Grattafiori et al. 2024, "The Llama 3 Herd of Models", table 3.
  *   FALCON  Almazrouei et al. 2023, "The Falcon Series"; the released config.json.
+ *   NEMOTRON  Parmar et al. 2024, "Nemotron-4 15B Technical Report", table 1; Adler et al. 2024,
+ *           "Nemotron-4 340B Technical Report", table 1; half of a head is turned.
  *   DEMO    ours: trains on bytes on a CPU in minutes (9.87 M parameters).
  *
  * All GPT-3 rows have an untied head, so that the first and the last stage of a pipeline
@@ -54,6 +56,14 @@
         .head_dim = (h) / (heads), .ffn = 4 * (h), .vocab = (vocab_),                    \
         .ties_embeddings = (ties), .norm_epsilon = 1e-5, .rope_theta = 1e4,              \
         .has_exact_gelu = true                                                           \
+    }
+
+#define NEMOTRON(name_, layers, h, heads, kv_heads, ffn_)                                \
+    {                                                                                    \
+        .name = name_, .family = MIST_FAMILY_NEMOTRON, .n_layers = (layers),             \
+        .hidden = (h), .n_heads = (heads), .n_kv_heads = (kv_heads),                     \
+        .head_dim = (h) / (heads), .ffn = (ffn_), .vocab = 256000, .norm_epsilon = 1e-5, \
+        .rope_theta = 1e4, .rotary_dim = (h) / (heads) / 2                               \
     }
 
 /* clang-format off */
@@ -101,6 +111,10 @@ static const struct mist_model presets[] = {
     FALCON("falcon-22b",     48, 6144,    64,  64, 50304, false), /* MIST */
     FALCON("falcon-7b",      32, 4544,    71,   1, 65024, true),  /* FALCON */
     FALCON("falcon-40b",     60, 8192,   128,   8, 65024, true),  /* FALCON */
+
+    /*        name            layers      h  heads kv    ffn */
+    NEMOTRON("nemotron4-15b",     32,  6144,    48, 8, 24576), /* NEMOTRON */
+    NEMOTRON("nemotron4-340b",    96, 18432,    96, 8, 73728), /* NEMOTRON */
 };
 
 /* Other names in use for the same rows; the Mist paper says 2.6B and 7B in its figures. */

@@ -141,7 +141,8 @@ static void run_float(struct tensors *t, const struct row *r)
                                t->z, t->x, t->stats, t->w, ROWS, H, t->workspace, 1, 0);
         break;
     case GELU:
-        mist_cpu_gelu_forward(false, false, t->y, t->x, ROWS * FFN, 1);
+        mist_cpu_activation_forward(false, MIST_ACTIVATION_GELU, t->y, t->x, ROWS * FFN,
+                                    1);
         break;
     case LOSS:
         mist_cpu_cross_entropy(false, t->x, t->stats, t->tokens, LOSS_ROWS, VOCAB, VOCAB,
@@ -186,7 +187,8 @@ static void run_bf16(struct tensors *t, const struct row *r)
                                t->workspace, 1, 0);
         break;
     case GELU:
-        mist_cpu_gelu_forward(true, false, t->y16, t->x16, ROWS * FFN, 1);
+        mist_cpu_activation_forward(true, MIST_ACTIVATION_GELU, t->y16, t->x16,
+                                    ROWS * FFN, 1);
         break;
     case LOSS:
         mist_cpu_cross_entropy(true, t->x16, t->stats, t->tokens, LOSS_ROWS, VOCAB, VOCAB,

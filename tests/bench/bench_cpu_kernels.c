@@ -274,11 +274,12 @@ static struct cost run_light(struct tensors *t, enum op op)
         mist_cpu_rope(false, t->rows_wide_a, t->rows_b, &t->attention, false, 1);
         return (struct cost){0, 4 * r, 0};
     case GELU_FORWARD:
-        mist_cpu_gelu_forward(false, false, t->rows_wide_b, t->rows_wide_a, rows * f, 1);
+        mist_cpu_activation_forward(false, MIST_ACTIVATION_GELU, t->rows_wide_b,
+                                    t->rows_wide_a, rows * f, 1);
         return (struct cost){0, 2 * w, n};
     case GELU_BACKWARD:
-        mist_cpu_gelu_backward(false, false, t->rows_wide_c, t->rows_wide_b,
-                               t->rows_wide_a, rows * f, 1);
+        mist_cpu_activation_backward(false, MIST_ACTIVATION_GELU, t->rows_wide_c,
+                                     t->rows_wide_b, t->rows_wide_a, rows * f, 1);
         return (struct cost){0, 3 * w, n};
     case SWIGLU_FORWARD:
         mist_cpu_swiglu_forward(false, false, t->rows_wide_b, t->rows_wide_a, rows, f, 1);

@@ -16,7 +16,9 @@ edit gpt.json 's/"family": "gpt"/"family": "gpt_neox"/; s/"max_seq": [0-9]*/"max
 edit neox.json 's/"rotary_dim": 2/"rotary_dim": 8/' > whole.json # heads have 8
 edit llama.json 's/"family": "llama"/"family": "qwen3"/' > qwen3.json
 edit llama.json 's/"family": "llama"/"family": "gemma"/' > gemma.json
-for family in gpt llama scaled exact qwen2 qwen3 gemma neox whole; do
+edit neox.json 's/"family": "gpt_neox"/"family": "nemotron"/; s/"n_kv_heads": 4/"n_kv_heads": 2/
+    s/"has_bias": true/"has_bias": false/; s/"rotary_dim": 2/"rotary_dim": 4/' > nemotron.json
+for family in gpt llama scaled exact qwen2 qwen3 gemma neox whole nemotron; do
     begin "weights of a $family model, out and in again"
     run mist-exec $family.json --data text.txt -q --iterations 1 --export $family
     expect_exit 0

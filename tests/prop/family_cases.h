@@ -95,6 +95,20 @@ static const struct row neox_rows[] = {
     {"embed_out.weight", NAIVE_HEAD_W, WHOLE},
     {NULL, NAIVE_WTE, WHOLE},
 };
+static const struct row nemotron_rows[] = {
+    {"embed_tokens.weight", NAIVE_WTE, WHOLE},
+    LAYER_NORM("input_layernorm", NORM1),
+    {"self_attn.q_proj.weight", NAIVE_QKV_W, Q_ROWS},
+    {"self_attn.k_proj.weight", NAIVE_QKV_W, K_ROWS},
+    {"self_attn.v_proj.weight", NAIVE_QKV_W, V_ROWS},
+    {"self_attn.o_proj.weight", NAIVE_PROJ_W, WHOLE},
+    LAYER_NORM("post_attention_layernorm", NORM2),
+    {"mlp.up_proj.weight", NAIVE_FC1_W, WHOLE},
+    {"mlp.down_proj.weight", NAIVE_FC2_W, WHOLE},
+    LAYER_NORM("norm", FINAL),
+    {"lm_head.weight", NAIVE_HEAD_W, WHOLE},
+    {NULL, NAIVE_WTE, WHOLE},
+};
 /* Tied; one norm, or one for each branch. */
 #define FALCON_ROWS                                                                      \
     {"word_embeddings.weight", NAIVE_WTE, WHOLE},                                        \
@@ -140,6 +154,10 @@ static const double fourths[] = {0.25, 0.25 / 21.544346900318837,
 #define NEOX_SIZES                                                                       \
     "\"model_type\":\"gpt_neox\",\"hidden_size\":24,\"intermediate_size\":20,"           \
     "\"num_hidden_layers\":2,\"num_attention_heads\":3,\"vocab_size\":37"
+#define NEMOTRON_SIZES                                                                   \
+    "\"model_type\":\"nemotron\",\"hidden_size\":24,\"intermediate_size\":20,"           \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"       \
+    "\"vocab_size\":37"
 /* What differs between the naive models: the last are members of struct naive_variant. */
 #define CONFIG(family, heads, kv_heads, has_bias, ties_embeddings, theta, ...)           \
     {                                                                                    \
@@ -159,29 +177,29 @@ static const struct family_case cases[] = {
     {"Llama 3.1",
      "\"model_type\":\"llama\"," LLAMA_SIZES ",\"head_dim\":8,\"rope_theta\":50.0,"
      "\"rope_scaling\":{\"rope_type\":\"llama3\"," RAMP "}",
-     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0, 0, 0)},
     {"Llama 3.1, newer keys",
      "\"model_type\":\"llama\"," LLAMA_SIZES ",\"head_dim\":8,"
      "\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":50.0," RAMP "}",
-     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(50, 0, 0, 0, 8, 0, ramp, 0, 0, 0)},
     {"Llama, linear",
      "\"model_type\":\"llama\"," LLAMA_SIZES ","
      "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0}",
-     "model.", "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, fourths, 0, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, fourths, 0, 0, 0)},
     {"Mistral",
      "\"model_type\":\"mistral\"," LLAMA_SIZES ",\"head_dim\":10,"
      "\"sliding_window\":null,\"rope_theta\":1000.0",
-     "model.", "layers", llama_rows, AS_LLAMA(1000, 0, 0, 0, 10, 0, NULL, 0, 0)},
+     "model.", "layers", llama_rows, AS_LLAMA(1000, 0, 0, 0, 10, 0, NULL, 0, 0, 0)},
     {"Mistral, a window that is wide enough",
      "\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":9", "model.",
-     "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, NULL, 0, 0)},
+     "layers", llama_rows, AS_LLAMA(10000, 0, 0, 0, 0, 0, NULL, 0, 0, 0)},
     {"Gemma",
      "\"model_type\":\"gemma\"," LLAMA_SIZES ",\"head_dim\":10,"
      "\"hidden_act\":\"gelu_pytorch_tanh\"",
      "model.", "layers", llama_rows,
      CONFIG(LLAMA, 4, 2, 0, 1, 10000, .head_dim = 10, .is_gemma = 1)},
     {"Qwen 3", "\"model_type\":\"qwen3\"," LLAMA_SIZES ",\"head_dim\":10", "model.",
-     "layers", qwen3_rows, AS_LLAMA(10000, 0, 0, 0, 10, 0, NULL, 1, 0)},
+     "layers", qwen3_rows, AS_LLAMA(10000, 0, 0, 0, 10, 0, NULL, 1, 0, 0)},
     {"Qwen 2",
      "\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"tie_word_embeddings\":true,"
      "\"use_sliding_window\":false,\"sliding_window\":4,\"rope_theta\":100.0",
@@ -193,6 +211,11 @@ static const struct family_case cases[] = {
     {"GPT-NeoX, a quarter, tanh", NEOX_SIZES ",\"hidden_act\":\"gelu_new\"", "gpt_neox.",
      "layers", neox_rows,
      CONFIG(FALCON, 3, 3, 1, 0, 10000, .has_two_norms = 1, .rotary_dim = 2)},
+    {"Nemotron", NEMOTRON_SIZES ",\"head_dim\":8", "model.", "layers", nemotron_rows,
+     CONFIG(GPT, 4, 2, 0, 0, 10000, .head_dim = 8, .rotary_dim = 4, .is_nemotron = 1)},
+    {"Nemotron, whole heads",
+     NEMOTRON_SIZES ",\"partial_rotary_factor\":1.0,\"hidden_act\":\"relu2\"", "model.",
+     "layers", nemotron_rows, CONFIG(GPT, 4, 2, 0, 0, 10000, .is_nemotron = 1)},
     {"Falcon, one key", FALCON_SIZES, "transformer.", "h", falcon_rows,
      CONFIG(FALCON, 6, 1, 0, 1, 10000, .has_exact_gelu = 1)},
     {"Falcon, all heads", FALCON_SIZES ",\"multi_query\":false,\"bias\":true",

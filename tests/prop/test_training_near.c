@@ -85,19 +85,20 @@ static void add_plans(struct training_grid *grid, enum training_model model,
 
 static struct naive_config naive_of(const struct mist_model *model)
 {
-    /* GPT-NeoX: the executor's heads have the halves of all pairs half a head apart */
+    /* GPT-NeoX and Nemotron: the executor's heads have the halves of all pairs half a head apart */
     static const double part[] = {1, 0.01, 0, 0, 0};
     const struct mist_family_traits *traits = mist_family_traits(model->family);
 
     return (struct naive_config){
-        .family = traits->has_positions ? NAIVE_GPT
-                  : traits->has_gate    ? NAIVE_LLAMA
-                                        : NAIVE_FALCON,
+        .family = traits->has_gate      ? NAIVE_LLAMA
+                  : traits->is_parallel ? NAIVE_FALCON
+                                        : NAIVE_GPT,
         .variant = {.has_exact_gelu = model->has_exact_gelu,
                     .has_two_norms = model->family == MIST_FAMILY_NEOX,
                     .frequencies = model->rotary_dim > 0 ? part : NULL,
                     .has_qk_norm = traits->has_qk_norm,
-                    .is_gemma = model->family == MIST_FAMILY_GEMMA},
+                    .is_gemma = model->family == MIST_FAMILY_GEMMA,
+                    .is_nemotron = model->family == MIST_FAMILY_NEMOTRON},
         .layers = model->n_layers,
         .hidden = model->hidden,
         .heads = model->n_heads,

@@ -44,11 +44,13 @@ enum training_model {
     TRAINING_QWEN3 = TRAINING_N_MODELS, /* norms of heads */
     TRAINING_GEMMA,                     /* tied */
     TRAINING_NEOX,                      /* a part of each head is turned */
+    TRAINING_NEMOTRON,                  /* likewise; squared ReLU */
     TRAINING_N_ALL_MODELS
 };
 
 static const char *const training_model_names[TRAINING_N_ALL_MODELS] = {
-    "gpt-tied", "gpt", "llama", "falcon", "falcon-grouped", "qwen3", "gemma", "neox"};
+    "gpt-tied", "gpt",   "llama", "falcon",  "falcon-grouped",
+    "qwen3",    "gemma", "neox",  "nemotron"};
 
 struct training_grid {
     int32_t n, capacity;
@@ -68,6 +70,7 @@ static inline struct mist_model training_model_of(enum training_model which,
         [TRAINING_QWEN3] = MIST_FAMILY_QWEN3,
         [TRAINING_GEMMA] = MIST_FAMILY_GEMMA,
         [TRAINING_NEOX] = MIST_FAMILY_NEOX,
+        [TRAINING_NEMOTRON] = MIST_FAMILY_NEMOTRON,
     };
     bool is_gpt = which <= TRAINING_GPT, is_neox = which == TRAINING_NEOX;
     bool is_gated = mist_family_traits(families[which])->has_gate;
@@ -89,7 +92,7 @@ static inline struct mist_model training_model_of(enum training_model which,
         .ties_embeddings = which == TRAINING_GPT_TIED || which == TRAINING_GEMMA,
         .norm_epsilon = 1e-5,
         .rope_theta = is_gpt ? 0 : 10000,
-        .rotary_dim = is_neox ? 4 : 0,
+        .rotary_dim = mist_family_traits(families[which])->may_turn_part ? 4 : 0,
         .has_exact_gelu = is_neox,
     };
 

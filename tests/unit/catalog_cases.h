@@ -26,18 +26,20 @@ enum {
     CASE_MISTRAL, /* heads wider than hidden / n_heads */
     CASE_QWEN3,   /* norms of heads */
     CASE_NEOX,
+    CASE_NEMOTRON,
     N_CASES
 };
 
 static inline struct mist_model case_model(int i)
 {
     bool is_llama = i == CASE_LLAMA || i == CASE_LLAMA_ONE_HEAD;
-    enum mist_family family = is_llama            ? MIST_FAMILY_LLAMA
-                              : i == CASE_QWEN2   ? MIST_FAMILY_QWEN2
-                              : i == CASE_MISTRAL ? MIST_FAMILY_MISTRAL
-                              : i == CASE_QWEN3   ? MIST_FAMILY_QWEN3
-                              : i == CASE_NEOX    ? MIST_FAMILY_NEOX
-                                                  : MIST_FAMILY_GPT;
+    enum mist_family family = is_llama             ? MIST_FAMILY_LLAMA
+                              : i == CASE_QWEN2    ? MIST_FAMILY_QWEN2
+                              : i == CASE_MISTRAL  ? MIST_FAMILY_MISTRAL
+                              : i == CASE_QWEN3    ? MIST_FAMILY_QWEN3
+                              : i == CASE_NEOX     ? MIST_FAMILY_NEOX
+                              : i == CASE_NEMOTRON ? MIST_FAMILY_NEMOTRON
+                                                   : MIST_FAMILY_GPT;
     struct mist_model model = mist_tiny_model(family, 3);
     struct mist_err err = {0};
 

@@ -35,6 +35,7 @@ struct naive_variant {
     int has_qk_norm; /* Llama: RMS norms of each head of q and k in front of RoPE */
     int is_gemma; /* Llama: norms of 1 + weight, GELU (tanh form) in the gate, embeddings
                      times the root of hidden */
+    int is_nemotron; /* GPT: rotary positions, norms of 1 + weight, squared ReLU */
 };
 
 struct naive_config {
@@ -102,7 +103,7 @@ static inline int naive_is_rms(const struct naive_config *c)
 
 static inline int naive_has_rope(const struct naive_config *c)
 {
-    return c->family != NAIVE_GPT;
+    return c->family != NAIVE_GPT || c->variant.is_nemotron;
 }
 
 /* Attention and MLP side by side, both from the layer's input. */
@@ -265,7 +266,7 @@ static inline void naive_model_norm(const struct naive_config *c, double *y,
 {
     double shifted[NAIVE_MAX_HIDDEN];
     for (int j = 0; j < c->hidden; j++)
-        shifted[j] = c->variant.is_gemma + w[j];
+        shifted[j] = (c->variant.is_gemma || c->variant.is_nemotron) + w[j];
     naive_norm(y, x, shifted, bias, naive_is_rms(c), c->norm_eps, rows, c->hidden);
 }
 
@@ -275,7 +276,7 @@ static inline void naive_model_norm_backward(const struct naive_config *c, doubl
 {
     double shifted[NAIVE_MAX_HIDDEN];
     for (int j = 0; j < c->hidden; j++)
-        shifted[j] = c->variant.is_gemma + w[j];
+        shifted[j] = (c->variant.is_gemma || c->variant.is_nemotron) + w[j];
     naive_norm_backward(dx, dw, dbias, dy, x, shifted, naive_is_rms(c), c->norm_eps, rows,
                         c->hidden);
 }
@@ -340,7 +341,8 @@ static inline void naive_layer_mlp(const struct naive_config *c, const double *p
                    kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
-            kept->activated[i] = c->variant.has_exact_gelu
+            kept->activated[i] = c->variant.is_nemotron ? naive_squared_relu(kept->fc1[i])
+                                 : c->variant.has_exact_gelu
                                      ? naive_exact_gelu(kept->fc1[i])
                                      : naive_gelu(kept->fc1[i]);
     naive_linear(x_out, kept->activated, W(FC2_W), W(FC2_B), rows, f, h);
@@ -397,9 +399,10 @@ static inline void naive_layer_mlp_backward(const struct naive_config *c,
                             d_activated, kept->fc1, rows, f);
     else
         for (int i = 0; i < rows * f; i++)
-            d_fc1[i] = d_activated[i] * (c->variant.has_exact_gelu
-                                             ? naive_exact_gelu_slope(kept->fc1[i])
-                                             : naive_gelu_slope(kept->fc1[i]));
+            d_fc1[i] = d_activated[i] *
+                       (c->variant.is_nemotron ? naive_squared_relu_slope(kept->fc1[i])
+                        : c->variant.has_exact_gelu ? naive_exact_gelu_slope(kept->fc1[i])
+                                                    : naive_gelu_slope(kept->fc1[i]));
     naive_linear_backward(d_norm2, G(FC1_W), G(FC1_B), d_fc1, kept->norm2, W(FC1_W), rows,
                           h, fc1_width);
     free(d_activated);

@@ -230,6 +230,16 @@ static inline double naive_exact_gelu_slope(double x)
     return 0.5 * (1.0 + erf(x / sqrt(2.0))) + x * density;
 }
 
+static inline double naive_squared_relu(double x)
+{
+    return x > 0 ? x * x : 0;
+}
+
+static inline double naive_squared_relu_slope(double x)
+{
+    return x > 0 ? 2 * x : 0;
+}
+
 static inline double naive_silu(double x)
 {
     return x / (1.0 + exp(-x));

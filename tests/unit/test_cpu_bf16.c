@@ -275,16 +275,17 @@ TEST_WITH(test_gelu_and_add, help_setup, help_teardown)
             mist_bf16 *d = help_bf16_random(h, &d_f, n, 1.0);
             mist_bf16 *out = help_bf16_copy(h, x, n), *dx = help_bf16_copy(h, d, n);
             mist_bf16 *sum = help_bf16_copy(h, x, n);
-            mist_cpu_gelu_forward(false, false, out_f, x_f, n, 1);
-            mist_cpu_gelu_backward(false, false, dx_f, d_f, x_f, n, 1);
+            mist_cpu_activation_forward(false, MIST_ACTIVATION_GELU, out_f, x_f, n, 1);
+            mist_cpu_activation_backward(false, MIST_ACTIVATION_GELU, dx_f, d_f, x_f, n,
+                                         1);
             mist_cpu_add_forward(false, sum_f, x_f, d_f, n, 1);
-            mist_cpu_gelu_forward(true, false, out, out, n, t);
-            mist_cpu_gelu_backward(true, false, dx, dx, x, n, t);
+            mist_cpu_activation_forward(true, MIST_ACTIVATION_GELU, out, out, n, t);
+            mist_cpu_activation_backward(true, MIST_ACTIVATION_GELU, dx, dx, x, n, t);
             mist_cpu_add_forward(true, sum, sum, d, n, t);
             help_bf16_assert_rounded(h, out, out_f, n);
             help_bf16_assert_rounded(h, dx, dx_f, n);
             help_bf16_assert_rounded(h, sum, sum_f, n);
-            mist_cpu_gelu_backward(true, false, x, d, x, n, t);
+            mist_cpu_activation_backward(true, MIST_ACTIVATION_GELU, x, d, x, n, t);
             help_bf16_assert_rounded(h, x, dx_f, n);
         }
 }

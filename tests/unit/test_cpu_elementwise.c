@@ -13,15 +13,17 @@ enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
 /* ------------------------------------------------------------------------------- gelu */
 
-/* Both forms, the tanh one first. */
 static const struct form {
     double (*naive)(double), (*naive_slope)(double);
-} forms[] = {{naive_gelu, naive_gelu_slope}, {naive_exact_gelu, naive_exact_gelu_slope}};
-enum { N_FORMS = sizeof forms / sizeof *forms };
+} forms[MIST_N_ACTIVATIONS] = {
+    [MIST_ACTIVATION_GELU] = {naive_gelu, naive_gelu_slope},
+    [MIST_ACTIVATION_EXACT_GELU] = {naive_exact_gelu, naive_exact_gelu_slope},
+    [MIST_ACTIVATION_SQUARED_RELU] = {naive_squared_relu, naive_squared_relu_slope},
+};
 
-static void check_gelu(struct help *h, bool is_exact)
+static void check_activation(struct help *h, enum mist_activation kind)
 {
-    const struct form *form = &forms[is_exact];
+    const struct form *form = &forms[kind];
 
     for (int i = 0; i < N_LENGTHS; i++) {
         int64_t n = lengths[i];
@@ -32,16 +34,16 @@ static void check_gelu(struct help *h, bool is_exact)
             out_d[j] = form->naive(out_d[j]);
         }
         float *out = help_poisoned(h, n), *dx = help_poisoned(h, n);
-        mist_cpu_gelu_forward(false, is_exact, out, x, n, 1);
-        mist_cpu_gelu_backward(false, is_exact, dx, d_out, x, n, 1);
-        help_assert_close(out, out_d, n, "gelu");
-        help_assert_close(dx, dx_d, n, "gelu backward");
+        mist_cpu_activation_forward(false, kind, out, x, n, 1);
+        mist_cpu_activation_backward(false, kind, dx, d_out, x, n, 1);
+        help_assert_close(out, out_d, n, "activation");
+        help_assert_close(dx, dx_d, n, "activation backward");
         for (int t = 2; t <= HELP_N_THREADS; t++) {
             float *in_place = help_copy(h, x, n), *over_d = help_copy(h, d_out, n);
             float *over_x = help_copy(h, x, n);
-            mist_cpu_gelu_forward(false, is_exact, in_place, in_place, n, t);
-            mist_cpu_gelu_backward(false, is_exact, over_d, over_d, x, n, t);
-            mist_cpu_gelu_backward(false, is_exact, over_x, d_out, over_x, n, t);
+            mist_cpu_activation_forward(false, kind, in_place, in_place, n, t);
+            mist_cpu_activation_backward(false, kind, over_d, over_d, x, n, t);
+            mist_cpu_activation_backward(false, kind, over_x, d_out, over_x, n, t);
             help_assert_same_bits(in_place, out, n);
             help_assert_same_bits(over_d, dx, n);
             help_assert_same_bits(over_x, dx, n);
@@ -49,10 +51,10 @@ static void check_gelu(struct help *h, bool is_exact)
     }
 }
 
-TEST_WITH(test_gelu, help_setup, help_teardown)
+TEST_WITH(test_activations, help_setup, help_teardown)
 {
-    for (int i = 0; i < N_FORMS; i++)
-        check_gelu(*state, i);
+    for (int i = 0; i < MIST_N_ACTIVATIONS; i++)
+        check_activation(*state, (enum mist_activation)i);
 }
 
 /* The exact form to some 1e-6 of itself at every point, however small. */
@@ -60,8 +62,9 @@ TEST_WITH(test_exact_gelu_points, help_setup, help_teardown)
 {
     for (double x = -9.0; x <= 9.0; x += 0.001) {
         float at = (float)x, one = 1.0f, out, dx;
-        mist_cpu_gelu_forward(false, true, &out, &at, 1, 1);
-        mist_cpu_gelu_backward(false, true, &dx, &one, &at, 1, 1);
+        mist_cpu_activation_forward(false, MIST_ACTIVATION_EXACT_GELU, &out, &at, 1, 1);
+        mist_cpu_activation_backward(false, MIST_ACTIVATION_EXACT_GELU, &dx, &one, &at, 1,
+                                     1);
         double value = 0.5 * (double)at * erfc(-(double)at / sqrt(2.0));
         if (!(fabs((double)out - value) <= 6e-6 * fabs(value)))
             fail_msg("gelu(%g) is %g, expected %g", x, (double)out, value);
@@ -70,16 +73,19 @@ TEST_WITH(test_exact_gelu_points, help_setup, help_teardown)
     }
 }
 
-/* Saturated inputs: exactly x or 0 with slope 1 or 0, and NaN stays NaN. */
-TEST_WITH(test_gelu_extremes, help_setup, help_teardown)
+/* Saturated inputs: exactly x or 0 with slope 1 or 0 (x^2 with 2 x), and NaN stays NaN. */
+TEST_WITH(test_extremes, help_setup, help_teardown)
 {
     const float x[] = {0.0f, 50.0f, 1e10f, -50.0f, -1e10f, NAN},
                 ones[] = {1, 1, 1, 1, 1, 1};
     float out[6], dx[6];
-    for (int k = 0; k < N_FORMS; k++) {
-        mist_cpu_gelu_forward(false, k, out, x, 6, 1);
-        mist_cpu_gelu_backward(false, k, dx, ones, x, 6, 1);
-        for (int i = 0; i < 3; i++)
+    for (int k = 0; k < MIST_N_ACTIVATIONS; k++) {
+        bool is_relu = k == MIST_ACTIVATION_SQUARED_RELU;
+        mist_cpu_activation_forward(false, (enum mist_activation)k, out, x, 6, 1);
+        mist_cpu_activation_backward(false, (enum mist_activation)k, dx, ones, x, 6, 1);
+        for (int i = 0; i < 3 && is_relu; i++)
+            assert_true(out[i] == x[i] * x[i] && dx[i] == 2 * x[i]);
+        for (int i = 0; i < 3 && !is_relu; i++)
             assert_true(out[i] == x[i] && fabsf(dx[i] - (i == 0 ? 0.5f : 1.0f)) < 1e-6f);
         for (int i = 3; i < 5; i++)
             assert_true(fabsf(out[i]) < 1e-20f && fabsf(dx[i]) < 1e-10f);
@@ -87,23 +93,30 @@ TEST_WITH(test_gelu_extremes, help_setup, help_teardown)
     }
 }
 
-static void gelu_forward(struct help *h, double *out, const double *in,
-                         const void *context)
+enum { N_SLOPES = 101 };
+
+static void activate(struct help *h, double *out, const double *in, const void *context)
 {
+    const struct form *form = context;
+
     (void)h;
-    for (int64_t i = 0; i < *(const int64_t *)context; i++)
-        out[i] = naive_gelu(in[i]);
+    for (int64_t i = 0; i < N_SLOPES; i++)
+        out[i] = form->naive(in[i]);
 }
 
-TEST_WITH(test_gelu_slopes, help_setup, help_teardown)
+TEST_WITH(test_slopes, help_setup, help_teardown)
 {
     struct help *h = *state;
-    int64_t n = 101;
+    int64_t n = N_SLOPES;
     float *x = help_random(h, n, 3.0), *d_out = help_random(h, n, 1.0),
           *dx = help_poisoned(h, n);
-    double *slopes = help_slopes(h, gelu_forward, help_doubles(h, x, n), n, d_out, n, &n);
-    mist_cpu_gelu_backward(false, false, dx, d_out, x, n, 1);
-    help_assert_close(dx, slopes, n, "gelu backward");
+
+    for (int k = 0; k < MIST_N_ACTIVATIONS; k++) {
+        double *slopes =
+            help_slopes(h, activate, help_doubles(h, x, n), n, d_out, n, &forms[k]);
+        mist_cpu_activation_backward(false, (enum mist_activation)k, dx, d_out, x, n, 1);
+        help_assert_close(dx, slopes, n, "activation backward");
+    }
 }
 
 /* ----------------------------------------------------------------------------- swiglu */

@@ -548,32 +548,41 @@ TEST_WITH(test_describe, help_setup, help_teardown)
 }
 
 /* Bit by bit as with weights that are larger by 1. */
-TEST_WITH(test_offset_norm, help_setup, help_teardown)
+static void check_offset(struct help *h, enum mist_cpu_norm_kind plain,
+                         enum mist_cpu_norm_kind with_offset, const float *bias)
 {
     enum { ROWS = 70, H = 67 };
-    struct help *h = *state;
     float *x = help_random(h, ROWS * H, 2), *d_out = help_random(h, ROWS * H, 1);
     float *w = help_random(h, H, 1), *shifted = help_copy(h, w, H);
-    float *out[2], *dx[2], *dw[2], *stats = help_poisoned(h, 2 * ROWS);
+    float *out[2], *dx[2], *dw[2], *db = bias ? help_poisoned(h, H) : NULL,
+                                   *stats = help_poisoned(h, 2 * ROWS);
     void *workspace =
         help_alloc(h, (int64_t)mist_cpu_norm_backward_workspace_bytes(ROWS, H));
 
     for (int j = 0; j < H; j++)
         shifted[j] += 1.0f;
     for (int i = 0; i < 2; i++) {
-        enum mist_cpu_norm_kind kind = i ? MIST_CPU_NORM_OFFSET_RMS : MIST_CPU_NORM_RMS;
+        enum mist_cpu_norm_kind kind = i ? with_offset : plain;
         const float *weight = i ? w : shifted;
         out[i] = help_poisoned(h, ROWS * H);
         dx[i] = help_poisoned(h, ROWS * H);
         dw[i] = help_poisoned(h, H);
-        mist_cpu_norm_forward(false, kind, out[i], NULL, stats, x, NULL, weight, NULL,
+        mist_cpu_norm_forward(false, kind, out[i], NULL, stats, x, NULL, weight, bias,
                               1e-6f, ROWS, H, NULL, 2);
-        mist_cpu_norm_backward(false, kind, dx[i], dw[i], NULL, d_out, NULL, x, stats,
+        mist_cpu_norm_backward(false, kind, dx[i], dw[i], db, d_out, NULL, x, stats,
                                weight, ROWS, H, workspace, 2, MIST_CPU_OVERWRITES);
     }
     help_assert_same_bits(out[1], out[0], ROWS * H);
     help_assert_same_bits(dx[1], dx[0], ROWS * H);
     help_assert_same_bits(dw[1], dw[0], H);
+}
+
+TEST_WITH(test_offset_norms, help_setup, help_teardown)
+{
+    const float *bias = help_random(*state, 67, 1);
+
+    check_offset(*state, MIST_CPU_NORM_RMS, MIST_CPU_NORM_OFFSET_RMS, NULL);
+    check_offset(*state, MIST_CPU_NORM_LAYER, MIST_CPU_NORM_OFFSET_LAYER, bias);
 }
 
 TEST_MAIN(NULL, NULL)

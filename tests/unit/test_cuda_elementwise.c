@@ -21,7 +21,13 @@ static bool is_bf16(enum mist_dtype dtype)
 
 /* Of one input or two; in place where their names say so. */
 struct map {
-    enum { GELU, EXACT_GELU, D_GELU, D_EXACT_GELU, ADD, SCALE, N_MAPS } kind;
+    enum {
+        ACTIVATION,
+        D_ACTIVATION = MIST_N_ACTIVATIONS,
+        ADD = 2 * MIST_N_ACTIVATIONS,
+        SCALE,
+        N_MAPS
+    } kind; /* the first two plus one of those */
     enum { APART, OVER_A, OVER_B, SKEWED, N_PLACES } place;
     enum mist_dtype dtype;
     int64_t n;
@@ -30,7 +36,9 @@ struct map {
 static void check_map(struct cuda_help *h, const void *context)
 {
     const struct map *c = context;
-    bool is_rounded = is_bf16(c->dtype), is_exact = c->kind % 2;
+    bool is_rounded = is_bf16(c->dtype);
+    enum mist_activation activation =
+        (enum mist_activation)(c->kind % MIST_N_ACTIVATIONS);
     int64_t n = c->n;
 
     h->skew = c->place == SKEWED;
@@ -39,30 +47,26 @@ static void check_map(struct cuda_help *h, const void *context)
     struct pair *out = c->place == OVER_A || c->kind == SCALE ? a
                        : c->place == OVER_B                   ? b
                                             : pair_empty(h, c->dtype, n);
-    switch (c->kind) {
-    case GELU:
-    case EXACT_GELU:
-        mist_cuda_gelu_forward(NULL, c->dtype, is_exact, out->device, a->device, n);
-        mist_cpu_gelu_forward(is_rounded, is_exact, out->host, a->host, n, 1);
-        break;
-    case D_GELU:
-    case D_EXACT_GELU:
-        mist_cuda_gelu_backward(NULL, c->dtype, is_exact, out->device, b->device,
-                                a->device, n);
-        mist_cpu_gelu_backward(is_rounded, is_exact, out->host, b->host, a->host, n, 1);
-        break;
-    case ADD:
+    if (c->kind < D_ACTIVATION) {
+        mist_cuda_activation_forward(NULL, c->dtype, activation, out->device, a->device,
+                                     n);
+        mist_cpu_activation_forward(is_rounded, activation, out->host, a->host, n, 1);
+    } else if (c->kind < ADD) {
+        mist_cuda_activation_backward(NULL, c->dtype, activation, out->device, b->device,
+                                      a->device, n);
+        mist_cpu_activation_backward(is_rounded, activation, out->host, b->host, a->host,
+                                     n, 1);
+    } else if (c->kind == ADD) {
         mist_cuda_add(NULL, c->dtype, out->device, a->device, b->device, n);
         mist_cpu_add_forward(is_rounded, out->host, a->host, b->host, n, 1);
-        break;
-    default:
+    } else {
         mist_cuda_scale(NULL, c->dtype, out->device, 6.5f, n);
         mist_cpu_scale(is_rounded, out->host, 6.5f, n, 1);
     }
     if (c->kind == ADD || c->kind == SCALE)
         pair_assert_same(h, out);
     else
-        pair_assert_close(h, out, 0, "gelu or its slope");
+        pair_assert_close(h, out, 0, "an activation or its slope");
     if (out != a)
         pair_assert_same(h, a);
     if (out != b)
@@ -78,24 +82,25 @@ TEST(test_maps)
 }
 
 /* Where sigmoid or erfc ends: as on the CPU, infinity and NaN included. */
-static void check_gelu_of_extremes(struct cuda_help *h, const void *context)
+static void check_activation_of_extremes(struct cuda_help *h, const void *context)
 {
     static const float extremes[] = {0.0f,    -0.0f, -4.0f,    -6.0f,    -12.0f,
                                      -100.0f, 12.0f, 100.f,    1e30f,    -1e30f,
                                      1e-38f,  NAN,   INFINITY, -INFINITY};
     enum { N = sizeof extremes / sizeof *extremes };
-    bool is_exact = *(const bool *)context;
+    enum mist_activation kind = *(const enum mist_activation *)context;
     struct pair *x = pair_of(h, MIST_DTYPE_FP32, extremes, N);
     struct pair *ones = pair_random(h, MIST_DTYPE_FP32, N, 1.0, 0.0);
     struct pair *results[] = {pair_empty(h, MIST_DTYPE_FP32, N),
                               pair_empty(h, MIST_DTYPE_FP32, N)};
 
-    mist_cuda_gelu_forward(NULL, MIST_DTYPE_FP32, is_exact, results[0]->device, x->device,
-                           N);
-    mist_cpu_gelu_forward(false, is_exact, results[0]->host, x->host, N, 1);
-    mist_cuda_gelu_backward(NULL, MIST_DTYPE_FP32, is_exact, results[1]->device,
-                            ones->device, x->device, N);
-    mist_cpu_gelu_backward(false, is_exact, results[1]->host, ones->host, x->host, N, 1);
+    mist_cuda_activation_forward(NULL, MIST_DTYPE_FP32, kind, results[0]->device,
+                                 x->device, N);
+    mist_cpu_activation_forward(false, kind, results[0]->host, x->host, N, 1);
+    mist_cuda_activation_backward(NULL, MIST_DTYPE_FP32, kind, results[1]->device,
+                                  ones->device, x->device, N);
+    mist_cpu_activation_backward(false, kind, results[1]->host, ones->host, x->host, N,
+                                 1);
     for (int k = 0; k < 2; k++) {
         const float *got = pair_download(h, results[k]), *expected = results[k]->host;
         for (int i = 0; i < N; i++) {
@@ -107,10 +112,10 @@ static void check_gelu_of_extremes(struct cuda_help *h, const void *context)
     }
 }
 
-TEST(test_gelu_of_extremes)
+TEST(test_activations_of_extremes)
 {
-    cuda_run(check_gelu_of_extremes, &(bool){false});
-    cuda_run(check_gelu_of_extremes, &(bool){true});
+    for (int i = 0; i < MIST_N_ACTIVATIONS; i++)
+        cuda_run(check_activation_of_extremes, &(enum mist_activation){i});
 }
 
 struct conversion {

@@ -235,7 +235,7 @@ static void check_forward_gelu(struct bench *bench, const struct mist_cuda_linea
                                 has_bias ? bias.values : NULL, NULL, at->rows, at->n_in,
                                 at->n_out, 1);
         check(bench, &before, expected, "before the GELU");
-        mist_cpu_gelu_forward(false, at->has_exact_gelu, expected, expected, n, 1);
+        mist_cpu_activation_forward(false, at->activation, expected, expected, n, 1);
         check(bench, &y, expected, "GELU");
     }
 }
@@ -274,8 +274,8 @@ static void check_backward_input_gelu(struct bench *bench,
 
     mist_cpu_linear_backward_input(NULL, expected, dy.values, weight.values, NULL,
                                    at->rows, at->n_in, at->n_out, 1);
-    mist_cpu_gelu_backward(false, at->has_exact_gelu, expected, expected, before.values,
-                           n, 1);
+    mist_cpu_activation_backward(false, at->activation, expected, expected, before.values,
+                                 n, 1);
     mist_cuda_gemm_backward_input(bench->gemm, at, dx.device, dy.device, weight.device,
                                   before.device);
     check(bench, &dx, expected, "backward of GELU");
@@ -352,20 +352,22 @@ TEST_WITH(test_forward, setup, teardown)
     for_all(*state, check_forward);
 }
 
-static void check_exact_gelu(struct bench *bench, const struct mist_cuda_linear *at)
+static void check_activations(struct bench *bench, const struct mist_cuda_linear *at)
 {
-    struct mist_cuda_linear exact = *at;
+    struct mist_cuda_linear other = *at;
 
     if (at->rows * at->n_in == 1) /* beside the slope's zero one number says nothing */
         return;
-    exact.has_exact_gelu = true;
-    check_forward_gelu(bench, &exact);
-    check_backward_input_gelu(bench, &exact);
+    for (int i = 0; i < MIST_N_ACTIVATIONS; i++) {
+        other.activation = (enum mist_activation)i;
+        check_forward_gelu(bench, &other);
+        check_backward_input_gelu(bench, &other);
+    }
 }
 
-TEST_WITH(test_exact_gelu, setup, teardown)
+TEST_WITH(test_activations, setup, teardown)
 {
-    for_all(*state, check_exact_gelu);
+    for_all(*state, check_activations);
 }
 
 TEST_WITH(test_forward_gelu, setup, teardown)

@@ -148,8 +148,9 @@ static void for_all_shapes(cuda_case *run)
             shape.gradient_dtype = shape.dtype;
             if (shape.rows * shape.h < 50000)
                 cuda_run(run, &shape);
-            shape.kind = MIST_CPU_NORM_OFFSET_RMS;
-            shape.has_bias = false;
+            shape.kind =
+                turn % 4 == 1 ? MIST_CPU_NORM_OFFSET_LAYER : MIST_CPU_NORM_OFFSET_RMS;
+            shape.has_bias = turn % 8 == 5;
             if (shape.rows * shape.h < 50000)
                 cuda_run(run, &shape);
             turn++;

@@ -171,6 +171,17 @@ TEST_WITH(test_refusals, set_up, tear_down)
     refuse(MEGATRON, TINY "--context-parallel-size 2", 3,
            "--context-parallel-size 2 can't be expressed");
     refuse(MEGATRON, TINY "--swiglu", 3, "can't be expressed together");
+    refuse(MEGATRON, TINY "--squared-relu", 3, "--squared-relu can't be expressed");
+    refuse(MEGATRON, TINY "--squared-relu --position-embedding-type rope", 3,
+           "Nemotron's blocks have no biases");
+    refuse(MEGATRON,
+           TINY "--squared-relu --position-embedding-type rope --disable-bias-linear "
+                "--rotary-percent 1.5",
+           3, "--rotary-percent is 1.5, expected more than 0 and 1 at most");
+    refuse(MEGATRON,
+           TINY "--swiglu --position-embedding-type rope --disable-bias-linear "
+                "--normalization RMSNorm --rotary-percent 0.5",
+           3, "heads are turned as a whole");
     refuse(
         MEGATRON, TINY "--micro-batch-size 2", 3,
         "--micro-batch-size 2 contradicts --micro-batch-size 1 of line 3; expected one");
@@ -599,23 +610,27 @@ static int power(struct mist_random *random, int most)
 static void draw_model(struct mist_random *random, enum mist_framework_name framework,
                        int n_layers, struct mist_model *out)
 {
-    bool is_llama = framework == TORCHTITAN || pick(random, 0, 1);
+    bool has_rope = framework == TORCHTITAN || pick(random, 0, 1);
+    bool is_nemotron = framework == MEGATRON && has_rope && pick(random, 0, 1);
 
     *out = (struct mist_model){
         .name = "drawn",
-        .family = is_llama ? MIST_FAMILY_LLAMA : MIST_FAMILY_GPT,
+        .family = is_nemotron ? MIST_FAMILY_NEMOTRON
+                  : has_rope  ? MIST_FAMILY_LLAMA
+                              : MIST_FAMILY_GPT,
         .n_layers = n_layers,
         .hidden = 512,
         .n_heads = 8,
-        .n_kv_heads = is_llama ? power(random, 1) * 4 : 8,
+        .n_kv_heads = has_rope ? power(random, 1) * 4 : 8,
         .head_dim = 64,
         .ffn = 256 * pick(random, 4, 8),
         .vocab = 128 * pick(random, 8, 9),
-        .max_seq = is_llama ? 0 : 256 * pick(random, 1, 2),
-        .has_bias = !is_llama && pick(random, 0, 1),
+        .max_seq = has_rope ? 0 : 256 * pick(random, 1, 2),
+        .has_bias = !has_rope && pick(random, 0, 1),
         .ties_embeddings = pick(random, 0, 1),
         .norm_epsilon = pick(random, 0, 1) ? 1e-5 : 1e-6,
-        .rope_theta = is_llama ? (pick(random, 0, 1) ? 1e4 : 5e5) : 0,
+        .rope_theta = has_rope ? (pick(random, 0, 1) ? 1e4 : 5e5) : 0,
+        .rotary_dim = is_nemotron ? 16 * pick(random, 0, 3) : 0,
     };
 }
 

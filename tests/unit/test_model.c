@@ -26,7 +26,7 @@ static struct mist_model load(const char *spec)
 static int64_t count_naively(const struct mist_model *m)
 {
     bool is_gated = m->rope_theta > 0 && m->family != MIST_FAMILY_FALCON &&
-                    m->family != MIST_FAMILY_NEOX;
+                    m->family != MIST_FAMILY_NEOX && m->family != MIST_FAMILY_NEMOTRON;
     bool has_qkv_bias = m->has_bias || m->family == MIST_FAMILY_QWEN2;
     int64_t h = m->hidden, d = m->head_dim, n = (int64_t)m->vocab * h;
     int64_t norm = is_gated ? h : 2 * h;
@@ -171,6 +171,10 @@ TEST(test_totals_of_families)
          "\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
          "\"head_dim\":256,\"vocab_size\":256000,\"hidden_act\":\"gelu\"}",
          8537680896}, /* gemma-7b */
+        {"{\"model_type\":\"nemotron\",\"hidden_size\":3072,\"intermediate_size\":9216,"
+         "\"num_hidden_layers\":32,\"num_attention_heads\":24,\"num_key_value_heads\":8,"
+         "\"head_dim\":128,\"vocab_size\":256000,\"hidden_act\":\"relu2\"}",
+         4190509056}, /* Minitron-4B-Base, 4.19B */
     };
 
     for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
@@ -284,6 +288,19 @@ TEST(test_config_defaults)
                   &m, NULL),
         MIST_OK);
     assert_int_equal(m.rotary_dim, 8); /* of 16 */
+    assert_int_equal(
+        load_text("{\"model_type\":\"nemotron\",\"hidden_size\":64,\"vocab_size\":9,"
+                  "\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                  "\"intermediate_size\":96,\"norm_eps\":1e-6}",
+                  &m, NULL),
+        MIST_OK);
+    assert_int_equal(m.rotary_dim, 8); /* half, where nothing is said */
+    assert_int_equal(m.n_kv_heads, 4);
+    assert_true(m.norm_epsilon == 1e-6);
+    assert_int_equal(mist_model_activation(&m), MIST_ACTIVATION_SQUARED_RELU);
+    assert_int_equal(count_parameters(&m), count_naively(&m));
+    m.has_exact_gelu = true;
+    assert_int_equal(mist_model_check(&m, NULL), MIST_ERR_INPUT);
 }
 
 TEST(test_bad_configs)

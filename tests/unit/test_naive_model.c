@@ -8,7 +8,7 @@
 
 #define NONE                                                                             \
     {                                                                                    \
-        0, 0, 0, 0, 0, NULL, 0, 0                                                        \
+        0, 0, 0, 0, 0, NULL, 0, 0, 0                                                     \
     }
 static const double slowed[] = {1.0, 0.3, 0.01};
 static const struct naive_config configs[] = {
@@ -34,12 +34,50 @@ static const struct naive_config configs[] = {
      1,
      1e-6,
      10000.0,
-     {0, 1, 0, 6, 0, slowed, 0, 0}},
+     {0, 1, 0, 6, 0, slowed, 0, 0, 0}},
     /* Falcon with two norms, erf, a part of each head turned */
-    {NAIVE_FALCON, 1, 12, 2, 2, 9, 11, 5, 1, 0, 1e-5, 100.0, {1, 0, 1, 0, 4, NULL, 0, 0}},
-    {NAIVE_GPT, 1, 8, 2, 2, 9, 11, 5, 1, 0, 1e-5, 0.0, {1, 0, 0, 0, 0, NULL, 0, 0}},
-    {NAIVE_LLAMA, 1, 8, 2, 1, 7, 11, 5, 0, 1, 1e-6, 10000.0, {0, 0, 0, 6, 0, NULL, 0, 1}},
-    {NAIVE_LLAMA, 1, 8, 2, 1, 7, 11, 5, 0, 1, 1e-6, 100.0, {0, 0, 0, 6, 0, NULL, 1, 0}},
+    {NAIVE_FALCON,
+     1,
+     12,
+     2,
+     2,
+     9,
+     11,
+     5,
+     1,
+     0,
+     1e-5,
+     100.0,
+     {1, 0, 1, 0, 4, NULL, 0, 0, 0}},
+    {NAIVE_GPT, 1, 8, 2, 2, 9, 11, 5, 1, 0, 1e-5, 0.0, {1, 0, 0, 0, 0, NULL, 0, 0, 0}},
+    {NAIVE_LLAMA,
+     1,
+     8,
+     2,
+     1,
+     7,
+     11,
+     5,
+     0,
+     1,
+     1e-6,
+     10000.0,
+     {0, 0, 0, 6, 0, NULL, 0, 1, 0}},
+    {NAIVE_LLAMA,
+     1,
+     8,
+     2,
+     1,
+     7,
+     11,
+     5,
+     0,
+     1,
+     1e-6,
+     100.0,
+     {0, 0, 0, 6, 0, NULL, 1, 0, 0}},
+    /* Nemotron: grouped queries, a part of each head turned */
+    {NAIVE_GPT, 1, 8, 2, 1, 9, 11, 5, 0, 0, 1e-5, 100.0, {0, 0, 0, 6, 4, NULL, 0, 0, 1}},
 };
 
 enum { BATCH = 2, MAX_PLACES = 48 };

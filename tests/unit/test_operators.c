@@ -282,7 +282,7 @@ TEST(test_loss)
 /* ------------------------------------------------------------------------------- GELU */
 
 /* rows, n_in = HIDDEN, n_out = VOCAB */
-static void check_gelu(bool has_bias, bool is_exact)
+static void check_gelu(bool has_bias, enum mist_activation kind)
 {
     enum { ROWS = 37, N = ROWS * VOCAB };
     struct bench bench;
@@ -300,7 +300,11 @@ static void check_gelu(bool has_bias, bool is_exact)
                              .phase = MIST_PHASE_FORWARD,
                              .n_dims = 3,
                              .dims = {ROWS, HIDDEN, VOCAB}};
-    const struct mist_model model = {.has_exact_gelu = is_exact};
+    const struct mist_model model = {
+        .family =
+            kind == MIST_ACTIVATION_SQUARED_RELU ? MIST_FAMILY_NEMOTRON : MIST_FAMILY_GPT,
+        .has_exact_gelu = kind == MIST_ACTIVATION_EXACT_GELU,
+    };
     struct mist_step_args args = {.step = &step,
                                   .model = &model,
                                   .operands = {[MIST_ARG_OUT] = y[0],
@@ -313,7 +317,7 @@ static void check_gelu(bool has_bias, bool is_exact)
     mist_operators_cpu.run_step(&args);
     mist_cpu_linear_forward(NULL, before[1], x, weight, bias, NULL, ROWS, HIDDEN, VOCAB,
                             2);
-    mist_cpu_gelu_forward(false, is_exact, y[1], before[1], N, 2);
+    mist_cpu_activation_forward(false, kind, y[1], before[1], N, 2);
     assert_memory_equal(before[0], before[1], N * sizeof(float));
     assert_memory_equal(y[0], y[1], N * sizeof(float));
 
@@ -324,15 +328,15 @@ static void check_gelu(bool has_bias, bool is_exact)
     args.operands[MIST_ARG_DUNARY_X] = x;
     mist_operators_cpu.run_step(&args);
     mist_cpu_linear_backward_input(NULL, dx[1], dy, weight, NULL, ROWS, HIDDEN, VOCAB, 2);
-    mist_cpu_gelu_backward(false, is_exact, dx[1], dx[1], x, ROWS * HIDDEN, 2);
+    mist_cpu_activation_backward(false, kind, dx[1], dx[1], x, ROWS * HIDDEN, 2);
     assert_memory_equal(dx[0], dx[1], ROWS * HIDDEN * sizeof(float));
     bench_close(&bench);
 }
 
 TEST(test_gelu)
 {
-    for (int i = 0; i < 4; i++)
-        check_gelu(i % 2, i / 2);
+    for (int i = 0; i < 2 * MIST_N_ACTIVATIONS; i++)
+        check_gelu(i % 2, (enum mist_activation)(i / 2));
 }
 
 TEST_MAIN(NULL, NULL)

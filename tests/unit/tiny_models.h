@@ -5,8 +5,8 @@
 #include "sim/plan/plan.h"
 
 /*
- * GPT with biases, a kind of Llama with grouped queries, or GPT-NeoX that turns a part of
- * each head; odd vocabulary and feed-forward width. Falcon is left to its tests.
+ * GPT with biases, a kind of Llama with grouped queries, GPT-NeoX or Nemotron that turn a part
+ * of each head; odd vocabulary and feed-forward width. Falcon is left to its tests.
  */
 static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t n_layers)
 {
@@ -37,6 +37,13 @@ static inline struct mist_model mist_tiny_model(enum mist_family family, int32_t
         model.rope_theta = 10000;
         model.rotary_dim = 2;
         model.has_exact_gelu = true;
+    }
+    if (family == MIST_FAMILY_NEMOTRON) {
+        model.n_kv_heads = 2;
+        model.max_seq = 0;
+        model.has_bias = false;
+        model.rope_theta = 10000;
+        model.rotary_dim = 2;
     }
     return model;
 }
