@@ -108,10 +108,12 @@ TEST(test_levels_are_taken_out)
 {
     const double times_ms[][MIST_VERIFY_ROUNDS] = {{100, 100, 150}, {95, 190, 95}};
     const double levels[][MIST_VERIFY_ROUNDS] = {{1, 1, 1.5}, {1, 2, 1}};
+    static const struct mist_plan plan, half_alone = {.predicted.alone_frac = 0.5};
     struct mist_verified plans[2];
     struct mist_verify_choice choice;
 
     fill(plans, 2, 3, times_ms);
+    plans[0].plan = plans[1].plan = &plan;
     memcpy(plans[0].levels, levels[0], sizeof levels[0]);
     memcpy(plans[1].levels, levels[1], sizeof levels[1]);
     for (int twice = 0; twice < 2; twice++) {
@@ -121,6 +123,16 @@ TEST(test_levels_are_taken_out)
         assert_equals(choice.ahead_s, 0.005 * 1.25);
         assert_equals(choice.ahead_spread_s, 0);
     }
+    /* of what is computed alone no level is taken out: 95 ms that took 142.5 at a level of 2 */
+    fill(plans, 2, 3, times_ms);
+    plans[0].plan = &plan;
+    plans[1].plan = &half_alone;
+    plans[1].times_s[1] = 0.1425;
+    memcpy(plans[0].levels, levels[0], sizeof levels[0]);
+    memcpy(plans[1].levels, levels[1], sizeof levels[1]);
+    assert_int_equal(choose(plans, 2, &choice), 1);
+    assert_equals(plans[0].measured_s, 0.1 * 1.25);
+    assert_equals(plans[1].measured_s, 0.095 * 1.125);
     /* a round of which one is not known: times as they are, -90 apart once */
     fill(plans, 2, 3, times_ms);
     memcpy(plans[0].levels, levels[0], sizeof levels[0]);
