@@ -138,8 +138,9 @@ begin 'at a learning rate of 0 a validation of the data that is trained on has t
 head -c 3201 text.txt > epoch.txt # 200 windows of 16
 run mist-exec one.json --data epoch.txt --validation-data epoch.txt --validation-batches 50 --lr 0 --iterations 50 --json
 expect_exit 0
+# The place of a sample in its batch changes its last bits on some processors: 8e-11 of the mean were seen.
 perl -MJSON::PP -MList::Util=sum -e 'local $/; $d = JSON::PP->new->decode(<STDIN>); $mean = sum(@{$d->{losses}}) / 50;
-    exit(abs($d->{validation_loss_last} / $mean - 1) > 1e-12)' < "$out" || fail "$(grep -A 51 validation_loss "$out")"
+    exit(abs($d->{validation_loss_last} / $mean - 1) > 1e-8)' < "$out" || fail "$(grep -A 51 validation_loss "$out")"
 begin 'validation takes the samples behind the last whole batch, too: the mean of all, whatever the plan'
 head -c 3233 text.txt > epoch.txt # 202 windows of 16
 edit one.json 's/"global_batch": 4/"global_batch": 2/; s/"n_micro_batches": 2/"n_micro_batches": 1/' > pairs.json
