@@ -279,9 +279,6 @@ static enum mist_status follow_more(struct mist_questions *to,
     more.is_asked = false;
     more.hope_s = of.answer_s;
     more.least_s = 0;
-    more.sort = MIST_QUESTION_MAY_FIT;
-    if (status == MIST_OK && config->is_thorough && of.limit_bytes < INT64_MAX)
-        status = add(to, &more, err);
     more.sort = MIST_QUESTION_CHUNKS;
     if (status == MIST_OK && mist_question_is_whole(to, &of) &&
         of.uses >> MIST_SPACE_SCHEDULE & 1u)
@@ -306,7 +303,7 @@ enum mist_status mist_questions_follow(struct mist_questions *questions, size_t 
 
     if (of.sort == MIST_QUESTION_1F1B)
         status = follow_more(questions, of, config, err);
-    if (status == MIST_OK && of.sort != MIST_QUESTION_MAY_FIT)
+    if (status == MIST_OK)
         status = follow_less(questions, i, config->limit_bytes, so_far, err);
     return status;
 }

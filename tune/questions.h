@@ -10,9 +10,8 @@
 /* What is asked for. */
 enum mist_question_sort {
     MIST_QUESTION_1F1B,
-    MIST_QUESTION_MAY_FIT, /* and misses nothing; asked until nothing new comes */
-    MIST_QUESTION_CHUNKS,  /* what is fast with small gaps */
-    MIST_QUESTION_HOST,    /* where a stage may take what others leave of a node's host */
+    MIST_QUESTION_CHUNKS, /* what is fast with small gaps */
+    MIST_QUESTION_HOST,   /* where a stage may take what others leave of a node's host */
     MIST_N_QUESTION_SORTS
 };
 
@@ -84,9 +83,8 @@ void mist_question_note(struct mist_question *of,
  * Adds the questions that follow from question i, which was asked, unless they are there.
  * With less freedom, whose answer may be another one than what was looked at for it: without
  * a group of knobs or a ratio that some of that needs, and with less memory than the best of
- * it needs. And with more: of what may fit although the closed form says it does not
- * (is_thorough), and of what schedules with smaller gaps may make the best. so_far: what was
- * looked at. MIST_ERR_MEMORY.
+ * it needs. And with more: of what schedules with smaller gaps may make the best. so_far: what
+ * was looked at. MIST_ERR_MEMORY.
  */
 MIST_MUST_CHECK enum mist_status
 mist_questions_follow(struct mist_questions *questions, size_t i,

@@ -269,8 +269,8 @@ static size_t find_class(const struct mist_search_knobs *knobs, int32_t n_checkp
 }
 
 /* The floor of a row of the base from those that lack a layer, checkpointed or not, and are
- * known to hold no more (search.h). Some checkpointed layers are not none: arenas.h corrects
- * these apart. */
+ * known to hold no more (search.h). Some checkpointed layers are not none: with the first comes
+ * what blocks are made again in. */
 static double inherit_floor(const struct offloading *at, size_t i_base)
 {
     const struct mist_search_filling *filling = at->filling;

@@ -76,8 +76,8 @@ static const struct mist_option option_table[] = {
          "stage, layers, devices, dp, tp, micro-batch, memory; with <=, >= or ="),
     FLAG("uniform", is_uniform, "Search", "plans whose stages are all alike"),
     FLAG("thorough", is_thorough, "Search",
-         "also plan what may fit although its memory is priced too high, and, in large "
-         "spaces, too, what is beside the best"),
+         "search twice as long, and look in large spaces, too, at what is beside the "
+         "best"),
     ROW("prefer-simple", MIST_OPTION_FRAC, slower_frac, "Search", "FRAC", "0", 0, 0.99,
         "take the plan with the fewest techniques that is no slower than that, such as "
         "2%"),

@@ -3,7 +3,6 @@
 
 #include "core/memory.h"
 #include "tune/alike.h"
-#include "tune/arenas.h"
 #include "tune/neighbours.h"
 #include "tune/no_plan.h"
 #include "tune/questions.h"
@@ -63,8 +62,6 @@ struct validation {
     size_t n_pool, n_looked, pool_capacity;
     struct mist_arena arena;
     struct mist_search_floors floors;
-    struct mist_arenas arenas;              /* of the stages of the plans so far */
-    enum mist_question_sort sort;           /* of the question that is asked */
     int64_t n_first;                        /* configurations, of the first question */
     int64_t n_spent[MIST_N_QUESTION_SORTS]; /* and of the others */
     int32_t n_asked[MIST_N_QUESTION_SORTS];
@@ -102,9 +99,7 @@ static double find_cutoff(const struct validation *at)
 {
     double error_frac = find_error_frac(at);
 
-    if (costs_little(at,
-                     at->n_spent[MIST_QUESTION_1F1B] + at->n_spent[MIST_QUESTION_MAY_FIT],
-                     FREE_CONFIGURATIONS))
+    if (costs_little(at, at->n_spent[MIST_QUESTION_1F1B], FREE_CONFIGURATIONS))
         error_frac = fmax(error_frac, MIST_VALIDATE_SLACK_FRAC);
     return (1 + error_frac + at->config->slower_frac) * at->best_s;
 }
@@ -114,21 +109,6 @@ static double find_cutoff_of(const struct validation *at, enum mist_question_sor
 {
     return sort == MIST_QUESTION_CHUNKS ? (1 + find_error_frac(at)) * at->scheduled_s
                                         : find_cutoff(at);
-}
-
-/* The price of the search, memory corrected by what was planned. */
-static enum mist_status price(void *context, const struct mist_search_kind *kind,
-                              const struct mist_search_columns *block,
-                              struct mist_err *err)
-{
-    const struct validation *at = context;
-    enum mist_status status =
-        at->search->price(at->search->price_context, kind, block, err);
-
-    if (status == MIST_OK && at->config->is_thorough)
-        mist_arenas_correct(&at->arenas, at->config->limit_bytes,
-                            at->sort == MIST_QUESTION_MAY_FIT, kind, block);
-    return status;
 }
 
 static struct mist_search_kind kind_of(const struct mist_search_candidate *of, int32_t i)
@@ -232,11 +212,10 @@ static double find_covered(const struct mist_search_config *how,
 }
 
 /* Whether what a search of less freedom finds is among what it has found. */
-static bool is_exact(const struct validation *at, const struct mist_search_config *how,
+static bool is_exact(const struct mist_search_config *how,
                      const struct mist_search_result *result)
 {
-    return !at->config->is_thorough && how->max_points == 0 &&
-           result->glpk.n_optimal == result->glpk.n_cases;
+    return how->max_points == 0 && result->glpk.n_optimal == result->glpk.n_cases;
 }
 
 /* Searches, takes what is best into the pool, and notes in the question what it learnt. */
@@ -253,12 +232,9 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     how.limit_bytes = question.limit_bytes;
     how.floors = &at->floors;
     how.n_best = (at->config->n_best + CANDIDATES - 1) / CANDIDATES;
-    how.price = price;
-    how.price_context = at;
     if (is_first)
         how.slack_frac = fmin(how.slack_frac, FIRST_SLACK_FRAC);
     how.slack_frac += how.slack_frac > 0 ? at->config->slower_frac : 0;
-    at->sort = question.sort;
     if (!is_first) {
         how.rows = NULL;
         how.solver = MIST_SOLVER_EXACT;
@@ -292,13 +268,12 @@ static enum mist_status ask(struct validation *at, size_t i_question,
     } else {
         at->n_spent[question.sort] += n_spent;
     }
-    if (is_exact(at, &how, &result) && !is_over(at))
+    if (is_exact(&how, &result) && !is_over(at))
         status = mist_question_note_found(&question, &result, find_covered(&how, &result),
                                           &at->arena, err);
-    bool takes_all = i_question == 0 || question.sort == MIST_QUESTION_MAY_FIT;
     if (status == MIST_OK)
-        status = take(at, &question, takes_all ? at->config->n_best : how.n_best, &result,
-                      err);
+        status = take(at, &question, i_question == 0 ? at->config->n_best : how.n_best,
+                      &result, err);
     at->questions.all[i_question] = question;
     if (is_first)
         at->result.search = result;
@@ -345,22 +320,6 @@ static enum mist_status validate_pooled(void *context, int64_t i, struct mist_er
     return validate_one(group->at->config, &group->pooled[i]->of, &group->out[i], err);
 }
 
-/* Keeps the arenas of a plan. */
-static enum mist_status note_arenas(struct validation *at,
-                                    const struct mist_search_candidate *of,
-                                    const struct mist_plan *plan, struct mist_err *err)
-{
-    enum mist_status status = MIST_OK;
-
-    for (int32_t i = 0; i < of->n_stages && status == MIST_OK; i++) {
-        struct mist_search_kind kind = kind_of(of, i);
-        status =
-            mist_arenas_add(&at->arenas, &kind, &of->stages[i], of->stages[i].peak_bytes,
-                            plan->predicted.peak_bytes[i], err);
-    }
-    return status;
-}
-
 /* The plans with every pipeline schedule that might make one the best. */
 static enum mist_status try_pipelines(void *context, int64_t i, struct mist_err *err)
 {
@@ -373,8 +332,8 @@ static enum mist_status try_pipelines(void *context, int64_t i, struct mist_err 
 }
 
 /* What the plan of a candidate says of others. */
-static enum mist_status learn(struct validation *at, struct pooled *pooled,
-                              const struct mist_validated *plan, struct mist_err *err)
+static void learn(struct validation *at, struct pooled *pooled,
+                  const struct mist_validated *plan)
 {
     double time_s = plan->plan->predicted.iteration_s;
 
@@ -383,8 +342,6 @@ static enum mist_status learn(struct validation *at, struct pooled *pooled,
         at->best_s = fmin(at->best_s, time_s);
         at->error_frac = fmax(at->error_frac, plan->closed_s / time_s - 1);
     }
-    return at->config->is_thorough ? note_arenas(at, &pooled->of, plan->plan, err)
-                                   : MIST_OK;
 }
 
 /* Passes of a layer in what was looked at of a plan. */
@@ -408,7 +365,7 @@ static enum mist_status run_group(struct validation *at, struct group *group,
     enum mist_status status = mist_thread_pool_for(pool, n, validate_pooled, group, err);
 
     for (size_t i = 0; i < group->n && status == MIST_OK; i++)
-        status = learn(at, group->pooled[i], &group->out[i], err);
+        learn(at, group->pooled[i], &group->out[i]);
     if (status == MIST_OK)
         status = mist_thread_pool_for(pool, n, try_pipelines, group, err);
     for (size_t i = 0; i < group->n && status == MIST_OK; i++) {
@@ -511,16 +468,12 @@ static struct mist_question *find_question(const struct validation *at)
 /* Asks a question, looks at what is new, and adds the questions that follow from it. */
 static enum mist_status answer(struct validation *at, size_t i, struct mist_err *err)
 {
-    size_t n_pool = at->n_pool;
-
     at->questions.all[i].is_asked = true;
     enum mist_status status = ask(at, i, err);
     if (status == MIST_OK)
         status = look(at, err);
     if (status == MIST_OK)
         status = mist_questions_follow(&at->questions, i, at->config, &at->result, err);
-    at->questions.all[i].is_asked =
-        at->questions.all[i].sort != MIST_QUESTION_MAY_FIT || at->n_pool == n_pool;
     at->questions.all[0].is_asked = isinf(at->best_s) || find_cutoff(at) <= at->covered_s;
     return status;
 }
@@ -659,7 +612,6 @@ enum mist_status mist_validate_run(const struct mist_validate_config *config,
     free(at.questions.all);
     mist_arena_fini(&at.arena);
     mist_search_floors_fini(&at.floors);
-    mist_arenas_fini(&at.arenas);
     if (status != MIST_OK) {
         mist_validate_result_fini(&at.result);
         return status;

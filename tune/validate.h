@@ -49,12 +49,10 @@
  * it alone: a question with more freedom takes every path that one with less takes from a
  * plan that both look at. Large questions have more passes before, and leave none.
  *
- * is_thorough. What the closed form takes too high in memory is never looked at. If asked,
- * the arenas of the plans so far correct it, plan by plan and kind by kind (arenas.h), and
- * under the real limit each question is also asked for all that may fit, again and again
- * until nothing new comes or twice as much was priced as by the first question. Neighbours are
- * replayed as long as all before, or as FREE_PASSES, if these are more. Of two questions the
- * one with more freedom may then find less of what is found beyond the others.
+ * What the closed form takes too high in memory is looked at as a neighbour, if at all.
+ *
+ * is_thorough. If asked, questions may price twice as much, and neighbours are replayed as long
+ * as all before, or as FREE_PASSES, if these are more.
  *
  * Host memory. A search takes every rank to have an equal share of its node's. Where that is
  * limited, plans whose stages share nodes are also asked for as if a stage could take all of
@@ -110,7 +108,7 @@ struct mist_validate_config {
     int32_t threads;          /* host threads per device */
     size_t n_best;            /* plans wanted at the most, >= 1 */
     double slower_frac;       /* among them the simplest that is no slower than that; 0 */
-    bool is_thorough; /* arenas correct the closed form, more neighbours are tried */
+    bool is_thorough;         /* more is priced, and more neighbours are tried */
     struct mist_stage_price *price;             /* borrowed */
     const struct mist_constraints *constraints; /* plans hold that keep to them; borrowed;
                                                    NULL: none */

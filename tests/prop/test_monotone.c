@@ -54,7 +54,7 @@ struct problem {
     struct mist_stage_price *price; /* NULL: not asked for yet */
     struct mist_space space;        /* what it borrows */
     int32_t n_ranks;
-    bool allows_host_updates, is_thorough;
+    bool allows_host_updates;
     int64_t host_limit_bytes; /* of a node; 0: none */
     int32_t ratio_step;       /* of offloading */
 };
@@ -121,7 +121,6 @@ make_config(const struct problem *at, const struct mist_space *space, int64_t li
         .host_limit_bytes = at->host_limit_bytes > 0 ? at->host_limit_bytes : INT64_MAX,
         .threads = 1,
         .n_best = 16,
-        .is_thorough = at->is_thorough,
     };
 }
 
@@ -488,14 +487,13 @@ static void init_tiny(struct problem *out, uint64_t seed)
 }
 
 /* Whether a search misses the best of all plans of a tiny problem; *n_plans rises by these. */
-static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n_plans)
+static bool misses_best(uint64_t seed, bool lacks_host, int *n_plans)
 {
     struct problem problem;
     struct mist_space space;
     int64_t arena;
 
     init_tiny(&problem, seed);
-    problem.is_thorough = is_thorough;
     unsigned groups = MIST_SPACE_ALL;
     int64_t limit = draw_limit(&problem);
     if (lacks_host)
@@ -518,26 +516,24 @@ static bool misses_best(uint64_t seed, bool is_thorough, bool lacks_host, int *n
     return misses;
 }
 
-/* A search finds the fastest plan of all, with any schedule, but for half a percent; a thorough
- * one where the closed form takes its memory too large. */
+/* A search finds the fastest plan of all, with any schedule, but for half a percent. */
 TEST(test_all_plans)
 {
     static const struct {
         uint64_t seed;
-        bool is_thorough, lacks_host;
-    } special[N_SPECIAL] = {{TOO_SHORT, false, false},  {BESIDE, false, false},
-                            {TOO_LARGE, true, false},   {AT_LIMIT, false, false},
-                            {NEAR_LIMIT, false, false}, {ONE_OFFLOADS, false, true},
-                            {TRADED, false, false}};
+        bool lacks_host;
+    } special[N_SPECIAL] = {{TOO_SHORT, false}, {BESIDE, false},     {TOO_LARGE, false},
+                            {AT_LIMIT, false},  {NEAR_LIMIT, false}, {ONE_OFFLOADS, true},
+                            {TRADED, false}};
     uint64_t first = test_seed(SEED), n = 3 * n_problems();
     int n_plans = 0, n_done = 0, n_worse = 0;
 
     for (uint64_t i = 0; i < n + N_SPECIAL; i++) {
         if (test_is_left_out())
             continue;
-        n_worse += i < n ? misses_best(first + i, false, false, &n_plans)
-                         : misses_best(special[i - n].seed, special[i - n].is_thorough,
-                                       special[i - n].lacks_host, &n_plans);
+        n_worse +=
+            i < n ? misses_best(first + i, false, &n_plans)
+                  : misses_best(special[i - n].seed, special[i - n].lacks_host, &n_plans);
         n_done++;
     }
     print_message("%d plans, %d of %d answers slower than the best\n", n_plans, n_worse,

@@ -195,13 +195,11 @@ static bool follows(struct bench *at, enum mist_question_sort sort)
     return has;
 }
 
-static bool has_sort(unsigned groups, int64_t limit_bytes, bool is_thorough,
-                     enum mist_question_sort sort)
+static bool has_sort(unsigned groups, int64_t limit_bytes, enum mist_question_sort sort)
 {
     struct bench at;
 
     init(&at, groups, limit_bytes);
-    at.config.is_thorough = is_thorough;
     bool has = follows(&at, sort);
     fini(&at);
     return has;
@@ -211,11 +209,8 @@ TEST(test_more)
 {
     unsigned all = MIST_SPACE_ALL, none = all & ~(1u << MIST_SPACE_SCHEDULE);
 
-    assert_true(has_sort(all, 5000, false, MIST_QUESTION_CHUNKS));
-    assert_false(has_sort(none, 5000, false, MIST_QUESTION_CHUNKS));
-    assert_true(has_sort(all, 5000, true, MIST_QUESTION_MAY_FIT));
-    assert_false(has_sort(all, 5000, false, MIST_QUESTION_MAY_FIT));
-    assert_false(has_sort(all, INT64_MAX, true, MIST_QUESTION_MAY_FIT));
+    assert_true(has_sort(all, 5000, MIST_QUESTION_CHUNKS));
+    assert_false(has_sort(none, 5000, MIST_QUESTION_CHUNKS));
 }
 
 /* Where the host's memory is limited, and stages may share a node. */
