@@ -38,9 +38,8 @@ static void emit_steps(struct mist_emit *emit, const struct mist_train_report *r
 static void emit_level(struct mist_emit *emit, const struct mist_train_report *report,
                        const struct mist_prediction *predicted)
 {
-    struct mist_probe_verdict verdict =
-        mist_probe_judge(report->steady_s, report->level.time_s,
-                         report->probe_predicted_s, predicted);
+    struct mist_probe_verdict verdict = mist_probe_judge(
+        report->steady_s, report->level.time_s, report->probe_predicted_s, predicted);
 
     mist_emit_double(emit, "probe_s", "a probe, between steps", report->level.time_s,
                      MIST_HUMAN_TIME_S);

@@ -121,7 +121,7 @@ struct mist_replay_result {
                              is one, or not only_times */
     double error_s;       /* half width of the error bar */
     double extrapolated_frac;
-    double alone_frac; /* mist_replay_alone_frac() */
+    double alone_frac;                          /* mist_replay_alone_frac() */
     struct mist_cost prices[MIST_N_TASK_KINDS]; /* what an iteration of the busiest rank
                                                    rests on: sums over its tasks */
     bool is_folded;
