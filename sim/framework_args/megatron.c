@@ -519,7 +519,7 @@ static void begin_model(struct mist_args *args)
 
     const struct family *of = families;
 
-    while (of < families + N_FAMILIES && args->v[MIST_ARG_FAMILY] != of->family)
+    while (of < families + N_FAMILIES && (int)args->v[MIST_ARG_FAMILY] != (int)of->family)
         of++;
     if (of == families + N_FAMILIES)
         of = families; /* another one is told from what is read back */

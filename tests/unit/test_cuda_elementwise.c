@@ -115,7 +115,8 @@ static void check_activation_of_extremes(struct cuda_help *h, const void *contex
 TEST(test_activations_of_extremes)
 {
     for (int i = 0; i < MIST_N_ACTIVATIONS; i++)
-        cuda_run(check_activation_of_extremes, &(enum mist_activation){i});
+        cuda_run(check_activation_of_extremes,
+                 &(enum mist_activation){(enum mist_activation)i});
 }
 
 struct conversion {
