@@ -56,17 +56,17 @@ void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype
 
 /* ----------------------------------- norm: kernels_norm.cu, kernels_norm_backward.cu */
 
-/* kind: enum mist_cpu_norm_kind */
-void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
-                            void *out, void *residual, float *stats, const void *a,
-                            const void *b, const void *weight, const void *bias,
-                            float eps, int64_t rows, int64_t h);
+void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                            enum mist_cpu_norm_kind kind, void *out, void *residual,
+                            float *stats, const void *a, const void *b,
+                            const void *weight, const void *bias, float eps, int64_t rows,
+                            int64_t h);
 /* workspace: [2, mist_catalog_norm_blocks(rows), h] floats, what the catalogue plans:
  * sums over blocks of rows, then over the blocks in their order. overwrites: dweight and
  * dbias are not added to. */
 void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                             enum mist_dtype gradient_dtype, int kind, void *dx,
-                             void *dweight, void *dbias, const void *d_out,
+                             enum mist_dtype gradient_dtype, enum mist_cpu_norm_kind kind,
+                             void *dx, void *dweight, void *dbias, const void *d_out,
                              const void *d_residual, const void *x, const float *stats,
                              const void *weight, int64_t rows, int64_t h, void *workspace,
                              bool overwrites);

@@ -450,30 +450,28 @@ void launch_column_sum(mist_cuda_stream stream, G *out, const T *x, int64_t rows
 
 /* ---------------------------------------------------------------------------- launch */
 
+/* by enum mist_activation */
+static decltype(&launch_map<gelu_forward, false>)
+    const launch_forward[MIST_N_ACTIVATIONS] = {launch_map<gelu_forward, false>,
+                                                launch_map<exact_gelu_forward, false>,
+                                                launch_map<squared_relu_forward, false>};
+static decltype(&launch_map<gelu_backward, true>)
+    const launch_backward[MIST_N_ACTIVATIONS] = {launch_map<gelu_backward, true>,
+                                                 launch_map<exact_gelu_backward, true>,
+                                                 launch_map<squared_relu_backward, true>};
+
 void mist_cuda_activation_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                                   enum mist_activation kind, void *out, const void *x,
                                   int64_t n)
 {
-    auto launch = launch_map<gelu_forward, false>;
-
-    if (kind == MIST_ACTIVATION_EXACT_GELU)
-        launch = launch_map<exact_gelu_forward, false>;
-    else if (kind == MIST_ACTIVATION_SQUARED_RELU)
-        launch = launch_map<squared_relu_forward, false>;
-    launch(stream, dtype, out, x, nullptr, n);
+    launch_forward[kind](stream, dtype, out, x, nullptr, n);
 }
 
 void mist_cuda_activation_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                    enum mist_activation kind, void *dx, const void *d_out,
                                    const void *x, int64_t n)
 {
-    auto launch = launch_map<gelu_backward, true>;
-
-    if (kind == MIST_ACTIVATION_EXACT_GELU)
-        launch = launch_map<exact_gelu_backward, true>;
-    else if (kind == MIST_ACTIVATION_SQUARED_RELU)
-        launch = launch_map<squared_relu_backward, true>;
-    launch(stream, dtype, dx, x, d_out, n);
+    launch_backward[kind](stream, dtype, dx, x, d_out, n);
 }
 
 void mist_cuda_add(mist_cuda_stream stream, enum mist_dtype dtype, void *out,

@@ -170,15 +170,16 @@ static void launch_forward(mist_cuda_stream stream, const forward_args<T> &at)
         launch_forward_held<T, 4>(stream, at);
 }
 
-void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype, int kind,
-                            void *out, void *residual, float *stats, const void *a,
-                            const void *b, const void *weight, const void *bias,
-                            float eps, int64_t rows, int64_t h)
+void mist_cuda_norm_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                            enum mist_cpu_norm_kind kind, void *out, void *residual,
+                            float *stats, const void *a, const void *b,
+                            const void *weight, const void *bias, float eps, int64_t rows,
+                            int64_t h)
 {
     MIST_CUDA_BY_DTYPE(
         dtype, T,
-        launch_forward<T>(stream,
-                          {(T *)out, (T *)residual, stats, (const T *)a, (const T *)b,
-                           (const T *)weight, (const T *)bias, eps,
-                           kind >= 2 ? 1.0f : 0.0f, kind == 0 || kind == 3, rows, h}));
+        launch_forward<T>(stream, {(T *)out, (T *)residual, stats, (const T *)a,
+                                   (const T *)b, (const T *)weight, (const T *)bias, eps,
+                                   mist_cpu_norm_offset(kind),
+                                   mist_cpu_norm_is_centred(kind), rows, h}));
 }

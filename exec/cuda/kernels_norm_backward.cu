@@ -280,8 +280,8 @@ static void launch_backward(mist_cuda_stream stream, const backward_args<T> &at,
 }
 
 void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
-                             enum mist_dtype gradient_dtype, int kind, void *dx,
-                             void *dweight, void *dbias, const void *d_out,
+                             enum mist_dtype gradient_dtype, enum mist_cpu_norm_kind kind,
+                             void *dx, void *dweight, void *dbias, const void *d_out,
                              const void *d_residual, const void *x, const float *stats,
                              const void *weight, int64_t rows, int64_t h, void *workspace,
                              bool overwrites)
@@ -294,9 +294,9 @@ void mist_cuda_norm_backward(mist_cuda_stream stream, enum mist_dtype dtype,
         dtype, T,
         const backward_args<T> at = {(T *)dx, (float *)workspace, (const T *)d_out,
                                      (const T *)d_residual, (const T *)x,
-                                     (const T *)weight, stats, kind >= 2 ? 1.0f : 0.0f,
-                                     kind == 0 || kind == 3, dbias != NULL, rows, h,
-                                     n_blocks, (rows + n_blocks - 1) / n_blocks};
+                                     (const T *)weight, stats, mist_cpu_norm_offset(kind),
+                                     mist_cpu_norm_is_centred(kind), dbias != NULL, rows,
+                                     h, n_blocks, (rows + n_blocks - 1) / n_blocks};
         MIST_CUDA_BY_DTYPE(
             gradient_dtype, G,
             launch_backward(stream, at, (G *)dweight, (G *)dbias, overwrites)));

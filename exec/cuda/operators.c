@@ -85,14 +85,14 @@ static void norm(step_args at)
     int64_t n_blocks = mist_catalog_norm_blocks(dims[0]);
 
     if (at->step->phase == MIST_PHASE_FORWARD)
-        mist_cuda_norm_forward(stream, at->dtype, (int)mist_step_norm_kind(at),
+        mist_cuda_norm_forward(stream, at->dtype, mist_step_norm_kind(at),
                                x[MIST_ARG_OUT], NULL, x[MIST_ARG_NORM_STATS],
                                x[MIST_ARG_NORM_X], NULL, at->params[0], at->params[1],
                                (float)at->model->norm_epsilon, dims[0], dims[1]);
     else if (mist_cuda_operators_has_workspace(at, 2 * n_blocks * dims[1] *
                                                        (int64_t)sizeof(float)))
         mist_cuda_norm_backward(
-            stream, at->dtype, at->gradient_dtype, (int)mist_step_norm_kind(at),
+            stream, at->dtype, at->gradient_dtype, mist_step_norm_kind(at),
             x[MIST_ARG_DX], at->param_gradients[0], at->param_gradients[1],
             x[MIST_ARG_DY], x[MIST_ARG_DNORM_RESIDUAL], x[MIST_ARG_DNORM_X],
             x[MIST_ARG_DNORM_STATS], at->params[0], dims[0], dims[1], at->workspace,
@@ -104,11 +104,11 @@ static void residual_norm(step_args at)
     const int64_t *dims = at->step->dims;
     void *const *x = at->operands;
 
-    mist_cuda_norm_forward(
-        stream_of(context_of(at)), at->dtype, (int)mist_step_norm_kind(at),
-        x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL], x[MIST_ARG_RNORM_STATS],
-        x[MIST_ARG_RNORM_A], x[MIST_ARG_RNORM_B], at->params[0], at->params[1],
-        (float)at->model->norm_epsilon, dims[0], dims[1]);
+    mist_cuda_norm_forward(stream_of(context_of(at)), at->dtype, mist_step_norm_kind(at),
+                           x[MIST_ARG_OUT], x[MIST_ARG_RNORM_RESIDUAL],
+                           x[MIST_ARG_RNORM_STATS], x[MIST_ARG_RNORM_A],
+                           x[MIST_ARG_RNORM_B], at->params[0], at->params[1],
+                           (float)at->model->norm_epsilon, dims[0], dims[1]);
 }
 
 /* Where and what a step's products are; false: the device has failed. */

@@ -61,12 +61,23 @@ size_t mist_cpu_embedding_slice_backward_workspace_bytes(int64_t rows);
 
 /* ------------------------------------------------------------------------------- norm */
 
-enum mist_cpu_norm_kind { /* the CUDA kernels' kinds by number, too */
-                          MIST_CPU_NORM_LAYER, /* (x - mean) rstd weight + bias; 1 / rstd^2 = variance + eps */
-                          MIST_CPU_NORM_RMS, /* x rstd weight, no bias; 1 / rstd^2 = mean(x^2) + eps */
-                          MIST_CPU_NORM_OFFSET_RMS,   /* the same with 1 + weight */
-                          MIST_CPU_NORM_OFFSET_LAYER, /* the first with 1 + weight */
+enum mist_cpu_norm_kind {
+    MIST_CPU_NORM_LAYER, /* (x - mean) rstd weight + bias; 1 / rstd^2 = variance + eps */
+    MIST_CPU_NORM_RMS,   /* x rstd weight, no bias; 1 / rstd^2 = mean(x^2) + eps */
+    MIST_CPU_NORM_OFFSET_RMS,   /* the same with 1 + weight */
+    MIST_CPU_NORM_OFFSET_LAYER, /* the first with 1 + weight */
 };
+
+/* What is added to every weight, and whether the mean is taken out. */
+static inline float mist_cpu_norm_offset(enum mist_cpu_norm_kind kind)
+{
+    return kind == MIST_CPU_NORM_OFFSET_RMS || kind == MIST_CPU_NORM_OFFSET_LAYER ? 1.0f
+                                                                                  : 0.0f;
+}
+static inline bool mist_cpu_norm_is_centred(enum mist_cpu_norm_kind kind)
+{
+    return kind == MIST_CPU_NORM_LAYER || kind == MIST_CPU_NORM_OFFSET_LAYER;
+}
 
 /*
  * residual = a + b; out[rows, h] = norm(residual), the rounded one that the backward will

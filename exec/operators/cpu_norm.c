@@ -16,19 +16,6 @@
 
 enum { BLOCK_ROWS = 32, REDUCE_COLUMNS = 256 };
 
-/* What is added to every weight. */
-MIST_CPU_INLINE float offset_of(enum mist_cpu_norm_kind kind)
-{
-    return kind == MIST_CPU_NORM_OFFSET_RMS || kind == MIST_CPU_NORM_OFFSET_LAYER ? 1.0f
-                                                                                  : 0.0f;
-}
-
-/* Whether the mean is taken out. */
-MIST_CPU_INLINE bool is_centred(enum mist_cpu_norm_kind kind)
-{
-    return kind == MIST_CPU_NORM_LAYER || kind == MIST_CPU_NORM_OFFSET_LAYER;
-}
-
 /* sum of (x[i] - mean)^2 in the fixed lane order */
 MIST_CPU_INLINE float sum_centred_squares(const float *x, float mean, int64_t n)
 {
@@ -51,9 +38,9 @@ MIST_CPU_CLONES static void norm_row(enum mist_cpu_norm_kind kind, float *out,
                                      float *stats, const float *x, const float *weight,
                                      const float *bias, float eps, int64_t h)
 {
-    float mean = is_centred(kind) ? mist_cpu_sum(x, h) / (float)h : 0.0f;
+    float mean = mist_cpu_norm_is_centred(kind) ? mist_cpu_sum(x, h) / (float)h : 0.0f;
     float rstd = 1.0f / sqrtf(sum_centred_squares(x, mean, h) / (float)h + eps);
-    float offset = offset_of(kind);
+    float offset = mist_cpu_norm_offset(kind);
     if (bias != NULL) {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)
@@ -141,9 +128,9 @@ MIST_CPU_CLONES static void norm_backward_row(enum mist_cpu_norm_kind kind, floa
                                               const float *x, const float *stats,
                                               const float *weight, int64_t h)
 {
-    float mean = stats[0], rstd = stats[1], offset = offset_of(kind), means[2];
+    float mean = stats[0], rstd = stats[1], offset = mist_cpu_norm_offset(kind), means[2];
     row_means(means, d_out, x, weight, offset, mean, rstd, h);
-    float mean_g = is_centred(kind) ? means[0] : 0.0f, mean_gx = means[1];
+    float mean_g = mist_cpu_norm_is_centred(kind) ? means[0] : 0.0f, mean_gx = means[1];
     if (dbias_sum != NULL) {
 #pragma omp simd
         for (int64_t j = 0; j < h; j++)

@@ -251,16 +251,15 @@ static const struct mist_arg_row rows[] = {
 
 /* ------------------------------------------------------------------------ from the file */
 
-/* What a family's blocks have. */
-static const struct family {
-    enum mist_family family;
-    bool has_rope, has_rms_norm, has_swiglu, has_squared_relu;
-} families[] = {
-    {MIST_FAMILY_GPT, false, false, false, false},
-    {MIST_FAMILY_LLAMA, true, true, true, false},
-    {MIST_FAMILY_NEMOTRON, true, false, false, true},
-};
+/* Those whose blocks arguments can say. */
+static const enum mist_family families[] = {MIST_FAMILY_GPT, MIST_FAMILY_LLAMA,
+                                            MIST_FAMILY_NEMOTRON};
 enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static const struct mist_family_traits *traits_of(const struct mist_args *args)
+{
+    return mist_family_traits((enum mist_family)args->v[MIST_ARG_FAMILY]);
+}
 
 static enum mist_status check_rope_family(struct mist_args *args, enum mist_family family,
                                           struct mist_err *err)
@@ -272,7 +271,7 @@ static enum mist_status check_rope_family(struct mist_args *args, enum mist_fami
                               "no --disable-bias-linear can't be expressed: %s blocks "
                               "have no biases",
                               family == MIST_FAMILY_LLAMA ? "Llama's" : "Nemotron's");
-    if (part != 1 && family == MIST_FAMILY_LLAMA)
+    if (part != 1 && !mist_family_traits(family)->may_turn_part)
         return mist_args_fail(args, ROTARY_PART, err,
                               "--rotary-percent %g can't be expressed: heads are turned "
                               "as a whole",
@@ -284,51 +283,55 @@ static enum mist_status check_rope_family(struct mist_args *args, enum mist_fami
     return MIST_OK;
 }
 
+/* The family whose blocks have what is said; MIST_N_FAMILIES: none has. */
+static enum mist_family match_family(bool has_rope, bool is_rms, bool is_swiglu,
+                                     bool squares_relu)
+{
+    for (int i = 0; i < N_FAMILIES; i++) {
+        const struct mist_family_traits *of = mist_family_traits(families[i]);
+        if (has_rope != of->has_positions && is_rms == of->has_rms_norm &&
+            is_swiglu == of->has_gate && squares_relu == of->squares_relu)
+            return families[i];
+    }
+    return MIST_N_FAMILIES;
+}
+
 /* GPT: learned positions, LayerNorm, GELU. Llama: RoPE, RMSNorm, SwiGLU. Nemotron: RoPE,
  * LayerNorm, squared ReLU. The last two have no biases. */
 static enum mist_status find_family(struct mist_args *args, struct mist_err *err)
 {
-    const struct family said = {.has_rope = mist_args_or(args, POSITIONS, 0) != 0,
-                                .has_rms_norm = args->v[NORM] != 0,
-                                .has_swiglu = args->v[SWIGLU] != 0,
-                                .has_squared_relu = args->v[SQUARED_RELU] != 0};
+    bool has_rope = mist_args_or(args, POSITIONS, 0) != 0;
+    bool is_rms = args->v[NORM] != 0, is_swiglu = args->v[SWIGLU] != 0;
+    bool squares_relu = args->v[SQUARED_RELU] != 0;
+    enum mist_family found = match_family(has_rope, is_rms, is_swiglu, squares_relu);
     int blamed = args->line[SWIGLU]         ? SWIGLU
                  : args->line[SQUARED_RELU] ? SQUARED_RELU
                  : args->line[NORM]         ? NORM
                                             : POSITIONS;
-    const struct family *found = families;
 
     if (args->has_model && !args->line[POSITIONS] && !args->line[NORM] &&
         !args->line[SWIGLU] && !args->line[SQUARED_RELU])
         return MIST_OK;
-    while (found < families + N_FAMILIES &&
-           (found->has_rope != said.has_rope ||
-            found->has_rms_norm != said.has_rms_norm ||
-            found->has_swiglu != said.has_swiglu ||
-            found->has_squared_relu != said.has_squared_relu))
-        found++;
-    if (found == families + N_FAMILIES)
+    if (found == MIST_N_FAMILIES)
         return mist_args_fail(
             args, blamed, err,
             "--position-embedding-type %s, --normalization %s and %s can't be expressed "
             "together: blocks are GPT's (learned_absolute, LayerNorm, GELU), Llama's "
             "(rope, RMSNorm, --swiglu) or Nemotron's (rope, LayerNorm, --squared-relu)",
-            positions[said.has_rope].word, norms[said.has_rms_norm].word,
-            said.has_swiglu         ? "--swiglu"
-            : said.has_squared_relu ? "--squared-relu"
-                                    : "neither --swiglu nor --squared-relu");
-    enum mist_status status =
-        said.has_rope ? check_rope_family(args, found->family, err) : MIST_OK;
-    return status == MIST_OK
-               ? mist_args_derive(args, MIST_ARG_FAMILY, found->family, blamed, err)
-               : status;
+            positions[has_rope].word, norms[is_rms].word,
+            is_swiglu      ? "--swiglu"
+            : squares_relu ? "--squared-relu"
+                           : "neither --swiglu nor --squared-relu");
+    enum mist_status status = has_rope ? check_rope_family(args, found, err) : MIST_OK;
+    return status == MIST_OK ? mist_args_derive(args, MIST_ARG_FAMILY, found, blamed, err)
+                             : status;
 }
 
 /* What Megatron-LM derives where it is not said. */
 static enum mist_status fill_sizes(struct mist_args *args, struct mist_err *err)
 {
     bool is_llama = args->v[MIST_ARG_FAMILY] == MIST_FAMILY_LLAMA;
-    bool has_rope = args->v[MIST_ARG_FAMILY] != MIST_FAMILY_GPT;
+    bool has_rope = !traits_of(args)->has_positions;
     double hidden = args->v[MIST_ARG_HIDDEN], heads = args->v[MIST_ARG_HEADS];
     double groups = args->v[USES_GROUPS] != 0 ? mist_args_or(args, GROUPS, 1) : heads;
 
@@ -515,23 +518,21 @@ static enum mist_status find_optimizer(struct mist_args *args, struct mist_err *
 
 static void begin_model(struct mist_args *args)
 {
+    const struct mist_family_traits *of = traits_of(args);
     double vocab = args->v[MIST_ARG_VOCAB], multiple = 128;
+    bool is_said = false; /* another family is told from what is read back, GPT's */
 
-    const struct family *of = families;
-
-    while (of < families + N_FAMILIES && (int)args->v[MIST_ARG_FAMILY] != (int)of->family)
-        of++;
-    if (of == families + N_FAMILIES)
-        of = families; /* another one is told from what is read back */
-    args->v[POSITIONS] = of->has_rope;
-    args->v[NORM] = of->has_rms_norm;
-    args->v[SWIGLU] = of->has_swiglu;
-    args->v[SQUARED_RELU] = of->has_squared_relu;
+    for (int i = 0; i < N_FAMILIES; i++)
+        is_said |= (int)args->v[MIST_ARG_FAMILY] == (int)families[i];
+    args->v[POSITIONS] = is_said && !of->has_positions;
+    args->v[NORM] = is_said && of->has_rms_norm;
+    args->v[SWIGLU] = is_said && of->has_gate;
+    args->v[SQUARED_RELU] = is_said && of->squares_relu;
     if (args->v[MIST_ARG_ROTARY] > 0)
         args->v[ROTARY_PART] = args->v[MIST_ARG_ROTARY] / args->v[MIST_ARG_HEAD_DIM];
     args->v[MAX_POSITIONS] =
         args->v[args->v[MIST_ARG_MAX_SEQ] > 0 ? MIST_ARG_MAX_SEQ : MIST_ARG_SEQ_LEN];
-    if (!of->has_rope)
+    if (args->v[POSITIONS] == 0)
         args->v[MIST_ARG_ROPE_THETA] = NAN;
     args->v[USES_GROUPS] = args->v[MIST_ARG_KV_HEADS] != args->v[MIST_ARG_HEADS];
     args->v[GROUPS] = args->v[USES_GROUPS] != 0 ? args->v[MIST_ARG_KV_HEADS] : NAN;

@@ -6,7 +6,7 @@
 
 struct shape {
     enum mist_dtype dtype, gradient_dtype;
-    int kind;
+    enum mist_cpu_norm_kind kind;
     int64_t rows, h;
     bool has_bias, in_place, overwrites;
     double mean;
@@ -45,9 +45,9 @@ static void check_forward(struct cuda_help *h, const void *context)
     mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, NULL, stats->device,
                            x->device, NULL, weight->device, device_of(bias), epsilon,
                            s->rows, s->h);
-    mist_cpu_norm_forward(s->dtype == MIST_DTYPE_BF16, (enum mist_cpu_norm_kind)s->kind,
-                          out->host, NULL, stats->host, x->host, NULL, weight->host,
-                          host_of(bias), epsilon, s->rows, s->h, scratch(h, s), 1);
+    mist_cpu_norm_forward(s->dtype == MIST_DTYPE_BF16, s->kind, out->host, NULL,
+                          stats->host, x->host, NULL, weight->host, host_of(bias),
+                          epsilon, s->rows, s->h, scratch(h, s), 1);
     pair_assert_close(h, out, 0, "norm");
     pair_assert_close(h, stats, 1e-5, "statistics");
 }
@@ -68,10 +68,9 @@ static void check_residual(struct cuda_help *h, const void *context)
     mist_cuda_norm_forward(NULL, s->dtype, s->kind, out->device, residual->device,
                            stats->device, a->device, b->device, weight->device,
                            device_of(bias), epsilon, s->rows, s->h);
-    mist_cpu_norm_forward(s->dtype == MIST_DTYPE_BF16, (enum mist_cpu_norm_kind)s->kind,
-                          out->host, residual->host, stats->host, a->host, b->host,
-                          weight->host, host_of(bias), epsilon, s->rows, s->h,
-                          scratch(h, s), 1);
+    mist_cpu_norm_forward(s->dtype == MIST_DTYPE_BF16, s->kind, out->host, residual->host,
+                          stats->host, a->host, b->host, weight->host, host_of(bias),
+                          epsilon, s->rows, s->h, scratch(h, s), 1);
     pair_assert_same(h, residual);
     pair_assert_close(h, out, 0, "residual norm");
     pair_assert_close(h, stats, 1e-5, "statistics"); /* of the rounded residual */
@@ -81,7 +80,7 @@ static void run_backward(struct cuda_help *h, const struct shape *s, bool has_re
 {
     int64_t n = s->rows * s->h;
     int64_t n_blocks = mist_catalog_norm_blocks(s->rows);
-    enum mist_cpu_norm_kind kind = (enum mist_cpu_norm_kind)s->kind;
+    enum mist_cpu_norm_kind kind = s->kind;
     struct pair *x = pair_random(h, s->dtype, n, s->mean, 1.0);
     struct pair *d_out = pair_random(h, s->dtype, n, 0.0, 1.0);
     struct pair *d_residual = has_residual ? pair_random(h, s->dtype, n, 0.0, 0.5) : NULL;
@@ -134,7 +133,7 @@ static void for_all_shapes(cuda_case *run)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int dtype = 0; dtype < 2; dtype++) {
             struct shape shape = {.dtype = (enum mist_dtype)dtype,
-                                  .kind = (turn + dtype) % 2,
+                                  .kind = (enum mist_cpu_norm_kind)((turn + dtype) % 2),
                                   .rows = sizes[i][0],
                                   .h = sizes[i][1],
                                   .has_bias = turn % 3 != 0,
@@ -142,7 +141,7 @@ static void for_all_shapes(cuda_case *run)
                                   .overwrites = turn % 2 == 1,
                                   .mean = 0.25 * (turn % 4)};
             cuda_run(run, &shape);
-            shape.kind = 1 - shape.kind;
+            shape.kind = (enum mist_cpu_norm_kind)(1 - (int)shape.kind);
             shape.in_place = !shape.in_place;
             shape.overwrites = !shape.overwrites;
             shape.gradient_dtype = shape.dtype;
