@@ -89,6 +89,21 @@ double mist_middle_mean(double *values, size_t n)
     return n > 0 ? sum / (double)(n - 2 * n_off) : 0;
 }
 
+double mist_shortest_half_mean(double *values, size_t n)
+{
+    size_t n_half = (n + 1) / 2, first = 0;
+    double sum = 0;
+
+    mist_sort_doubles(values, n);
+    for (size_t i = 1; i + n_half <= n; i++)
+        if (values[i + n_half - 1] - values[i] <
+            values[first + n_half - 1] - values[first])
+            first = i;
+    for (size_t i = first; i < first + n_half; i++)
+        sum += values[i];
+    return n > 0 ? sum / (double)n_half : 0;
+}
+
 struct mist_estimate mist_estimate_pool(const struct mist_estimate *parts, size_t n)
 {
     struct mist_estimate out = {.half_width_frac = 1};

@@ -46,6 +46,14 @@ struct mist_estimate mist_estimate_make(double *values, size_t n);
  */
 double mist_middle_mean(double *values, size_t n);
 
+/*
+ * The mean of the half of n values (sorted by this call; of an odd number the larger half) that
+ * lie closest together, of several such the lowest; 0 for none. Where the undisturbed ones are
+ * half of all, and look more alike than any others, it is theirs (the "shorth" of Andrews et al.
+ * 1972).
+ */
+double mist_shortest_half_mean(double *values, size_t n);
+
 /* Ascending; none is NAN. */
 void mist_sort_doubles(double *values, size_t n);
 

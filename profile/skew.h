@@ -8,7 +8,7 @@
  * into pieces of the same operators, as long as what lies between two messages of a plan.
  * With x_ri what piece i takes on rank r, all of its runs counted, and e_i what the rows say,
  *   frac = M_i(max_r x_ri / e_i) - 1, not below 0,
- * M being the mean of the middle three fifths, as the level of the machine is
+ * M being the mean of the middle three fifths, as the level of a run is
  * (exec/runtime/probe.h): the mean of all would say how many moments in which others had
  * the processors this session happened to meet.
  */

@@ -113,14 +113,14 @@ enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *prob
                                       double *drift_frac, struct mist_err *err)
 {
     struct mist_time_probe *at = bench->probes;
-    struct mist_probe_level level;
     char *all = NULL;
 
     *probe_us = *drift_frac = 0;
     if (!at || at->means_us.n == 0)
         return MIST_OK;
+    double sum_us = mist_shortest_half_mean(at->times_us.values, at->times_us.n);
     enum mist_status status =
-        mist_probe_find_level(bench->comm, &at->times_us, &level, err);
+        mist_comm_all_reduce_f64(bench->comm, MIST_COMM_SUM, &sum_us, 1, err);
     if (status == MIST_OK)
         status = mist_comm_gather_bytes(
             bench->comm, at->means_us.values,
@@ -131,7 +131,7 @@ enum mist_status mist_time_probe_find(struct mist_workbench *bench, double *prob
     if (status == MIST_OK)
         status = mist_comm_broadcast_bytes(bench->comm, 0, drift_frac, sizeof *drift_frac,
                                            err);
-    *probe_us = level.time_s * 1e6;
+    *probe_us = sum_us / bench->n_ranks;
     free(all);
     return status;
 }

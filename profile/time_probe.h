@@ -38,9 +38,10 @@ MIST_MUST_CHECK enum mist_status mist_time_probe(struct mist_workbench *bench,
                                                  struct mist_err *err);
 
 /*
- * probe_us: mist_probe_find_level() of all; drift_frac: how means of times and ranks differ
- * (drift.h); the same everywhere, 0 where nothing was probed. All ranks must call it. MIST_OK,
- * MIST_ERR_MEMORY or MIST_ERR_RUN.
+ * probe_us: what a probe takes while nothing else runs, as the rows of operators do, which leave
+ * out what is unlike the rest: the mean over ranks of the mean of each one's shortest half
+ * (statistics.h). drift_frac: how means of times and ranks differ (drift.h). The same everywhere,
+ * 0 where nothing was probed. All ranks must call it. MIST_OK, MIST_ERR_MEMORY or MIST_ERR_RUN.
  */
 MIST_MUST_CHECK enum mist_status mist_time_probe_find(struct mist_workbench *bench,
                                                       double *probe_us,

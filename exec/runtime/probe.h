@@ -89,9 +89,8 @@ struct mist_probe_level {
 
 /*
  * The level of the machine while probes took times_us, which are sorted by this call. Their
- * middle mean (statistics.h) counts, of all in one: a run and a session each meet some of the
- * tenths of seconds in which a shared machine is slow, and a plain mean is of those that were
- * met. All ranks must call it, with equally many. MIST_OK or an error of comm.
+ * middle mean (statistics.h) counts, of all in one: a run meets some of the tenths of
+ * seconds in which a shared machine is slow, and a plain mean is of those that were met. All ranks must call it, with equally many. MIST_OK or an error of comm.
  */
 MIST_MUST_CHECK enum mist_status mist_probe_find_level(struct mist_comm *comm,
                                                        struct mist_samples *times_us,

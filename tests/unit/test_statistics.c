@@ -77,6 +77,48 @@ TEST(middles_leave_out_a_fifth_at_each_end)
     assert_near(mist_middle_mean(many, 11), 6, 1e-15); /* 3 to 9 */
 }
 
+TEST(shortest_halves_are_where_values_are_dense)
+{
+    double alike[] = {7, 1, 3, 5};                      /* all halves are as short */
+    double slow[] = {900, 10, 12, 800, 11, 13, 14};     /* four of seven */
+    double often[] = {30, 10, 50, 11, 70, 12, 90, 100}; /* more than the half are slow */
+
+    assert_near(mist_shortest_half_mean(NULL, 0), 0, 0);
+    assert_near(mist_shortest_half_mean(alike, 1), 7, 0);
+    assert_near(mist_shortest_half_mean(alike, 4), 2, 1e-15);
+    assert_near(mist_shortest_half_mean(slow, 7), 11.5, 1e-15);
+    assert_near(mist_shortest_half_mean(often, 8), 15.75, 1e-15);
+}
+
+/* Any half, by trying all of them. */
+TEST(shortest_halves_are_the_shortest)
+{
+    enum { MOST = 24 };
+    uint64_t seed = test_seed(77);
+    double values[MOST];
+
+    for (uint64_t k = 0; k < 200; k++) {
+        size_t n = 1 + k % MOST, n_half = n / 2 + n % 2;
+        double least = INFINITY, mean = 0;
+        for (size_t i = 0; i < n; i++)
+            values[i] = floor(64 * mist_random_uniform_at(seed, k, i));
+        double got = mist_shortest_half_mean(values, n);
+        for (size_t i = 0; i < n; i++) { /* as the lowest of a half: those next to it */
+            double sum = 0, top = -1;
+            size_t n_above = 0;
+            for (size_t j = i; j < n && n_above < n_half; j++, n_above++) {
+                sum += values[j];
+                top = values[j];
+            }
+            if (n_above == n_half && top - values[i] < least) {
+                least = top - values[i];
+                mean = sum / (double)n_half;
+            }
+        }
+        assert_near(got, mean, 1e-12);
+    }
+}
+
 /* Between neighbours of what is sorted. */
 TEST(quantiles_are_places_in_the_order)
 {
