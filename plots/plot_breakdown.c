@@ -148,6 +148,7 @@ static unsigned part_color(const char *name, int *n_taken)
         {"norms and activations", 0x5D3A9B},
         {"embedding and loss", 0x882255},
         {"launches and host", 0x333333},
+        {"keys and values of others", 0x1B7F5F},
         {"sums of gradients", 0x66C5A5},
         {"gathers of parameters", 0xB3E2D2},
         {"copies to the host", 0xAAAAAA},

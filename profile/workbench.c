@@ -218,7 +218,7 @@ static enum mist_status open_device(struct mist_workbench *bench, struct mist_er
     /* what a run would have made before its first step */
     int32_t n_layouts =
         bench->grid->n_variants * at->n_micro_batches * MIST_N_LAYER_KINDS;
-    return mist_binding_prepare(bench->grid->layouts, n_layouts, &at->model,
+    return mist_binding_prepare(bench->grid->layouts, n_layouts, 0, &at->model,
                                 MIST_DTYPE_FP32, bench->operators, bench->backend, err);
 }
 

@@ -68,7 +68,7 @@ static enum mist_status fill_constant(const struct mist_workbench *bench,
     table = malloc((size_t)block->constant_bytes);
     if (!table)
         return mist_err_memory(err, NULL);
-    mist_cpu_rope_fill(table, block->shape.seq, model);
+    mist_cpu_rope_fill(table, MIST_WHOLE_CHUNKS(block->shape.seq), model);
     enum mist_status status = mist_device_write(bench->device, bench->constant, table,
                                                 block->constant_bytes, err);
     free(table);

@@ -50,6 +50,8 @@ static const struct {
     [MIST_TASK_LOAD_BATCH] = {"load_batch", MIST_SORT_LOAD},
     [MIST_TASK_TP_REDUCE_SCATTER] = {"tp_reduce_scatter", MIST_SORT_COLLECTIVE},
     [MIST_TASK_TP_ALL_GATHER] = {"tp_all_gather", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_CP_ALL_GATHER] = {"cp_all_gather", MIST_SORT_COLLECTIVE},
+    [MIST_TASK_CP_REDUCE_SCATTER] = {"cp_reduce_scatter", MIST_SORT_COLLECTIVE},
     [MIST_TASK_TP_REDUCE_GRADIENT] = {"tp_reduce_gradient", MIST_SORT_COLLECTIVE},
     [MIST_TASK_TIE_GRADIENT] = {"tie_gradient", MIST_SORT_COLLECTIVE},
     [MIST_TASK_ACCUMULATE_GRADIENT] = {"accumulate_gradient", MIST_SORT_GRADIENTS},

@@ -78,7 +78,9 @@ enum mist_task_kind {
     MIST_TASK_TIE_GRADIENT,        /* adds the head's gradient of a tied embedding */
     MIST_TASK_ACCUMULATE_GRADIENT, /* adds a reduced micro-batch's gradient */
     MIST_TASK_GRADIENT_NORM,
-    MIST_TASK_REDUCE_NORM, /* all ranks exchange loss and norm */
+    MIST_TASK_REDUCE_NORM,   /* all ranks exchange loss and norm */
+    MIST_TASK_CP_ALL_GATHER, /* keys and values of all context-parallel ranks' tokens */
+    MIST_TASK_CP_REDUCE_SCATTER, /* their gradients */
     MIST_N_TASK_KINDS
 };
 

@@ -4,6 +4,7 @@
 #include "exec/cuda/attention_graph.h"
 #include "exec/cuda/cudnn_graph.h"
 
+#include <assert.h>
 #include <math.h>   /* sqrt, INFINITY */
 #include <stdlib.h> /* calloc, free */
 #include <string.h> /* memcmp */
@@ -14,7 +15,7 @@ enum { MIN_VERSION = 91002 };
 
 /* A plan, what it was built for, and the graph that it refers to. */
 struct entry {
-    struct mist_cpu_attention shape;
+    struct mist_sdpa_shape shape;
     enum mist_cuda_sdpa_direction direction;
     enum mist_cuda_sdpa_form form;
     struct mist_cuda_sdpa_plan info;
@@ -31,20 +32,79 @@ struct mist_cuda_sdpa {
     size_t n_entries, capacity;
 };
 
-bool mist_cuda_sdpa_is_trusted(const struct mist_cpu_attention *shape)
-{
-    int64_t d = shape->head_dim, elements = 0;
+/* ----------------------------------------------------------------------------- shapes */
 
-    if (shape->b < 1 || shape->s < 1 || shape->heads < 1 || shape->kv_heads < 1 ||
-        shape->heads % shape->kv_heads != 0)
+static struct mist_sdpa_shape whole_of(const struct mist_cpu_attention *whole)
+{
+    return (struct mist_sdpa_shape){.b = whole->b,
+                                    .heads = whole->heads,
+                                    .kv_heads = whole->kv_heads,
+                                    .head_dim = whole->head_dim,
+                                    .queries = whole->s,
+                                    .keys = whole->s,
+                                    .query_tokens = whole->s,
+                                    .key_tokens = whole->s,
+                                    .gradient_tokens = whole->s,
+                                    .key_heads = whole->heads + 2 * whole->kv_heads};
+}
+
+int64_t mist_cuda_sdpa_part_keys(const struct mist_cpu_attention_part *part, int i_chunk)
+{
+    const struct mist_chunks chunks = mist_chunks_of(part->whole.s, part->n, part->i);
+
+    return chunks.first[i_chunk] + chunks.length;
+}
+
+static struct mist_sdpa_shape part_of(const struct mist_cpu_attention_part *part,
+                                      int i_chunk)
+{
+    const struct mist_cpu_attention *whole = &part->whole;
+    int64_t keys = mist_cuda_sdpa_part_keys(part, i_chunk);
+
+    assert(part->n > 1);
+    return (struct mist_sdpa_shape){.b = whole->b,
+                                    .heads = whole->heads,
+                                    .kv_heads = whole->kv_heads,
+                                    .head_dim = whole->head_dim,
+                                    .queries = whole->s / (2 * part->n),
+                                    .keys = keys,
+                                    .query_tokens = whole->s / part->n,
+                                    .key_tokens = whole->s,
+                                    .gradient_tokens = i_chunk == 0 ? keys : whole->s,
+                                    .key_heads = 2 * whole->kv_heads};
+}
+
+/* Whether a tensor has less than 2^31 elements. */
+static bool is_small(int64_t b, int64_t tokens, int64_t heads, int64_t d)
+{
+    int64_t elements = d;
+
+    return mist_size_mul(elements, b, &elements) &&
+           mist_size_mul(elements, tokens, &elements) &&
+           mist_size_mul(elements, heads, &elements) && elements <= INT32_MAX;
+}
+
+static bool is_trusted(const struct mist_sdpa_shape *shape)
+{
+    int64_t b = shape->b, heads = shape->heads, d = shape->head_dim;
+
+    if (b < 1 || shape->queries < 1 || heads < 1 || shape->kv_heads < 1 ||
+        heads % shape->kv_heads != 0)
         return false;
-    if (shape->s % 128 != 0 || shape->b >= 128)
+    if (shape->queries % 128 != 0 || shape->keys % 128 != 0 || b >= 128)
         return false;
     if (d != 64 && d != 80 && d != 96 && d != 128)
         return false;
-    return mist_size_mul(shape->b * d, shape->s, &elements) &&
-           mist_size_mul(elements, shape->heads, &elements) &&
-           elements / shape->heads * (shape->heads + 2 * shape->kv_heads) <= INT32_MAX;
+    return is_small(b, shape->query_tokens, heads, d) &&
+           is_small(b, shape->query_tokens, heads + 2 * shape->kv_heads, d) &&
+           is_small(b, shape->key_tokens, shape->key_heads, d);
+}
+
+bool mist_cuda_sdpa_is_trusted(const struct mist_cpu_attention *shape)
+{
+    const struct mist_sdpa_shape whole = whole_of(shape);
+
+    return is_trusted(&whole);
 }
 
 /* ------------------------------------------------------------------------ the context */
@@ -126,7 +186,7 @@ int64_t mist_cuda_sdpa_library_version(const char *library)
 
 /* NULL: there is none within the limit. */
 static const struct entry *find(const struct mist_cuda_sdpa *sdpa,
-                                const struct mist_cpu_attention *shape,
+                                const struct mist_sdpa_shape *shape,
                                 enum mist_cuda_sdpa_direction direction,
                                 enum mist_cuda_sdpa_form form, int64_t limit_bytes)
 {
@@ -149,7 +209,7 @@ static struct buffers buffers_of(const struct mist_sdpa_chunk *chunk,
                                  enum mist_cuda_sdpa_direction direction,
                                  enum mist_cuda_sdpa_form form)
 {
-    int64_t rows = chunk->b * chunk->heads * chunk->whole.s;
+    int64_t rows = chunk->b * chunk->heads * chunk->whole.queries;
     struct buffers at = {0, 0, 0};
 
     if (direction == MIST_CUDA_SDPA_FORWARD)
@@ -200,23 +260,26 @@ static enum mist_status build(struct mist_cuda_sdpa *sdpa,
     return MIST_OK;
 }
 
-/* What a form needs at least: our own buffers, and as was seen of the deterministic one dS
- * in bf16, with grouped queries dK and dV of every query head in bf16, and 256 bytes. */
+/* What a form needs at least: our own buffers, and as was seen of the deterministic
+ * one dS in bf16, with grouped queries dK and dV of every query head in bf16, and 256
+ * bytes. */
 static int64_t estimate_bytes(const struct mist_sdpa_chunk *chunk,
                               enum mist_cuda_sdpa_form form)
 {
-    int64_t s = chunk->whole.s, heads = chunk->b * chunk->heads;
+    int64_t n = chunk->whole.queries, heads = chunk->b * chunk->heads;
     int64_t own = buffers_of(chunk, MIST_CUDA_SDPA_BACKWARD, form).engine;
     int64_t grouped = chunk->heads > chunk->kv_heads ? 4 * chunk->whole.head_dim : 0;
 
-    return form == MIST_CUDA_SDPA_FAST ? own : own + heads * s * (2 * s + grouped) + 256;
+    return form == MIST_CUDA_SDPA_FAST
+               ? own
+               : own + heads * chunk->whole.keys * (2 * n + grouped) + 256;
 }
 
 /* The next smaller chunk of equal parts: fewer samples, then fewer groups of heads of one
  * sample. False: there is none. */
 static bool shrink(struct mist_sdpa_chunk *chunk)
 {
-    const struct mist_cpu_attention *whole = &chunk->whole;
+    const struct mist_sdpa_shape *whole = &chunk->whole;
     int64_t *n = chunk->b > 1 ? &chunk->b : &chunk->kv_heads;
     int64_t total = chunk->b > 1 ? whole->b : whole->kv_heads;
 
@@ -253,22 +316,23 @@ static enum mist_status build_chunked(struct mist_cuda_sdpa *sdpa,
     return status;
 }
 
-enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
-                                     const struct mist_cpu_attention *shape,
-                                     enum mist_cuda_sdpa_direction direction,
-                                     enum mist_cuda_sdpa_form form, int64_t limit_bytes,
-                                     struct mist_cuda_sdpa_plan *out,
-                                     struct mist_err *err)
+static enum mist_status plan(struct mist_cuda_sdpa *sdpa,
+                             const struct mist_sdpa_shape *shape,
+                             enum mist_cuda_sdpa_direction direction,
+                             enum mist_cuda_sdpa_form form, int64_t limit_bytes,
+                             struct mist_cuda_sdpa_plan *out, struct mist_err *err)
 {
     const struct entry *entry = find(sdpa, shape, direction, form, limit_bytes);
     struct mist_sdpa_chunk whole = {*shape, shape->b, shape->heads, shape->kv_heads};
     enum mist_status status = MIST_OK;
 
-    if (!mist_cuda_sdpa_is_trusted(shape))
-        return mist_err_set(err, MIST_ERR_NO_PLAN,
-                            "it is trusted with fewer than 128 samples of a multiple of "
-                            "128 tokens, heads of 64, 80, 96 or 128, and less than 2^31 "
-                            "elements");
+    if (!is_trusted(shape))
+        return mist_err_set(
+            err, MIST_ERR_NO_PLAN,
+            "it is trusted with fewer than 128 samples of %sa multiple of "
+            "128 tokens, heads of 64, 80, 96 or 128, and less than 2^31 "
+            "elements",
+            shape->queries < shape->key_tokens ? "chunks of " : "");
     if (!entry) {
         if (direction == MIST_CUDA_SDPA_BACKWARD)
             status = build_chunked(sdpa, whole, form, limit_bytes, err);
@@ -284,12 +348,35 @@ enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
     return MIST_OK;
 }
 
+enum mist_status mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa,
+                                     const struct mist_cpu_attention *shape,
+                                     enum mist_cuda_sdpa_direction direction,
+                                     enum mist_cuda_sdpa_form form, int64_t limit_bytes,
+                                     struct mist_cuda_sdpa_plan *out,
+                                     struct mist_err *err)
+{
+    const struct mist_sdpa_shape whole = whole_of(shape);
+
+    return plan(sdpa, &whole, direction, form, limit_bytes, out, err);
+}
+
+enum mist_status mist_cuda_sdpa_plan_part(
+    struct mist_cuda_sdpa *sdpa, const struct mist_cpu_attention_part *part, int i_chunk,
+    enum mist_cuda_sdpa_direction direction, enum mist_cuda_sdpa_form form,
+    int64_t limit_bytes, struct mist_cuda_sdpa_plan *out, struct mist_err *err)
+{
+    const struct mist_sdpa_shape shape = part_of(part, i_chunk);
+
+    return plan(sdpa, &shape, direction, form, limit_bytes, out, err);
+}
+
 /* -------------------------------------------------------------------------- execution */
 
-/* Addresses of the whole tensors by id; NULL what a direction does not have. */
+/* Where what is executed begins, in all samples and heads; NULL what a direction does not
+ * have. */
 struct tensors {
-    const char *qkv, *out, *d_out;
-    char *dqkv;
+    const char *q, *k, *out, *d_out;
+    char *dq, *dk;
     const char *lse;
     char *workspace;
 };
@@ -304,45 +391,52 @@ static void *at(const char *base, int64_t offset_bytes)
 static void locate(const struct entry *entry, const struct tensors *tensors,
                    int64_t sample, int64_t kv_head, void *pointers[MIST_SDPA_N])
 {
-    const struct mist_cpu_attention *shape = &entry->shape;
+    const struct mist_sdpa_shape *shape = &entry->shape;
     int64_t head = kv_head * (shape->heads / shape->kv_heads);
-    int64_t width = shape->head_dim * 2, token = width * shape->heads; /* bytes */
-    int64_t sequence = (token + 2 * width * shape->kv_heads) * shape->s;
-    int64_t q = sample * sequence + head * width;
-    int64_t k = sample * sequence + token + kv_head * width;
-    int64_t v = k + width * shape->kv_heads;
-    int64_t out = sample * token * shape->s + head * width;
+    int64_t width = shape->head_dim * 2, values = width * shape->kv_heads; /* bytes */
+    int64_t first_query = sample * shape->query_tokens, q_head = width * head;
+    int64_t q = first_query * (shape->heads + 2 * shape->kv_heads) * width + q_head;
+    int64_t out = first_query * shape->heads * width + q_head;
+    int64_t key_token = shape->key_heads * width, k_head = width * kv_head;
+    int64_t k = sample * shape->key_tokens * key_token + k_head;
+    int64_t dk = sample * shape->gradient_tokens * key_token + k_head;
     const struct mist_sdpa_chunk chunk = {
         *shape, entry->info.chunk_b, entry->info.chunk_heads, entry->info.chunk_kv_heads};
     struct buffers buffers = buffers_of(&chunk, entry->direction, entry->form);
 
-    pointers[MIST_SDPA_Q] = at(tensors->qkv, q);
-    pointers[MIST_SDPA_K] = at(tensors->qkv, k);
-    pointers[MIST_SDPA_V] = at(tensors->qkv, v);
+    pointers[MIST_SDPA_Q] = at(tensors->q, q);
+    pointers[MIST_SDPA_K] = at(tensors->k, k);
+    pointers[MIST_SDPA_V] = at(tensors->k, k + values);
     pointers[MIST_SDPA_OUT] = at(tensors->out, out);
     pointers[MIST_SDPA_LSE] =
-        at(tensors->lse, (sample * shape->heads + head) * shape->s * 4);
+        at(tensors->lse, (sample * shape->heads + head) * shape->queries * 4);
     if (entry->direction == MIST_CUDA_SDPA_FORWARD)
         return;
     pointers[MIST_SDPA_D_OUT] = at(tensors->d_out, out);
-    pointers[MIST_SDPA_DQ] = at(tensors->dqkv, q);
-    pointers[MIST_SDPA_DK] = at(tensors->dqkv, k);
-    pointers[MIST_SDPA_DV] = at(tensors->dqkv, v);
+    pointers[MIST_SDPA_DQ] = at(tensors->dq, q);
+    pointers[MIST_SDPA_DK] = at(tensors->dk, dk);
+    pointers[MIST_SDPA_DV] = at(tensors->dk, dk + values);
     pointers[MIST_SDPA_DELTA] = at(tensors->workspace, buffers.delta);
-    pointers[MIST_SDPA_DQ_SUM] = at(tensors->workspace, buffers.dq_sum);
+    if (entry->form == MIST_CUDA_SDPA_FAST)
+        pointers[MIST_SDPA_DQ_SUM] = at(tensors->workspace, buffers.dq_sum);
 }
 
-/* One execution. A finalized variant pack can't be changed, so each has a new one: a few
- * hundred bytes of the host's memory for as long as the launch takes. */
+/* One execution, with the tensors that have an address. A finalized variant pack can't
+ * be changed, so each has a new one: a few hundred bytes of the host's memory for as
+ * long as the launch takes. */
 static cudnnStatus_t execute(struct mist_cuda_sdpa *sdpa, const struct entry *entry,
-                             int64_t n, void *pointers[MIST_SDPA_N], void *workspace)
+                             void *const addresses[MIST_SDPA_N], void *workspace)
 {
     const struct mist_cudnn_api *api = &sdpa->api;
     cudnnBackendDescriptor_t pack = NULL;
-    int64_t ids[MIST_SDPA_N];
+    int64_t ids[MIST_SDPA_N], n = 0;
+    void *pointers[MIST_SDPA_N];
 
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = i;
+    for (int64_t i = 0; i < MIST_SDPA_N; i++)
+        if (addresses[i]) {
+            ids[n] = i;
+            pointers[n++] = addresses[i];
+        }
     cudnnStatus_t status =
         api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     if (status != CUDNN_STATUS_SUCCESS)
@@ -368,22 +462,26 @@ static cudnnStatus_t execute_chunks(struct mist_cuda_sdpa *sdpa,
                                     const struct entry *entry,
                                     const struct tensors *tensors)
 {
-    float scale = (float)(1.0 / sqrt((double)entry->shape.head_dim));
+    const struct mist_sdpa_shape *shape = &entry->shape;
+    float scale = (float)(1.0 / sqrt((double)shape->head_dim));
     float masked = -INFINITY, one = 1.0f;
-    void *pointers[MIST_SDPA_N] = {
-        [MIST_SDPA_SCALE] = &scale, [MIST_SDPA_MASKED] = &masked, [MIST_SDPA_ONE] = &one};
+    float n_keys = (float)shape->keys, n_queries = (float)shape->queries;
+    bool is_backward = entry->direction == MIST_CUDA_SDPA_BACKWARD;
+    bool has_shift = shape->keys > shape->queries;
+    void *pointers[MIST_SDPA_N] = {[MIST_SDPA_SCALE] = &scale,
+                                   [MIST_SDPA_MASKED] = &masked,
+                                   [MIST_SDPA_ONE] = is_backward ? &one : NULL,
+                                   [MIST_SDPA_N_KEYS] = has_shift ? &n_keys : NULL,
+                                   [MIST_SDPA_N_QUERIES] = has_shift ? &n_queries : NULL};
     const struct mist_cuda_sdpa_plan *info = &entry->info;
-    int64_t n = entry->direction == MIST_CUDA_SDPA_FORWARD ? MIST_SDPA_N_FORWARD
-                : entry->form == MIST_CUDA_SDPA_FAST       ? MIST_SDPA_N
-                                                           : MIST_SDPA_DQ_SUM;
     void *workspace = at(tensors->workspace, info->workspace_bytes - info->engine_bytes);
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
 
-    for (int64_t i = 0; i < entry->shape.b; i += info->chunk_b)
-        for (int64_t j = 0; j < entry->shape.kv_heads; j += info->chunk_kv_heads) {
+    for (int64_t i = 0; i < shape->b; i += info->chunk_b)
+        for (int64_t j = 0; j < shape->kv_heads; j += info->chunk_kv_heads) {
             locate(entry, tensors, i, j, pointers);
             if (status == CUDNN_STATUS_SUCCESS)
-                status = execute(sdpa, entry, n, pointers, workspace);
+                status = execute(sdpa, entry, pointers, workspace);
         }
     return status;
 }
@@ -410,6 +508,12 @@ static enum mist_status run(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream
     return MIST_ERR_RUN;
 }
 
+/* Bytes of so many heads in bf16. */
+static int64_t heads_bytes(int64_t heads, const struct mist_cpu_attention *shape)
+{
+    return 2 * heads * shape->head_dim;
+}
+
 enum mist_status mist_cuda_sdpa_forward(struct mist_cuda_sdpa *sdpa,
                                         mist_cuda_stream stream, void *out, float *lse,
                                         const void *qkv,
@@ -417,11 +521,15 @@ enum mist_status mist_cuda_sdpa_forward(struct mist_cuda_sdpa *sdpa,
                                         void *workspace, int64_t workspace_bytes,
                                         struct mist_err *err)
 {
-    const struct tensors tensors = {
-        .qkv = qkv, .out = out, .lse = (char *)lse, .workspace = workspace};
+    const struct mist_sdpa_shape whole = whole_of(shape);
+    const struct tensors tensors = {.q = qkv,
+                                    .k = at(qkv, heads_bytes(shape->heads, shape)),
+                                    .out = out,
+                                    .lse = (char *)lse,
+                                    .workspace = workspace};
     return run(
         sdpa, stream,
-        find(sdpa, shape, MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_FAST, workspace_bytes),
+        find(sdpa, &whole, MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_FAST, workspace_bytes),
         &tensors, err);
 }
 
@@ -433,13 +541,73 @@ enum mist_status mist_cuda_sdpa_backward(struct mist_cuda_sdpa *sdpa,
                                          enum mist_cuda_sdpa_form form, void *workspace,
                                          int64_t workspace_bytes, struct mist_err *err)
 {
-    const struct tensors tensors = {.qkv = qkv,
+    const struct mist_sdpa_shape whole = whole_of(shape);
+    int64_t first_key = heads_bytes(shape->heads, shape);
+    const struct tensors tensors = {.q = qkv,
+                                    .k = at(qkv, first_key),
                                     .out = out,
                                     .d_out = d_out,
-                                    .dqkv = dqkv,
+                                    .dq = dqkv,
+                                    .dk = at(dqkv, first_key),
                                     .lse = (const char *)lse,
                                     .workspace = workspace};
     return run(sdpa, stream,
-               find(sdpa, shape, MIST_CUDA_SDPA_BACKWARD, form, workspace_bytes),
+               find(sdpa, &whole, MIST_CUDA_SDPA_BACKWARD, form, workspace_bytes),
+               &tensors, err);
+}
+
+/* Where a chunk's queries begin, in bytes. */
+struct offsets {
+    int64_t qkv, out, lse;
+};
+
+static struct offsets offsets_of(const struct mist_cpu_attention_part *part, int i_chunk)
+{
+    const struct mist_cpu_attention *whole = &part->whole;
+    int64_t first = i_chunk * (whole->s / (2 * part->n));
+
+    return (struct offsets){
+        first * heads_bytes(whole->heads + 2 * whole->kv_heads, whole),
+        first * heads_bytes(whole->heads, whole), first * whole->b * whole->heads * 4};
+}
+
+enum mist_status mist_cuda_sdpa_forward_part(
+    struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, void *out, float *lse,
+    const void *qkv, const void *kv, const struct mist_cpu_attention_part *part,
+    int i_chunk, void *workspace, int64_t workspace_bytes, struct mist_err *err)
+{
+    const struct mist_sdpa_shape shape = part_of(part, i_chunk);
+    const struct offsets offsets = offsets_of(part, i_chunk);
+    const struct tensors tensors = {.q = at(qkv, offsets.qkv),
+                                    .k = kv,
+                                    .out = at(out, offsets.out),
+                                    .lse = at((char *)lse, offsets.lse),
+                                    .workspace = workspace};
+    return run(
+        sdpa, stream,
+        find(sdpa, &shape, MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_FAST, workspace_bytes),
+        &tensors, err);
+}
+
+enum mist_status
+mist_cuda_sdpa_backward_part(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream,
+                             void *dqkv, void *dkv, const void *d_out, const void *qkv,
+                             const void *kv, const void *out, const float *lse,
+                             const struct mist_cpu_attention_part *part, int i_chunk,
+                             enum mist_cuda_sdpa_form form, void *workspace,
+                             int64_t workspace_bytes, struct mist_err *err)
+{
+    const struct mist_sdpa_shape shape = part_of(part, i_chunk);
+    const struct offsets offsets = offsets_of(part, i_chunk);
+    const struct tensors tensors = {.q = at(qkv, offsets.qkv),
+                                    .k = kv,
+                                    .out = at(out, offsets.out),
+                                    .d_out = at(d_out, offsets.out),
+                                    .dq = at(dqkv, offsets.qkv),
+                                    .dk = dkv,
+                                    .lse = at((const char *)lse, offsets.lse),
+                                    .workspace = workspace};
+    return run(sdpa, stream,
+               find(sdpa, &shape, MIST_CUDA_SDPA_BACKWARD, form, workspace_bytes),
                &tensors, err);
 }

@@ -12,6 +12,13 @@
  * s] in fp32, the natural logarithm of the sum of exp of the scaled scores. Forward and
  * backward may be mixed with the own kernels: both leave the same lse.
  *
+ * Of a context-parallel rank's part (struct mist_cpu_attention_part) each of the two
+ * chunks is planned and executed by itself: it has as many queries as tokens, and all
+ * keys up to its last one. The lse of parts is [2, b, heads, s / (2 n)], chunk after
+ * chunk, not in the own kernels' order: before 9.26 the backward of some GPUs reads it
+ * as if it were dense, whatever its strides, and gives wrong gradients (pull request 304
+ * of NVIDIA/cudnn-frontend).
+ *
  * cuDNN is loaded when a context is opened, not linked: the rest of the backend does
  * without. Left out: dropout, masks other than the causal one, windows, fp32.
  */
@@ -32,7 +39,7 @@ enum mist_cuda_sdpa_direction { MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_BACKWARD 
  *
  * FAST           dQ is summed in an fp32 buffer by atomic additions, whose order, and
  * with it the last bits, may change from run to run. DETERMINISTIC  every sum has one
- * order. cuDNN then keeps dS of the whole graph, 2 s^2 bytes a head.
+ * order. cuDNN then keeps dS of the whole graph, 2 bytes a head, query and key.
  *
  * The graph covers only as many heads and samples as fit a limit of workspace and is
  * executed for one such chunk after another. FAST in one, on Hopper; on Ampere cuDNN keeps
@@ -66,6 +73,9 @@ struct mist_cuda_sdpa; /* cuDNN, its handle, and the plans that were built */
  * - kv_heads divides heads, as the graph needs.
  */
 bool mist_cuda_sdpa_is_trusted(const struct mist_cpu_attention *shape);
+
+/* Keys that a chunk (0 or 1) of a part sees, the first of a sequence; 1 sees more. */
+int64_t mist_cuda_sdpa_part_keys(const struct mist_cpu_attention_part *part, int i_chunk);
 
 /*
  * Opens cuDNN for the current device.
@@ -108,6 +118,13 @@ mist_cuda_sdpa_plan(struct mist_cuda_sdpa *sdpa, const struct mist_cpu_attention
                     enum mist_cuda_sdpa_form form, int64_t limit_bytes,
                     struct mist_cuda_sdpa_plan *out, struct mist_err *err);
 
+/* The same for a chunk of a part. part->n: above 1. A chunk is trusted as a whole
+ * sequence of its length is. */
+MIST_MUST_CHECK enum mist_status mist_cuda_sdpa_plan_part(
+    struct mist_cuda_sdpa *sdpa, const struct mist_cpu_attention_part *part, int i_chunk,
+    enum mist_cuda_sdpa_direction direction, enum mist_cuda_sdpa_form form,
+    int64_t limit_bytes, struct mist_cuda_sdpa_plan *out, struct mist_err *err);
+
 /*
  * Launch into a stream what was planned before with at most workspace_bytes. All tensors
  * are memory of the device, begin at multiples of 16 bytes, workspace at one of 64;
@@ -125,5 +142,25 @@ mist_cuda_sdpa_backward(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, vo
                         const float *lse, const struct mist_cpu_attention *shape,
                         enum mist_cuda_sdpa_form form, void *workspace,
                         int64_t workspace_bytes, struct mist_err *err);
+
+/*
+ * The same for a chunk of a part. The tensors are those of the part; what belongs to the
+ * chunk's queries is read and written, and of kv what they see.
+ *
+ * dqkv  queries are overwritten, the rest stays.
+ * dkv   of chunk 1 [b, s, 2 kv_heads, head_dim], of chunk 0 [b, its keys, 2 kv_heads,
+ *       head_dim]: overwritten for the keys that the chunk sees, the rest stays.
+ */
+MIST_MUST_CHECK enum mist_status mist_cuda_sdpa_forward_part(
+    struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream, void *out, float *lse,
+    const void *qkv, const void *kv, const struct mist_cpu_attention_part *part,
+    int i_chunk, void *workspace, int64_t workspace_bytes, struct mist_err *err);
+MIST_MUST_CHECK enum mist_status
+mist_cuda_sdpa_backward_part(struct mist_cuda_sdpa *sdpa, mist_cuda_stream stream,
+                             void *dqkv, void *dkv, const void *d_out, const void *qkv,
+                             const void *kv, const void *out, const float *lse,
+                             const struct mist_cpu_attention_part *part, int i_chunk,
+                             enum mist_cuda_sdpa_form form, void *workspace,
+                             int64_t workspace_bytes, struct mist_err *err);
 
 #endif

@@ -40,19 +40,22 @@ extern const struct mist_cuda_kernel *mist_cuda_kernels; /* the first; NULL: non
 #endif
 
 struct mist_cpu_attention; /* exec/operators/cpu_kernels.h */
+struct mist_cpu_attention_part;
+struct mist_chunks; /* sim/model/chunks.h */
 
 /* ------------------------------------------------- embedding: kernels_embedding.cu */
 
 void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                                  void *out, const int32_t *tokens, const void *wte,
-                                 const void *wpe, int64_t rows, int64_t s, int64_t h,
+                                 const void *wpe, int64_t rows,
+                                 const struct mist_chunks *chunks, int64_t h,
                                  int64_t first_token, int64_t n_local);
 /* += the sum of all rows of a token, or a position, rounded as gradients are. */
 void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                   enum mist_dtype gradient_dtype, void *dwte, void *dwpe,
                                   const int32_t *tokens, const void *d_out, int64_t rows,
-                                  int64_t s, int64_t h, int64_t first_token,
-                                  int64_t n_local);
+                                  const struct mist_chunks *chunks, int64_t h,
+                                  int64_t first_token, int64_t n_local);
 
 /* ----------------------------------- norm: kernels_norm.cu, kernels_norm_backward.cu */
 
@@ -183,6 +186,31 @@ void mist_cuda_attention_backward(mist_cuda_stream stream, enum mist_dtype dtype
                                   const void *out, const float *lse,
                                   const struct mist_cpu_attention *shape,
                                   void *workspace);
+
+/* Of a context-parallel rank (struct mist_cpu_attention_part); likewise. workspace of backward:
+ * [b, heads, s / n] floats. */
+void mist_cuda_attention_part_forward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                      void *out, float *lse, const void *qkv,
+                                      const void *kv,
+                                      const struct mist_cpu_attention_part *part);
+void mist_cuda_attention_part_backward(mist_cuda_stream stream, enum mist_dtype dtype,
+                                       void *dqkv, void *dkv, const void *d_out,
+                                       const void *qkv, const void *kv, const void *out,
+                                       const float *lse,
+                                       const struct mist_cpu_attention_part *part,
+                                       void *workspace);
+
+/* ---------------------------------- keys and values of ranks: kernels_context.cu */
+
+/* As mist_cpu_kv_*(). */
+void mist_cuda_kv_pack(mist_cuda_stream stream, enum mist_dtype dtype, void *kv,
+                       const void *qkv, const struct mist_cpu_attention_part *part);
+void mist_cuda_kv_unpack(mist_cuda_stream stream, enum mist_dtype dtype, void *dqkv,
+                         const void *dkv, const struct mist_cpu_attention_part *part);
+void mist_cuda_kv_order(mist_cuda_stream stream, enum mist_dtype dtype, void *kv,
+                        const void *ranks, const struct mist_cpu_attention_part *part);
+void mist_cuda_kv_disorder(mist_cuda_stream stream, enum mist_dtype dtype, void *ranks,
+                           const void *kv, const struct mist_cpu_attention_part *part);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /*
  * Causal attention over packed projections: the reference for cuDNN's, and the path in
- * fp32.
+ * fp32. Queries are all of a sequence, or the two chunks of a context-parallel rank, whose keys
+ * and values lie apart.
  *
  * A block holds a few rows of one head in shared memory and walks the rows of the other
  * side 32 at a time: lane j of a warp has the scores of column j with the warp's rows. In
@@ -44,18 +45,26 @@ template <int D> struct sizes {
 
 struct shape {
     int token, out_token; /* elements of a token of qkv, of out */
+    int key_token;        /* of what has keys and values */
+    int first_key;        /* where keys begin in it */
     int s, heads, kv_heads, head_dim;
+    int n_queries; /* of a sequence: n_chunks of length */
+    int n_chunks, length;
+    int first[2];     /* positions of chunks */
     unsigned n_heads; /* b times those whose rows a launch has */
-    int n_tiles;      /* tiles of rows in a sequence */
+    int n_tiles;      /* tiles of rows in a sequence, chunk by chunk */
     float scale;      /* 1 / sqrt(head_dim) */
 };
 
 /* What a block and a thread have. */
 struct place {
     int64_t i_head; /* of all samples' heads */
-    int64_t token;  /* first one of its sample */
+    int64_t query;  /* first one of its sample */
+    int64_t key;    /* likewise */
     int head;       /* in its sample */
     int row0;       /* first row of the block */
+    int end;        /* of the rows of its chunk, or of all keys */
+    int position;   /* of row0 in the sequence */
     int warp_row;   /* first row of the warp, in the block */
     int lane;
 };
@@ -63,22 +72,30 @@ struct place {
 /* Blocks run through the heads before they take the next tile, queries' last tiles first:
  * they have most to do. */
 template <int D>
-__device__ __forceinline__ place place_of(const shape &at, int heads, bool is_last_first)
+__device__ __forceinline__ place place_of(const shape &at, bool is_of_keys)
 {
     const unsigned i_head = blockIdx.x % at.n_heads;
-    const int i_tile = (int)(blockIdx.x / at.n_heads);
+    const unsigned heads = (unsigned)(is_of_keys ? at.kv_heads : at.heads);
+    const int i_block = (int)(blockIdx.x / at.n_heads);
+    const int i_tile = is_of_keys ? i_block : at.n_tiles - 1 - i_block;
+    const int n_tiles = is_of_keys ? at.n_tiles : at.n_tiles / at.n_chunks;
+    const int i_chunk = i_tile / n_tiles, row = i_tile % n_tiles * sizes<D>::n_rows;
+    const int before = i_chunk * at.length;
     return {(int64_t)i_head,
-            (int64_t)(i_head / (unsigned)heads) * at.s,
-            (int)(i_head % (unsigned)heads),
-            (is_last_first ? at.n_tiles - 1 - i_tile : i_tile) * sizes<D>::n_rows,
+            (int64_t)(i_head / heads) * at.n_queries,
+            (int64_t)(i_head / heads) * at.s,
+            (int)(i_head % heads),
+            before + row,
+            is_of_keys ? at.s : before + at.length,
+            is_of_keys ? row : at.first[i_chunk] + row,
             (int)threadIdx.x / N_COLUMNS * sizes<D>::per_warp,
             (int)threadIdx.x % N_COLUMNS};
 }
 
-/* Where a head's keys begin in a token; its values come kv_heads later. */
+/* Where a query head's keys begin in a token; its values come kv_heads later. */
 __device__ __forceinline__ int key_offset(const shape &at, int head)
 {
-    return (at.heads + head / (at.heads / at.kv_heads)) * at.head_dim;
+    return at.first_key + head / (at.heads / at.kv_heads) * at.head_dim;
 }
 
 /* tile[n] = n_valid rows of head_dim elements, stride apart, the rest zeros. */
@@ -172,7 +189,7 @@ __device__ __forceinline__ void store_result(T *to, int stride, const result<D> 
     for (int r = 0; r < sizes<D>::per_warp; r++)
         for (int c = 0; c < D / N_COLUMNS; c++) {
             const int row = my.warp_row + r, column = c * N_COLUMNS + my.lane;
-            if (my.row0 + row < at.s && column < at.head_dim)
+            if (my.row0 + row < my.end && column < at.head_dim)
                 to[(int64_t)row * stride + column] =
                     mist_from_float<T>(factor[r] * sum.v[r][c]);
         }
@@ -184,31 +201,31 @@ __device__ __forceinline__ void store_result(T *to, int stride, const result<D> 
 template <typename T, int D>
 __global__ void __launch_bounds__(N_THREADS, 3)
     forward(T *__restrict__ out, float *__restrict__ lse, const T *__restrict__ qkv,
-            shape at)
+            const T *__restrict__ kv, shape at)
 {
     constexpr int n = sizes<D>::per_warp, n_rows = sizes<D>::n_rows;
     MIST_CUDA_SHARED(shared);
     float *const q_tile = (float *)shared, *const tile = q_tile + sizes<D>::rows_floats;
     float *const scores_tile = tile + sizes<D>::columns_floats;
-    const place my = place_of<D>(at, at.heads, true);
-    const int d = at.head_dim, end = min(my.row0 + n_rows, at.s);
-    const T *const k = qkv + my.token * at.token + key_offset(at, my.head);
+    const place my = place_of<D>(at, false);
+    const int d = at.head_dim, end = my.position + min(n_rows, my.end - my.row0);
+    const T *const k = kv + my.key * at.key_token + key_offset(at, my.head);
     result<D> sum = {};
     row_values<D> scores, maximum, total, factor;
 
-    load_tile<T, D>(q_tile, n_rows, qkv + (my.token + my.row0) * at.token + my.head * d,
-                    at.token, at.s - my.row0, d);
+    load_tile<T, D>(q_tile, n_rows, qkv + (my.query + my.row0) * at.token + my.head * d,
+                    at.token, my.end - my.row0, d);
     for (int r = 0; r < n; r++) {
         maximum[r] = -INFINITY;
         total[r] = 0.0f; /* of this lane's columns */
     }
     for (int j0 = 0; j0 < end; j0 += N_COLUMNS) {
-        const T *from = k + (int64_t)j0 * at.token;
-        load_columns<T, D>(tile, from, at.token, at.s - j0, d);
+        const T *from = k + (int64_t)j0 * at.key_token;
+        load_columns<T, D>(tile, from, at.key_token, at.s - j0, d);
         multiply<D>(scores, q_tile, tile, my);
 #pragma unroll
         for (int r = 0; r < n; r++) {
-            const int row = my.row0 + my.warp_row + r;
+            const int row = my.position + my.warp_row + r;
             const float score = j0 + my.lane <= row ? at.scale * scores[r] : -INFINITY;
             /* Every row sees column 0 of the first tile: finite from then on. */
             const float top = fmaxf(maximum[r], mist_warp_max(score));
@@ -220,17 +237,17 @@ __global__ void __launch_bounds__(N_THREADS, 3)
             for (int c = 0; c < D / N_COLUMNS; c++)
                 sum.v[r][c] *= shrink;
         }
-        load_columns<T, D>(tile, from + at.kv_heads * d, at.token, at.s - j0, d);
+        load_columns<T, D>(tile, from + at.kv_heads * d, at.key_token, at.s - j0, d);
         add_product<D>(sum, scores, scores_tile, tile, my);
     }
     for (int r = 0; r < n; r++) {
         const int row = my.row0 + my.warp_row + r;
         const float whole = mist_warp_sum(total[r]);
         factor[r] = 1.0f / whole;
-        if (my.lane == 0 && row < at.s)
-            lse[my.i_head * at.s + row] = maximum[r] + logf(whole);
+        if (my.lane == 0 && row < my.end)
+            lse[my.i_head * at.n_queries + row] = maximum[r] + logf(whole);
     }
-    store_result<T, D>(out + (my.token + my.row0) * at.out_token + my.head * d,
+    store_result<T, D>(out + (my.query + my.row0) * at.out_token + my.head * d,
                        at.out_token, sum, factor, at, my);
 }
 
@@ -244,12 +261,13 @@ __device__ __forceinline__ void differentiate(float &score, float &slope, bool i
     slope = is_seen ? score * (slope - delta) : 0.0f;
 }
 
-/* dq of some queries of a head, and their delta [b, heads, s] for the keys' turn. */
+/* dq of some queries of a head, and their delta [b, heads, n_queries] for the keys' turn. */
 template <typename T, int D>
 __global__ void __launch_bounds__(N_THREADS, 3)
     backward_queries(T *__restrict__ dqkv, float *__restrict__ deltas,
                      const T *__restrict__ d_out, const T *__restrict__ qkv,
-                     const T *__restrict__ out, const float *__restrict__ lse, shape at)
+                     const T *__restrict__ kv, const T *__restrict__ out,
+                     const float *__restrict__ lse, shape at)
 {
     constexpr int n = sizes<D>::per_warp, n_rows = sizes<D>::n_rows;
     MIST_CUDA_SHARED(shared);
@@ -257,112 +275,134 @@ __global__ void __launch_bounds__(N_THREADS, 3)
     float *const d_out_tile = q_tile + sizes<D>::rows_floats;
     float *const tile = d_out_tile + sizes<D>::rows_floats;
     float *const scores_tile = tile + sizes<D>::columns_floats;
-    const place my = place_of<D>(at, at.heads, true);
-    const int d = at.head_dim, end = min(my.row0 + n_rows, at.s);
-    const T *const k = qkv + my.token * at.token + key_offset(at, my.head);
-    const int64_t q_offset = (my.token + my.row0) * at.token + my.head * d;
-    const int64_t out_offset = (my.token + my.row0) * at.out_token + my.head * d;
+    const place my = place_of<D>(at, false);
+    const int d = at.head_dim, n_valid = my.end - my.row0;
+    const int end = my.position + min(n_rows, n_valid);
+    const T *const k = kv + my.key * at.key_token + key_offset(at, my.head);
+    const int64_t q_offset = (my.query + my.row0) * at.token + my.head * d;
+    const int64_t out_offset = (my.query + my.row0) * at.out_token + my.head * d;
     result<D> sum = {};
     row_values<D> scores, slopes, row_lse, delta, factor;
 
-    load_tile<T, D>(q_tile, n_rows, qkv + q_offset, at.token, at.s - my.row0, d);
-    load_tile<T, D>(d_out_tile, n_rows, d_out + out_offset, at.out_token, at.s - my.row0,
-                    d);
+    load_tile<T, D>(q_tile, n_rows, qkv + q_offset, at.token, n_valid, d);
+    load_tile<T, D>(d_out_tile, n_rows, d_out + out_offset, at.out_token, n_valid, d);
     __syncthreads();
     for (int r = 0; r < n; r++) {
-        const int row = my.warp_row + r, token = my.row0 + row;
-        const int64_t i = my.i_head * at.s + token;
+        const int row = my.warp_row + r;
+        const int64_t i = my.i_head * at.n_queries + my.row0 + row;
         float terms = 0.0f;
-        for (int column = my.lane; token < at.s && column < d; column += N_COLUMNS)
+        for (int column = my.lane; row < n_valid && column < d; column += N_COLUMNS)
             terms +=
                 d_out_tile[row * sizes<D>::stride + column] *
                 mist_to_float(out[out_offset + (int64_t)row * at.out_token + column]);
         delta[r] = mist_warp_sum(terms);
-        row_lse[r] = token < at.s ? lse[i] : 0.0f;
+        row_lse[r] = row < n_valid ? lse[i] : 0.0f;
         factor[r] = at.scale;
-        if (my.lane == 0 && token < at.s)
+        if (my.lane == 0 && row < n_valid)
             deltas[i] = delta[r];
     }
     for (int j0 = 0; j0 < end; j0 += N_COLUMNS) {
-        const T *from = k + (int64_t)j0 * at.token;
-        load_columns<T, D>(tile, from + at.kv_heads * d, at.token, at.s - j0, d);
+        const T *from = k + (int64_t)j0 * at.key_token;
+        load_columns<T, D>(tile, from + at.kv_heads * d, at.key_token, at.s - j0, d);
         multiply<D>(slopes, d_out_tile, tile, my);
-        load_columns<T, D>(tile, from, at.token, at.s - j0, d);
+        load_columns<T, D>(tile, from, at.key_token, at.s - j0, d);
         multiply<D>(scores, q_tile, tile, my);
 #pragma unroll
         for (int r = 0; r < n; r++)
-            differentiate(scores[r], slopes[r], j0 + my.lane <= my.row0 + my.warp_row + r,
-                          row_lse[r], delta[r], at.scale);
+            differentiate(scores[r], slopes[r],
+                          j0 + my.lane <= my.position + my.warp_row + r, row_lse[r],
+                          delta[r], at.scale);
         add_product<D>(sum, slopes, scores_tile, tile, my);
     }
     store_result<T, D>(dqkv + q_offset, at.token, sum, factor, at, my);
 }
 
-/* dk and dv of some keys of a key-value head. */
+/* dk and dv of some keys of a key-value head, where keys and values lie. */
 template <typename T, int D>
 __global__ void __launch_bounds__(N_THREADS, 3)
-    backward_keys(T *__restrict__ dqkv, const float *__restrict__ deltas,
+    backward_keys(T *__restrict__ dkv, const float *__restrict__ deltas,
                   const T *__restrict__ d_out, const T *__restrict__ qkv,
-                  const float *__restrict__ lse, shape at)
+                  const T *__restrict__ kv, const float *__restrict__ lse, shape at)
 {
     constexpr int n = sizes<D>::per_warp, n_rows = sizes<D>::n_rows;
     MIST_CUDA_SHARED(shared);
     float *const k_tile = (float *)shared, *const v_tile = k_tile + sizes<D>::rows_floats;
     float *const tile = v_tile + sizes<D>::rows_floats;
     float *const scores_tile = tile + sizes<D>::columns_floats;
-    const place my = place_of<D>(at, at.kv_heads, false);
+    const place my = place_of<D>(at, true);
     const int d = at.head_dim, v_offset = at.kv_heads * d, group = at.heads / at.kv_heads;
-    const int64_t k_offset = (my.token + my.row0) * at.token + (at.heads + my.head) * d;
+    const int n_walked = group * at.n_chunks;
+    const int64_t k_offset =
+        (my.key + my.row0) * at.key_token + at.first_key + my.head * d;
     result<D> dk = {}, dv = {};
     row_values<D> scores, slopes, factor, one;
 
-    load_tile<T, D>(k_tile, n_rows, qkv + k_offset, at.token, at.s - my.row0, d);
-    load_tile<T, D>(v_tile, n_rows, qkv + k_offset + v_offset, at.token, at.s - my.row0,
-                    d);
+    load_tile<T, D>(k_tile, n_rows, kv + k_offset, at.key_token, at.s - my.row0, d);
+    load_tile<T, D>(v_tile, n_rows, kv + k_offset + v_offset, at.key_token,
+                    at.s - my.row0, d);
     for (int r = 0; r < n; r++) {
         factor[r] = at.scale;
         one[r] = 1.0f;
     }
-    for (int head = my.head * group; head < (my.head + 1) * group; head++)
-        for (int i0 = my.row0; i0 < at.s; i0 += N_COLUMNS) {
-            const T *q = qkv + (my.token + i0) * at.token + head * d;
-            const T *from = d_out + (my.token + i0) * at.out_token + head * d;
+    for (int walked = 0; walked < n_walked; walked++) {
+        const int head = my.head * group + walked / at.n_chunks;
+        const int i_chunk = walked % at.n_chunks, first = at.first[i_chunk];
+        const int64_t query = my.query + i_chunk * at.length;
+        for (int i0 = max(0, my.row0 - first); i0 < at.length; i0 += N_COLUMNS) {
+            const T *q = qkv + (query + i0) * at.token + head * d;
+            const T *from = d_out + (query + i0) * at.out_token + head * d;
             const int column = i0 + my.lane;
-            const int64_t i = my.token * at.heads + (int64_t)head * at.s + column;
-            const float column_lse = column < at.s ? lse[i] : 0.0f;
-            const float delta = column < at.s ? deltas[i] : 0.0f;
+            const int64_t i = my.query * at.heads + (int64_t)head * at.n_queries +
+                              i_chunk * at.length + column;
+            const float column_lse = column < at.length ? lse[i] : 0.0f;
+            const float delta = column < at.length ? deltas[i] : 0.0f;
 
-            load_columns<T, D>(tile, q, at.token, at.s - i0, d);
+            load_columns<T, D>(tile, q, at.token, at.length - i0, d);
             multiply<D>(scores, k_tile, tile, my);
-            load_columns<T, D>(tile, from, at.out_token, at.s - i0, d);
+            load_columns<T, D>(tile, from, at.out_token, at.length - i0, d);
             multiply<D>(slopes, v_tile, tile, my);
 #pragma unroll
             for (int r = 0; r < n; r++)
                 differentiate(scores[r], slopes[r],
-                              column < at.s && my.row0 + my.warp_row + r <= column,
+                              column < at.length &&
+                                  my.row0 + my.warp_row + r <= first + column,
                               column_lse, delta, at.scale);
             add_product<D>(dv, scores, scores_tile, tile, my);
-            load_columns<T, D>(tile, q, at.token, at.s - i0, d);
+            load_columns<T, D>(tile, q, at.token, at.length - i0, d);
             add_product<D>(dk, slopes, scores_tile, tile, my);
         }
-    store_result<T, D>(dqkv + k_offset, at.token, dk, factor, at, my);
-    store_result<T, D>(dqkv + k_offset + v_offset, at.token, dv, one, at, my);
+    }
+    store_result<T, D>(dkv + k_offset, at.key_token, dk, factor, at, my);
+    store_result<T, D>(dkv + k_offset + v_offset, at.key_token, dv, one, at, my);
 }
 
 /* --------------------------------------------------------------------------- launches */
 
-/* n_heads: in a sample, whose rows a launch has. */
-template <int D> shape shape_of(const struct mist_cpu_attention *of, int64_t n_heads)
+/* is_of_keys: whose rows a launch has. */
+template <int D> shape shape_of(const mist_cpu_attention_part *of, bool is_of_keys)
 {
-    return {(int)((of->heads + 2 * of->kv_heads) * of->head_dim),
-            (int)(of->heads * of->head_dim),
-            (int)of->s,
-            (int)of->heads,
-            (int)of->kv_heads,
-            (int)of->head_dim,
-            (unsigned)(of->b * n_heads),
-            (int)((of->s + sizes<D>::n_rows - 1) / sizes<D>::n_rows),
-            (float)(1.0 / sqrt((double)of->head_dim))};
+    const mist_cpu_attention &whole = of->whole;
+    const mist_chunks chunks = mist_chunks_of(whole.s, of->n, of->i);
+    const int d = (int)whole.head_dim, n_chunks = of->n > 1 ? 2 : 1;
+    const int token = (int)(whole.heads + 2 * whole.kv_heads) * d;
+    const int64_t n_rows = is_of_keys ? whole.s : chunks.length;
+    const int n_tiles = (int)((n_rows + sizes<D>::n_rows - 1) / sizes<D>::n_rows);
+
+    return {token,
+            (int)whole.heads * d,
+            of->n > 1 ? 2 * (int)whole.kv_heads * d : token,
+            of->n > 1 ? 0 : (int)whole.heads * d,
+            (int)whole.s,
+            (int)whole.heads,
+            (int)whole.kv_heads,
+            d,
+            n_chunks * (int)chunks.length,
+            n_chunks,
+            (int)chunks.length,
+            {(int)chunks.first[0], (int)chunks.first[1]},
+            (unsigned)(whole.b * (is_of_keys ? whole.kv_heads : whole.heads)),
+            is_of_keys ? n_tiles : n_chunks * n_tiles,
+            (float)(1.0 / sqrt((double)whole.head_dim))};
 }
 
 /* Runs the rest with D = the size of kernel for head_dim. */
@@ -382,39 +422,66 @@ template <int D> shape shape_of(const struct mist_cpu_attention *of, int64_t n_h
 
 template <typename T, int D>
 void launch_forward(mist_cuda_stream stream, T *out, float *lse, const T *qkv,
-                    const shape &at)
+                    const T *kv, const shape &at)
 {
     MIST_CUDA_LAUNCH((forward<T, D>), (unsigned)at.n_tiles * at.n_heads, N_THREADS,
-                     sizes<D>::bytes(1), stream, out, lse, qkv, at);
+                     sizes<D>::bytes(1), stream, out, lse, qkv, kv, at);
 }
 
 template <typename T, int D>
-void launch_backward(mist_cuda_stream stream, T *dqkv, const T *d_out, const T *qkv,
-                     const T *out, const float *lse, float *deltas, const shape &queries,
-                     const shape &keys)
+void launch_backward(mist_cuda_stream stream, T *dqkv, T *dkv, const T *d_out,
+                     const T *qkv, const T *kv, const T *out, const float *lse,
+                     float *deltas, const shape &queries, const shape &keys)
 {
     MIST_CUDA_LAUNCH(
         (backward_queries<T, D>), (unsigned)queries.n_tiles * queries.n_heads, N_THREADS,
-        sizes<D>::bytes(2), stream, dqkv, deltas, d_out, qkv, out, lse, queries);
+        sizes<D>::bytes(2), stream, dqkv, deltas, d_out, qkv, kv, out, lse, queries);
     MIST_CUDA_LAUNCH((backward_keys<T, D>), (unsigned)keys.n_tiles * keys.n_heads,
-                     N_THREADS, sizes<D>::bytes(2), stream, dqkv, (const float *)deltas,
-                     d_out, qkv, lse, keys);
+                     N_THREADS, sizes<D>::bytes(2), stream, dkv, (const float *)deltas,
+                     d_out, qkv, kv, lse, keys);
 }
 
 } // namespace
+
+extern "C" void mist_cuda_attention_part_forward(mist_cuda_stream stream,
+                                                 enum mist_dtype dtype, void *out,
+                                                 float *lse, const void *qkv,
+                                                 const void *kv,
+                                                 const struct mist_cpu_attention_part *of)
+{
+    if (of->whole.b == 0)
+        return;
+    MIST_CUDA_BY_DTYPE(
+        dtype, T,
+        BY_HEAD_DIM(of->whole.head_dim, D,
+                    launch_forward<T, D>(stream, (T *)out, lse, (const T *)qkv,
+                                         (const T *)kv, shape_of<D>(of, false))));
+}
+
+extern "C" void mist_cuda_attention_part_backward(
+    mist_cuda_stream stream, enum mist_dtype dtype, void *dqkv, void *dkv,
+    const void *d_out, const void *qkv, const void *kv, const void *out, const float *lse,
+    const struct mist_cpu_attention_part *of, void *workspace)
+{
+    if (of->whole.b == 0)
+        return;
+    MIST_CUDA_BY_DTYPE(
+        dtype, T,
+        BY_HEAD_DIM(of->whole.head_dim, D,
+                    launch_backward<T, D>(stream, (T *)dqkv, (T *)dkv, (const T *)d_out,
+                                          (const T *)qkv, (const T *)kv, (const T *)out,
+                                          lse, (float *)workspace, shape_of<D>(of, false),
+                                          shape_of<D>(of, true))));
+}
 
 extern "C" void mist_cuda_attention_forward(mist_cuda_stream stream,
                                             enum mist_dtype dtype, void *out, float *lse,
                                             const void *qkv,
                                             const struct mist_cpu_attention *of)
 {
-    if (of->b == 0)
-        return;
-    MIST_CUDA_BY_DTYPE(
-        dtype, T,
-        BY_HEAD_DIM(of->head_dim, D,
-                    launch_forward<T, D>(stream, (T *)out, lse, (const T *)qkv,
-                                         shape_of<D>(of, of->heads))));
+    const mist_cpu_attention_part whole = {*of, 1, 0};
+
+    mist_cuda_attention_part_forward(stream, dtype, out, lse, qkv, qkv, &whole);
 }
 
 extern "C" void mist_cuda_attention_backward(mist_cuda_stream stream,
@@ -424,13 +491,8 @@ extern "C" void mist_cuda_attention_backward(mist_cuda_stream stream,
                                              const struct mist_cpu_attention *of,
                                              void *workspace)
 {
-    if (of->b == 0)
-        return;
-    MIST_CUDA_BY_DTYPE(
-        dtype, T,
-        BY_HEAD_DIM(of->head_dim, D,
-                    launch_backward<T, D>(stream, (T *)dqkv, (const T *)d_out,
-                                          (const T *)qkv, (const T *)out, lse,
-                                          (float *)workspace, shape_of<D>(of, of->heads),
-                                          shape_of<D>(of, of->kv_heads))));
+    const mist_cpu_attention_part whole = {*of, 1, 0};
+
+    mist_cuda_attention_part_backward(stream, dtype, dqkv, dqkv, d_out, qkv, qkv, out,
+                                      lse, &whole, workspace);
 }

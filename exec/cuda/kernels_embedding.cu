@@ -13,6 +13,7 @@
  * position in order.
  */
 #include "exec/cuda/vector.cuh"
+#include "sim/model/chunks.h"
 
 namespace
 {
@@ -25,9 +26,23 @@ constexpr int N_ROWS = 4; /* that are read at once */
 
 struct embedding {
     const int32_t *tokens;
-    int64_t rows, s, h;
+    int64_t rows, s, h; /* s: tokens of a sequence that are there */
     int64_t first_token, n_local;
+    mist_chunks chunks;
 };
+
+embedding embedding_of(const int32_t *tokens, int64_t rows, const mist_chunks *chunks,
+                       int64_t h, int64_t first_token, int64_t n_local)
+{
+    return {tokens, rows, mist_chunks_n_tokens(chunks), h, first_token, n_local, *chunks};
+}
+
+/* mist_chunks_position() */
+__device__ __forceinline__ int64_t position_of(const embedding &at, int64_t p)
+{
+    int64_t length = at.chunks.length;
+    return p < length ? at.chunks.first[0] + p : at.chunks.first[1] + p - length;
+}
 
 /* The row of a token in the slice; -1 if it lies in another. */
 __device__ __forceinline__ int64_t row_of_token(const embedding &at, int32_t token)
@@ -86,7 +101,7 @@ __global__ void __launch_bounds__(N_THREADS)
                 if (i < n_units && row >= 0)
                     token[r].load(wte + row * at.h + i * unit);
                 if (i < n_units && wpe != nullptr)
-                    position[r].load(wpe + p * at.h + i * unit);
+                    position[r].load(wpe + position_of(at, p) * at.h + i * unit);
             }
 #pragma unroll
             for (int r = 0; r < N_REPEATS; r++) {
@@ -270,7 +285,7 @@ __global__ void __launch_bounds__(N_THREADS)
         clear(&total);
         add_rows<T, unit>(&total, d_out + column, at.h, (at.rows - p + at.s - 1) / at.s,
                           [=](int64_t i) { return p + i * at.s; });
-        add_total<G, unit>(dwpe + p * at.h + column, total);
+        add_total<G, unit>(dwpe + position_of(at, p) * at.h + column, total);
     }
 }
 
@@ -292,10 +307,11 @@ void launch_backward(mist_cuda_stream stream, G *dwte, G *dwpe, const T *d_out,
 
 void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
                                  void *out, const int32_t *tokens, const void *wte,
-                                 const void *wpe, int64_t rows, int64_t s, int64_t h,
+                                 const void *wpe, int64_t rows,
+                                 const struct mist_chunks *chunks, int64_t h,
                                  int64_t first_token, int64_t n_local)
 {
-    const embedding at = {tokens, rows, s, h, first_token, n_local};
+    const embedding at = embedding_of(tokens, rows, chunks, h, first_token, n_local);
 
     if (rows == 0)
         return;
@@ -307,10 +323,10 @@ void mist_cuda_embedding_forward(mist_cuda_stream stream, enum mist_dtype dtype,
 void mist_cuda_embedding_backward(mist_cuda_stream stream, enum mist_dtype dtype,
                                   enum mist_dtype gradient_dtype, void *dwte, void *dwpe,
                                   const int32_t *tokens, const void *d_out, int64_t rows,
-                                  int64_t s, int64_t h, int64_t first_token,
-                                  int64_t n_local)
+                                  const struct mist_chunks *chunks, int64_t h,
+                                  int64_t first_token, int64_t n_local)
 {
-    const embedding at = {tokens, rows, s, h, first_token, n_local};
+    const embedding at = embedding_of(tokens, rows, chunks, h, first_token, n_local);
 
     if (rows == 0)
         return;

@@ -66,13 +66,13 @@ static void embedding(step_args at)
     if (is_forward)
         mist_cuda_embedding_forward(stream, at->dtype, x[MIST_ARG_OUT],
                                     x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
-                                    at->params[1], dims[0], at->seq, dims[1], first_token,
-                                    dims[2]);
+                                    at->params[1], dims[0], &at->chunks, dims[1],
+                                    first_token, dims[2]);
     else
         mist_cuda_embedding_backward(stream, at->dtype, at->gradient_dtype,
                                      at->param_gradients[0], at->param_gradients[1],
                                      x[MIST_ARG_DW_X], x[MIST_ARG_DW_DY], dims[0],
-                                     at->seq, dims[1], first_token, dims[2]);
+                                     &at->chunks, dims[1], first_token, dims[2]);
     if (is_forward && scale != 1)
         mist_cuda_scale(stream, at->dtype, x[MIST_ARG_OUT], scale, dims[0] * dims[1]);
 }
@@ -181,6 +181,26 @@ static void rope(step_args at)
     mist_cuda_rope(stream_of(context_of(at)), at->dtype, at->operands[MIST_ARG_OUT],
                    at->operands[MIST_ARG_ROPE_TABLE], &shape,
                    at->step->phase != MIST_PHASE_FORWARD);
+}
+
+static void kv_pack(step_args at)
+{
+    struct mist_cpu_attention_part part = mist_step_attention_part(at);
+    void *const *x = at->operands;
+
+    (at->step->phase == MIST_PHASE_FORWARD ? mist_cuda_kv_pack : mist_cuda_kv_unpack)(
+        stream_of(context_of(at)), at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_KV_FROM],
+        &part);
+}
+
+static void kv_order(step_args at)
+{
+    struct mist_cpu_attention_part part = mist_step_attention_part(at);
+    void *const *x = at->operands;
+
+    (at->step->phase == MIST_PHASE_FORWARD ? mist_cuda_kv_order : mist_cuda_kv_disorder)(
+        stream_of(context_of(at)), at->dtype, x[MIST_ARG_OUT], x[MIST_ARG_KV_FROM],
+        &part);
 }
 
 static void head_norm(step_args at)
@@ -308,6 +328,9 @@ static void run_step(step_args at)
         [MIST_OP_LINEAR_GELU] = linear,
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = mist_cuda_operators_attention,
+        [MIST_OP_ATTENTION_PART] = mist_cuda_operators_attention_part,
+        [MIST_OP_KV_PACK] = kv_pack,
+        [MIST_OP_KV_ORDER] = kv_order,
         [MIST_OP_ROPE] = rope,
         [MIST_OP_HEAD_NORM] = head_norm,
         [MIST_OP_GELU] = gelu,
@@ -407,7 +430,7 @@ static enum mist_status prepare(step_args at, struct mist_err *err)
     struct mist_cuda_operators *context = context_of(at);
     struct mist_cuda_linear shape;
 
-    if (at->step->op == MIST_OP_ATTENTION)
+    if (mist_op_is_attention(at->step->op))
         return mist_cuda_operators_plan_attention(at, err);
     if (linear_shape(at, &shape))
         mist_cuda_tuning_expect(context->gemm, at, &shape);

@@ -53,8 +53,9 @@ void mist_cuda_operators_fail(step_args at, enum mist_status status, const char 
 /* True if a step's planned workspace is enough; else the device has failed. */
 bool mist_cuda_operators_has_workspace(step_args at, int64_t need_bytes);
 
-/* A step of attention. */
+/* A step of attention, of whole sequences or of a context-parallel rank's part. */
 void mist_cuda_operators_attention(step_args at);
+void mist_cuda_operators_attention_part(step_args at);
 
 /* Opens cuDNN where the device's choice and dtype say so. MIST_ERR_RUN: it can't be had,
  * and how to do without. */

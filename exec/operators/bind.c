@@ -82,13 +82,16 @@ void mist_binding_resolve(const struct mist_binding *binding,
     bool is_backward = mist_program_is_backward(program);
     const struct mist_layer_layout *layout = binding->layout;
     const struct mist_step *step = &mist_layer_layout_steps(layout, program)[i_step];
+    int32_t cp = layout->shape.cp > 1 ? layout->shape.cp : 1;
 
     *out = (struct mist_step_args){
         .step = step,
         .model = binding->model,
         .dtype = layout->shape.dtype,
         .gradient_dtype = binding->gradient_dtype,
-        .seq = layout->shape.seq,
+        .chunks = mist_chunks_of(layout->shape.seq, cp, binding->i_cp),
+        .cp = cp,
+        .i_cp = binding->i_cp,
         .tp = layout->shape.tp,
         .i_tp = binding->i_tp,
         .n_threads = binding->n_threads,
@@ -115,7 +118,7 @@ void mist_binding_resolve(const struct mist_binding *binding,
 }
 
 enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
-                                      const struct mist_model *model,
+                                      int32_t i_cp, const struct mist_model *model,
                                       enum mist_dtype gradient_dtype,
                                       const struct mist_operators *operators,
                                       void *backend, struct mist_err *err)
@@ -124,6 +127,7 @@ enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, i
 
     for (int32_t i = 0; i < n && operators->prepare; i++) {
         const struct mist_layer_layout *layout = &layouts[i];
+        int32_t cp = layout->shape.cp > 1 ? layout->shape.cp : 1;
         for (int32_t k = 0; k < layout->n_forward + layout->n_backward; k++) {
             struct mist_step_args args = {
                 .step = k < layout->n_forward ? &layout->forward[k]
@@ -132,7 +136,9 @@ enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, i
                 .backend = backend,
                 .dtype = layout->shape.dtype,
                 .gradient_dtype = gradient_dtype,
-                .seq = layout->shape.seq,
+                .chunks = mist_chunks_of(layout->shape.seq, cp, i_cp),
+                .cp = cp,
+                .i_cp = i_cp,
                 .tp = layout->shape.tp,
                 .loss_scale = 1,
             };

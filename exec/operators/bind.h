@@ -18,7 +18,7 @@ struct mist_binding {
     const struct mist_model *model;
     char *base[MIST_N_ROLES]; /* address of each role's buffer; NULL none */
     int32_t micro_batch;      /* which one of tokens and targets */
-    int32_t i_tp;             /* tensor-parallel rank */
+    int32_t i_tp, i_cp;       /* tensor- and context-parallel rank */
     int32_t n_threads;
     float loss_scale;
     uint8_t overwrites; /* bit i: gradients of slab i are overwritten, not added to */
@@ -32,10 +32,10 @@ void mist_binding_resolve(const struct mist_binding *binding,
                           enum mist_program_kind program, int32_t i_step,
                           struct mist_step_args *out);
 
-/* operators->prepare() for every step of layouts[n], then tune(); layouts of kinds that
- * are not there have no steps. */
+/* operators->prepare() for every step of layouts[n], on context-parallel rank i_cp, then tune();
+ * layouts of kinds that are not there have no steps. */
 MIST_MUST_CHECK enum mist_status
-mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n,
+mist_binding_prepare(const struct mist_layer_layout *layouts, int32_t n, int32_t i_cp,
                      const struct mist_model *model, enum mist_dtype gradient_dtype,
                      const struct mist_operators *operators, void *backend,
                      struct mist_err *err);

@@ -1,9 +1,10 @@
 /*
  * Causal attention with grouped queries.
  *
- * A block of QUERY_BLOCK queries i0 .. i0 + m - 1 of one head meets keys 0 .. i0 + m - 1 in
- * tiles of KEY_TILE; keys after the block are never touched, those after the diagonal
- * within it are masked. With P = exp(scale scores - lse) and delta_i = dot(d_out_i, out_i)
+ * A block of QUERY_BLOCK queries i0 .. i0 + m - 1 of one head, at positions p0 .. p0 + m - 1,
+ * meets keys 0 .. p0 + m - 1 in tiles of KEY_TILE; keys after the block are never touched, those
+ * after the diagonal within it are masked. Queries are all of a sequence, or the two chunks of a
+ * context-parallel rank, whose keys and values are in a tensor of their own. With P = exp(scale scores - lse) and delta_i = dot(d_out_i, out_i)
  * (Dao et al. 2022, appendix B.2) the backward is dS = scale P * (d_out V^T - delta),
  * dQ = dS K,   dK += dS^T Q,   dV += P^T d_out.
  *
@@ -36,47 +37,77 @@ enum product {
     N_PRODUCTS
 };
 
-/* Numbers of keys in a tile: 1 to 4 blocks, or what the end of a sequence has. */
-enum { TILE_KINDS = KEY_TILE / QUERY_BLOCK + 1 };
-
 struct attention {
     const struct mist_cpu_attention *shape;
     bool is_bf16;
     struct mist_cpu_bf16 *context; /* bf16: of its products */
     int64_t token;                 /* elements of one token of qkv */
+    int64_t key_token;             /* the same of what has keys and values */
+    int64_t first_key;             /* where the keys begin in it */
     int64_t out_token;             /* elements of one token of out */
     int64_t group;                 /* query heads per key-value head */
+    struct mist_chunks chunks;     /* of each sequence that are queries */
+    int64_t n_chunks, n_queries;   /* of a sequence */
     int64_t block, n_blocks;       /* queries per block, blocks per sequence */
     int64_t tile, n_tiles;         /* the same of keys */
     float scale;                   /* 1 / sqrt(head_dim) */
-    size_t products[N_PRODUCTS][2][TILE_KINDS]; /* bf16; of whole blocks, of the last */
+    /* bf16; of whole blocks, of a chunk's last; by keys. In the context; 0: not found yet */
+    size_t products[N_PRODUCTS][2][KEY_TILE + 1];
 };
 
-static struct attention attention_of(const struct mist_cpu_attention *shape, bool is_bf16,
-                                     struct mist_cpu_bf16 *context)
+/* part: rank i of n; n 1: the whole, with keys and values in qkv. */
+static struct attention attention_of(const struct mist_cpu_attention *shape, int64_t n,
+                                     int64_t i, struct mist_cpu_bf16 *context)
 {
-    int64_t block = mist_cpu_min(shape->s, QUERY_BLOCK);
+    int64_t block = mist_cpu_min(shape->s, QUERY_BLOCK), d = shape->head_dim;
     int64_t tile = mist_cpu_min(shape->s, KEY_TILE);
+    int64_t token = (shape->heads + 2 * shape->kv_heads) * d;
+    struct mist_chunks chunks = mist_chunks_of(shape->s, n, i);
+    int64_t n_chunks = n > 1 ? 2 : 1;
 
     return (struct attention){
         .shape = shape,
-        .is_bf16 = is_bf16,
+        .is_bf16 = context != NULL,
         .context = context,
-        .token = (shape->heads + 2 * shape->kv_heads) * shape->head_dim,
-        .out_token = shape->heads * shape->head_dim,
+        .token = token,
+        .key_token = n > 1 ? 2 * shape->kv_heads * d : token,
+        .first_key = n > 1 ? 0 : shape->heads * d,
+        .out_token = shape->heads * d,
         .group = shape->heads / shape->kv_heads,
+        .chunks = chunks,
+        .n_chunks = n_chunks,
+        .n_queries = n_chunks * chunks.length,
         .block = block,
-        .n_blocks = mist_cpu_n_chunks(shape->s, block),
+        .n_blocks = n_chunks * mist_cpu_n_chunks(chunks.length, block),
         .tile = tile,
         .n_tiles = mist_cpu_n_chunks(shape->s, tile),
-        .scale = (float)(1.0 / sqrt((double)shape->head_dim)),
+        .scale = (float)(1.0 / sqrt((double)d)),
+    };
+}
+
+/* Queries of a sequence that are taken together. */
+struct queries {
+    int64_t i0, m; /* the first, in the order in which they lie; how many */
+    int64_t p0;    /* position of the first */
+};
+
+static struct queries queries_of(const struct attention *at, int64_t i_block)
+{
+    int64_t n = at->n_blocks / at->n_chunks, i_chunk = i_block / n;
+    int64_t first = i_block % n * at->block;
+
+    return (struct queries){
+        .i0 = i_chunk * at->chunks.length + first,
+        .m = mist_cpu_min(at->block, at->chunks.length - first),
+        .p0 = at->chunks.first[i_chunk] + first,
     };
 }
 
 /* Where a query head and the key-value head that it reads lie in packed tensors, from the
  * first token of their sequence on; in elements. */
 struct place {
-    int64_t q, k, v; /* the three pieces in qkv */
+    int64_t q;    /* in qkv */
+    int64_t k, v; /* there, or in what has keys and values */
     int64_t out;
 };
 
@@ -84,8 +115,9 @@ struct place {
 static struct place place_of(const struct attention *at, int64_t g)
 {
     int64_t heads = at->shape->heads, d = at->shape->head_dim, i_head = g % heads;
-    int64_t i_token = g / heads * at->shape->s;
-    int64_t k = i_token * at->token + (heads + i_head / at->group) * d;
+    int64_t i_token = g / heads * at->n_queries;
+    int64_t k =
+        g / heads * at->shape->s * at->key_token + at->first_key + i_head / at->group * d;
 
     return (struct place){.q = i_token * at->token + i_head * d,
                           .k = k,
@@ -99,9 +131,9 @@ static struct mist_cpu_product product_of(const struct attention *at,
     int64_t d = at->shape->head_dim, tile = at->tile;
     /* ..., strides, is_float, adds, has_bias */
     const struct mist_cpu_product shapes[N_PRODUCTS] = {
-        [SCORES] = {m, n, d, {at->token, 1}, {1, at->token}, tile, 1, 0, 0},
-        [SLOPES] = {m, n, d, {at->out_token, 1}, {1, at->token}, tile, 1, 0, 0},
-        [OF_KEYS] = {m, d, n, {tile, 1}, {at->token, 1}, d, 1, 1, 0},
+        [SCORES] = {m, n, d, {at->token, 1}, {1, at->key_token}, tile, 1, 0, 0},
+        [SLOPES] = {m, n, d, {at->out_token, 1}, {1, at->key_token}, tile, 1, 0, 0},
+        [OF_KEYS] = {m, d, n, {tile, 1}, {at->key_token, 1}, d, 1, 1, 0},
         [OF_OUT] = {n, d, m, {1, tile}, {at->out_token, 1}, 2 * d, 1, 1, 0},
         [OF_QUERIES] = {n, d, m, {1, tile}, {at->token, 1}, 2 * d, 1, 1, 0},
     };
@@ -109,27 +141,20 @@ static struct mist_cpu_product product_of(const struct attention *at,
     return shapes[product];
 }
 
-/* Which of at->products has n keys. */
-static int64_t tile_kind(int64_t n)
-{
-    return n % QUERY_BLOCK == 0 ? n / QUERY_BLOCK : 0;
-}
-
 /* Those that a forward or backward needs, by the thread that owns the context. */
 static bool find_products(struct attention *at, bool is_backward)
 {
     bool is_ok = true;
 
-    for (int64_t i0 = 0; at->is_bf16 && i0 < at->shape->s; i0 += at->block) {
-        int64_t m = mist_cpu_min(at->block, at->shape->s - i0);
-        for (int64_t j0 = 0; j0 < i0 + m; j0 += at->tile)
+    for (int64_t b = 0; at->is_bf16 && b < at->n_blocks; b++) {
+        const struct queries of = queries_of(at, b);
+        for (int64_t j0 = 0; j0 < of.p0 + of.m; j0 += at->tile)
             for (enum product p = 0; p < N_PRODUCTS && is_ok; p++) {
-                int64_t n = mist_cpu_min(i0 + m - j0, at->tile);
-                const struct mist_cpu_product shape = product_of(at, p, m, n);
-                if (is_backward || p == SCORES || p == OF_KEYS)
-                    is_ok = mist_cpu_bf16_find_product(
-                        at->context, &shape,
-                        &at->products[p][m < at->block][tile_kind(n)]);
+                int64_t n = mist_cpu_min(of.p0 + of.m - j0, at->tile);
+                size_t *found = &at->products[p][of.m < at->block][n];
+                const struct mist_cpu_product shape = product_of(at, p, of.m, n);
+                if (!*found && (is_backward || p == SCORES || p == OF_KEYS))
+                    is_ok = mist_cpu_bf16_find_product(at->context, &shape, found);
             }
     }
     return is_ok;
@@ -165,8 +190,7 @@ static void multiply(const struct attention *at, enum product product, int64_t m
         mist_cpu_sgemm(&of, a, b, c);
         return;
     }
-    if (!mist_cpu_bf16_execute(at->context,
-                               at->products[product][m < at->block][tile_kind(n)],
+    if (!mist_cpu_bf16_execute(at->context, at->products[product][m < at->block][n],
                                omp_get_thread_num(), a, b, c, NULL))
         fill_nan(c, of.m, of.n, of.c_stride); /* no memory */
 }
@@ -217,11 +241,11 @@ MIST_CPU_CLONES static float exp_scores(float *row, float scale, float max,
 }
 
 /* scores, tile after tile of [block, tile]: to exp(scale scores - max), in row i of which
- * the first i0 + i + 1 are seen; returns the row's sum. */
-static float soften(const struct attention *at, float *scores, int64_t i0, int64_t m,
+ * the first p0 + i + 1 are seen; returns the row's sum. */
+static float soften(const struct attention *at, float *scores, int64_t p0, int64_t m,
                     int64_t i, float *lse)
 {
-    int64_t n_keys = i0 + m, n_seen = i0 + i + 1;
+    int64_t n_keys = p0 + m, n_seen = p0 + i + 1;
     float max = -INFINITY, sum = 0;
 
     scores += i * at->tile;
@@ -240,11 +264,12 @@ static float soften(const struct attention *at, float *scores, int64_t i0, int64
     return sum;
 }
 
-/* Queries i0 and on of a head; q, k, v, out and lse at the sequence's first token. */
+/* Queries of a head; q, k, v, out and lse at the sequence's first token. */
 static void attend_block(const struct attention *at, void *out, float *lse, const void *q,
-                         const void *k, const void *v, int64_t i0, float *scores)
+                         const void *k, const void *v, const struct queries *of,
+                         float *scores)
 {
-    int64_t m = mist_cpu_min(at->block, at->shape->s - i0), n_keys = i0 + m;
+    int64_t i0 = of->i0, m = of->m, n_keys = of->p0 + m;
     int64_t d = at->shape->head_dim, stride = at->is_bf16 ? d : at->out_token;
     float sums[QUERY_BLOCK], *room = scores + at->n_tiles * at->block * at->tile;
     float *sum = at->is_bf16 ? room + (at->block * at->tile + 1) / 2
@@ -252,17 +277,17 @@ static void attend_block(const struct attention *at, void *out, float *lse, cons
 
     for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile)
         multiply(at, SCORES, m, mist_cpu_min(n_keys - j0, at->tile),
-                 element(at, q, i0 * at->token), element(at, k, j0 * at->token),
+                 element(at, q, i0 * at->token), element(at, k, j0 * at->key_token),
                  scores + j0 * at->block, at->tile, false);
     for (int64_t i = 0; i < m; i++)
-        sums[i] = soften(at, scores, i0, m, i, &lse[i0 + i]);
+        sums[i] = soften(at, scores, of->p0, m, i, &lse[i0 + i]);
     if (at->is_bf16)
         memset(sum, 0, (size_t)(m * d) * sizeof *sum);
     for (int64_t j0 = 0; j0 < n_keys; j0 += at->tile) {
         int64_t n = mist_cpu_min(n_keys - j0, at->tile);
         multiply(at, OF_KEYS, m, n,
                  for_product(at, scores + j0 * at->block, (void *)room, m, n),
-                 element(at, v, j0 * at->token), sum, stride, j0 > 0);
+                 element(at, v, j0 * at->key_token), sum, stride, j0 > 0);
     }
     for (int64_t i = 0; i < m; i++)
         mist_cpu_scale_chunk(sum + i * stride, 1.0f / sums[i], d);
@@ -280,13 +305,14 @@ static size_t forward_floats(const struct attention *at)
 }
 
 static void attend(struct attention *at, void *out, float *lse, const void *qkv,
-                   void *workspace, int n_threads)
+                   const void *kv, void *workspace, int n_threads)
 {
     const struct mist_cpu_attention *shape = at->shape;
     int64_t n_tasks = shape->b * shape->heads * at->n_blocks;
 
     if (!find_products(at, false)) {
-        memset(out, 0xFF, (size_t)(shape->b * shape->s * at->out_token) * 2); /* NaN */
+        memset(out, 0xFF,
+               (size_t)(shape->b * at->n_queries * at->out_token) * 2); /* NaN */
         return;
     }
 #pragma omp parallel num_threads(n_threads)
@@ -296,11 +322,12 @@ static void attend(struct attention *at, void *out, float *lse, const void *qkv,
         omp_set_num_threads(1); /* of this task: oneDNN starts no threads within */
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < n_tasks; t++) {
-            int64_t i0 = t % at->n_blocks * at->block, g = t / at->n_blocks;
+            int64_t g = t / at->n_blocks;
+            const struct queries of = queries_of(at, t % at->n_blocks);
             const struct place lies = place_of(at, g);
-            attend_block(at, element_to(at, out, lies.out), lse + g * shape->s,
-                         element(at, qkv, lies.q), element(at, qkv, lies.k),
-                         element(at, qkv, lies.v), i0, scratch);
+            attend_block(at, element_to(at, out, lies.out), lse + g * at->n_queries,
+                         element(at, qkv, lies.q), element(at, kv, lies.k),
+                         element(at, kv, lies.v), &of, scratch);
         }
     }
 }
@@ -308,8 +335,9 @@ static void attend(struct attention *at, void *out, float *lse, const void *qkv,
 size_t mist_cpu_attention_forward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                   bool is_bf16, int n_threads)
 {
-    struct attention at = attention_of(shape, is_bf16, NULL);
+    struct attention at = attention_of(shape, 1, 0, NULL);
 
+    at.is_bf16 = is_bf16;
     return (size_t)n_threads * forward_floats(&at) * sizeof(float);
 }
 
@@ -317,9 +345,19 @@ void mist_cpu_attention_forward(struct mist_cpu_bf16 *context, void *out, float 
                                 const void *qkv, const struct mist_cpu_attention *shape,
                                 void *workspace, int n_threads)
 {
-    struct attention at = attention_of(shape, context != NULL, context);
+    struct attention at = attention_of(shape, 1, 0, context);
 
-    attend(&at, out, lse, qkv, workspace, n_threads);
+    attend(&at, out, lse, qkv, qkv, workspace, n_threads);
+}
+
+void mist_cpu_attention_part_forward(struct mist_cpu_bf16 *context, void *out, float *lse,
+                                     const void *qkv, const void *kv,
+                                     const struct mist_cpu_attention_part *part,
+                                     void *workspace, int n_threads)
+{
+    struct attention at = attention_of(&part->whole, part->n, part->i, context);
+
+    attend(&at, out, lse, qkv, part->n > 1 ? kv : qkv, workspace, n_threads);
 }
 
 /* --------------------------------------------------------------------------- backward */
@@ -344,8 +382,8 @@ MIST_CPU_CLONES static float dot_heads(const float *a, const float *b, int64_t n
 
 struct backward {
     struct attention at;
-    void *dqkv;
-    const void *d_out, *qkv, *out;
+    void *dqkv, *dkv; /* of queries; of keys and values: the same tensor, or another */
+    const void *d_out, *qkv, *kv, *out;
     const float *lse;
 };
 
@@ -401,14 +439,14 @@ static struct head_view head_of(const struct backward *a, int64_t g, int64_t fir
     const struct attention *at = &a->at;
     const struct place lies = place_of(at, g);
     int64_t d = at->shape->head_dim;
-    float *dqkv = a->dqkv;
+    float *dkv = a->dkv;
     struct head_view head = {
         .q = element(at, a->qkv, lies.q),
-        .k = element(at, a->qkv, lies.k),
-        .v = element(at, a->qkv, lies.v),
+        .k = element(at, a->kv, lies.k),
+        .v = element(at, a->kv, lies.v),
         .out = element(at, a->out, lies.out),
         .d_out = element(at, a->d_out, lies.out),
-        .lse = a->lse + g * at->shape->s,
+        .lse = a->lse + g * at->n_queries,
         .dq = element_to(at, a->dqkv, lies.q),
         .first_key = first_key,
     };
@@ -418,9 +456,9 @@ static struct head_view head_of(const struct backward *a, int64_t g, int64_t fir
         head.dv = scratch->sums + d;
         head.stride = 2 * d;
     } else {
-        head.dk = dqkv + lies.k + first_key * at->token;
-        head.dv = dqkv + lies.v + first_key * at->token;
-        head.stride = at->token;
+        head.dk = dkv + lies.k + first_key * at->key_token;
+        head.dv = dkv + lies.v + first_key * at->key_token;
+        head.stride = at->key_token;
     }
     return head;
 }
@@ -439,33 +477,34 @@ static void finish_keys(const struct backward *a, int64_t g, const struct head_v
 {
     const struct attention *at = &a->at;
     const struct place lies = place_of(at, g);
-    int64_t d = at->shape->head_dim, first = head->first_key * at->token;
-    mist_bf16 *dqkv = a->dqkv;
+    int64_t d = at->shape->head_dim, first = head->first_key * at->key_token;
+    mist_bf16 *dkv = a->dkv;
 
     if (!at->is_bf16)
         return;
-    round_rows(dqkv + lies.k + first, at->token, head->dk, head->stride, n, d);
-    round_rows(dqkv + lies.v + first, at->token, head->dv, head->stride, n, d);
+    round_rows(dkv + lies.k + first, at->key_token, head->dk, head->stride, n, d);
+    round_rows(dkv + lies.v + first, at->key_token, head->dv, head->stride, n, d);
 }
 
-/* A block of queries i0 .. i0 + m - 1 of one head. */
+/* A block of queries of one head. */
 struct block_view {
     const struct attention *at;
     const struct head_view *head;
     const struct scratch *scratch;
     int64_t i0, m;
+    int64_t n_keys; /* that they see together: p0 + m */
 };
 
 static struct block_view block_of(const struct attention *at,
                                   const struct head_view *head,
-                                  const struct scratch *scratch, int64_t i0)
+                                  const struct scratch *scratch, int64_t i_block)
 {
-    struct block_view b = {at, head, scratch, i0,
-                           mist_cpu_min(at->block, at->shape->s - i0)};
+    const struct queries of = queries_of(at, i_block);
+    struct block_view b = {at, head, scratch, of.i0, of.m, of.p0 + of.m};
     int64_t d = at->shape->head_dim;
 
     for (int64_t i = 0; i < b.m; i++) {
-        int64_t row = (i0 + i) * at->out_token;
+        int64_t row = (b.i0 + i) * at->out_token;
         scratch->delta[i] = dot_heads(
             mist_cpu_from(at->is_bf16, scratch->rooms, head->d_out, row, d),
             mist_cpu_from(at->is_bf16, scratch->rooms + d, head->out, row, d), d);
@@ -479,16 +518,16 @@ static const void *score_keys(const struct block_view *b, int64_t j0)
     const struct attention *at = b->at;
     const struct head_view *head = b->head;
     const struct scratch *to = b->scratch;
-    int64_t n = mist_cpu_min(b->i0 + b->m - j0, at->tile);
+    int64_t n = mist_cpu_min(b->n_keys - j0, at->tile);
 
     multiply(at, SCORES, b->m, n, element(at, head->q, b->i0 * at->token),
-             element(at, head->k, j0 * at->token), to->p, at->tile, false);
+             element(at, head->k, j0 * at->key_token), to->p, at->tile, false);
     multiply(at, SLOPES, b->m, n, element(at, head->d_out, b->i0 * at->out_token),
-             element(at, head->v, j0 * at->token), to->ds, at->tile, false);
+             element(at, head->v, j0 * at->key_token), to->ds, at->tile, false);
     for (int64_t i = 0; i < b->m; i++)
         backward_scores(to->p + i * at->tile, to->ds + i * at->tile, at->scale,
                         head->lse[b->i0 + i], to->delta[i],
-                        n_seen_of(b->i0 + i + 1, j0, n), (int32_t)n);
+                        n_seen_of(b->n_keys - b->m + i + 1, j0, n), (int32_t)n);
     return for_product(at, to->ds, to->ds16, b->m, n);
 }
 
@@ -497,7 +536,7 @@ static void backward_keys(const struct block_view *b, const void *ds, int64_t j0
 {
     const struct attention *at = b->at;
     const struct head_view *head = b->head;
-    int64_t n = mist_cpu_min(b->i0 + b->m - j0, at->tile);
+    int64_t n = mist_cpu_min(b->n_keys - j0, at->tile);
     int64_t first = (j0 - head->first_key) * head->stride;
     const void *p = for_product(at, b->scratch->p, b->scratch->p16, b->m, n);
 
@@ -517,12 +556,12 @@ static void backward_block(const struct block_view *b, bool sums_keys)
 
     if (at->is_bf16)
         memset(sum, 0, (size_t)(b->m * d) * sizeof *sum);
-    for (int64_t j0 = 0; j0 < b->i0 + b->m; j0 += at->tile) {
+    for (int64_t j0 = 0; j0 < b->n_keys; j0 += at->tile) {
         const void *ds = score_keys(b, j0);
         if (sums_keys)
             backward_keys(b, ds, j0);
-        multiply(at, OF_KEYS, b->m, mist_cpu_min(b->i0 + b->m - j0, at->tile), ds,
-                 element(at, b->head->k, j0 * at->token), sum, stride, j0 > 0);
+        multiply(at, OF_KEYS, b->m, mist_cpu_min(b->n_keys - j0, at->tile), ds,
+                 element(at, b->head->k, j0 * at->key_token), sum, stride, j0 > 0);
     }
     if (at->is_bf16)
         round_rows(dq, at->token, sum, d, b->m, d);
@@ -539,8 +578,8 @@ static void backward_alone(const struct backward *a, int64_t i_kv_head,
     zero_keys(&head, s, at->shape->head_dim);
     for (int64_t g = first; g < first + at->group; g++) {
         head = head_of(a, g, 0, scratch);
-        for (int64_t i0 = 0; i0 < s; i0 += at->block) {
-            struct block_view b = block_of(at, &head, scratch, i0);
+        for (int64_t i = 0; i < at->n_blocks; i++) {
+            struct block_view b = block_of(at, &head, scratch, i);
             backward_block(&b, true);
         }
     }
@@ -559,8 +598,11 @@ static void backward_key_tile(const struct backward *a, int64_t i_kv_head, int64
     zero_keys(&head, n, at->shape->head_dim);
     for (int64_t g = first; g < first + at->group; g++) {
         head = head_of(a, g, j0, scratch);
-        for (int64_t i0 = j0 / at->block * at->block; i0 < s; i0 += at->block) {
-            struct block_view b = block_of(at, &head, scratch, i0);
+        for (int64_t i = 0; i < at->n_blocks; i++) {
+            const struct queries of = queries_of(at, i);
+            if (of.p0 + of.m <= j0)
+                continue;
+            struct block_view b = block_of(at, &head, scratch, i);
             backward_keys(&b, score_keys(&b, j0), j0);
         }
     }
@@ -580,7 +622,7 @@ static void backward_apart(const struct backward *a, const struct scratch *scrat
     for (int64_t t = 0; t < n_heads * at->n_blocks; t++) {
         struct head_view head = head_of(a, t % n_heads, 0, scratch);
         struct block_view b =
-            block_of(at, &head, scratch, (at->n_blocks - 1 - t / n_heads) * at->block);
+            block_of(at, &head, scratch, at->n_blocks - 1 - t / n_heads);
         backward_block(&b, false);
     }
 }
@@ -593,7 +635,11 @@ static void attend_backward(struct backward *a, void *workspace, int n_threads)
 
     if (!find_products(&a->at, true)) {
         memset(a->dqkv, 0xFF,
-               (size_t)(shape->b * shape->s * a->at.token) * sizeof(mist_bf16)); /* NaN */
+               (size_t)(shape->b * a->at.n_queries * a->at.token) *
+                   sizeof(mist_bf16)); /* NaN */
+        if (a->dkv != a->dqkv)
+            memset(a->dkv, 0xFF,
+                   (size_t)(shape->b * shape->s * a->at.key_token) * sizeof(mist_bf16));
         return;
     }
 #pragma omp parallel num_threads(n_threads)
@@ -613,8 +659,9 @@ static void attend_backward(struct backward *a, void *workspace, int n_threads)
 size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attention *shape,
                                                    bool is_bf16, int n_threads)
 {
-    struct attention at = attention_of(shape, is_bf16, NULL);
+    struct attention at = attention_of(shape, 1, 0, NULL);
 
+    at.is_bf16 = is_bf16;
     return (size_t)n_threads * backward_floats(&at) * sizeof(float);
 }
 
@@ -624,7 +671,26 @@ void mist_cpu_attention_backward(struct mist_cpu_bf16 *context, void *dqkv,
                                  void *workspace, int n_threads)
 {
     struct backward a = {
-        attention_of(shape, context != NULL, context), dqkv, d_out, qkv, out, lse};
+        attention_of(shape, 1, 0, context), dqkv, dqkv, d_out, qkv, qkv, out, lse};
+
+    attend_backward(&a, workspace, n_threads);
+}
+
+void mist_cpu_attention_part_backward(struct mist_cpu_bf16 *context, void *dqkv,
+                                      void *dkv, const void *d_out, const void *qkv,
+                                      const void *kv, const void *out, const float *lse,
+                                      const struct mist_cpu_attention_part *part,
+                                      void *workspace, int n_threads)
+{
+    bool is_whole = part->n == 1;
+    struct backward a = {attention_of(&part->whole, part->n, part->i, context),
+                         dqkv,
+                         is_whole ? dqkv : dkv,
+                         d_out,
+                         qkv,
+                         is_whole ? qkv : kv,
+                         out,
+                         lse};
 
     attend_backward(&a, workspace, n_threads);
 }

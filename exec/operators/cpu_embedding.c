@@ -16,7 +16,7 @@ enum { PIECE = 2048 };
 struct embedding {
     bool is_bf16;
     const int32_t *tokens;
-    int64_t rows, s, h;
+    int64_t rows, s, h; /* s: tokens of a sequence that are there */
     int64_t first_token, n_local;
 };
 
@@ -36,9 +36,10 @@ static int64_t row_of(const struct embedding *of, int64_t i)
 
 void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *tokens,
                                       const void *wte, const void *wpe, int64_t rows,
-                                      int64_t s, int64_t h, int64_t first_token,
-                                      int64_t n_local, int n_threads)
+                                      const struct mist_chunks *chunks, int64_t h,
+                                      int64_t first_token, int64_t n_local, int n_threads)
 {
+    int64_t s = mist_chunks_n_tokens(chunks);
     const struct embedding of = {is_bf16, tokens, rows, s, h, first_token, n_local};
     int64_t h_bytes = h * mist_cpu_element_bytes(is_bf16);
 
@@ -48,7 +49,9 @@ void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *to
         char *to = (char *)out + i * h_bytes;
         const char *token_row = row < 0 ? NULL : (const char *)wte + row * h_bytes;
         const char *position_row =
-            wpe == NULL ? NULL : (const char *)wpe + i % s * h_bytes;
+            wpe == NULL
+                ? NULL
+                : (const char *)wpe + mist_chunks_position(chunks, i % s) * h_bytes;
         if (token_row != NULL && position_row != NULL)
             mist_cpu_add_chunk(is_bf16, to, token_row, position_row, h);
         else if (token_row != NULL || position_row != NULL)
@@ -131,10 +134,11 @@ static bool is_first(const struct embedding *of, const struct lists *lists, int6
 
 void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
                                        const int32_t *tokens, const void *d_out,
-                                       int64_t rows, int64_t s, int64_t h,
-                                       int64_t first_token, int64_t n_local,
+                                       int64_t rows, const struct mist_chunks *chunks,
+                                       int64_t h, int64_t first_token, int64_t n_local,
                                        void *workspace, int n_threads, int how)
 {
+    int64_t s = mist_chunks_n_tokens(chunks);
     const struct embedding of = {is_bf16, tokens, rows, s, h, first_token, n_local};
     const struct lists lists = make_lists(&of, workspace);
     bool is_rounded = how & MIST_CPU_BF16_GRADIENTS;
@@ -152,6 +156,8 @@ void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < s; i++)
             if (dwpe != NULL && i < rows)
-                add_rows(&of, NULL, is_rounded, (char *)dwpe + i * row_bytes, d_out, i);
+                add_rows(&of, NULL, is_rounded,
+                         (char *)dwpe + mist_chunks_position(chunks, i) * row_bytes,
+                         d_out, i);
     }
 }

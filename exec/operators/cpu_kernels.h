@@ -19,6 +19,7 @@
 #ifndef MIST_EXEC_CPU_KERNELS_H
 #define MIST_EXEC_CPU_KERNELS_H
 
+#include "sim/model/chunks.h"
 #include "sim/model/model.h"
 
 #include <stdbool.h>
@@ -35,27 +36,29 @@ enum {
 /* -------------------------------------------------------------------------- embedding */
 
 /*
- * out[rows, h] = wte[token[i]] + wpe[i % s], of a slice of the vocabulary: wte and dwte
- * hold the rows of tokens first_token .. first_token + n_local - 1 alone. wpe [>= s, h] or
- * NULL (none). Any other token adds nothing: its row of out is 0 (plus wpe's, if given),
+ * out[rows, h] = wte[token[i]] + wpe[position of i % s], where s tokens of each sequence are
+ * there, as chunks says, of a slice of the vocabulary: wte and dwte
+ * hold the rows of tokens first_token .. first_token + n_local - 1 alone. wpe
+ * [positions, h] or NULL (none). Any other token adds nothing: its row of out is 0 (plus wpe's, if given),
  * and dwte stays as it is. The sum over all slices, of which one has wpe, is the whole.
  * n_local 0: wte, dwte may be NULL. Tokens are those of the vocabulary, which the data
  * reader has checked.
  */
 void mist_cpu_embedding_slice_forward(bool is_bf16, void *out, const int32_t *tokens,
                                       const void *wte, const void *wpe, int64_t rows,
-                                      int64_t s, int64_t h, int64_t first_token,
-                                      int64_t n_local, int n_threads);
+                                      const struct mist_chunks *chunks, int64_t h,
+                                      int64_t first_token, int64_t n_local,
+                                      int n_threads);
 
 /*
- * dwte[token] += the sum of the token's d_out[i], dwpe[p] += that of all i % s == p (dwpe
+ * dwte[token] += the sum of the token's d_out[i], dwpe[p] += that of all i at position p (dwpe
  * may be NULL), which is fp32, in token order, and rounded as gradients are. how: always
  * +=. rows: below 2^31.
  */
 void mist_cpu_embedding_slice_backward(bool is_bf16, void *dwte, void *dwpe,
                                        const int32_t *tokens, const void *d_out,
-                                       int64_t rows, int64_t s, int64_t h,
-                                       int64_t first_token, int64_t n_local,
+                                       int64_t rows, const struct mist_chunks *chunks,
+                                       int64_t h, int64_t first_token, int64_t n_local,
                                        void *workspace, int n_threads, int how);
 size_t mist_cpu_embedding_slice_backward_workspace_bytes(int64_t rows);
 
@@ -159,13 +162,50 @@ size_t mist_cpu_attention_backward_workspace_bytes(const struct mist_cpu_attenti
                                                    bool is_bf16, int n_threads);
 
 /*
+ * Attention of a context-parallel rank's queries, those of its two chunks of each sequence
+ * (mist_chunks_of(whole.s, n, i)), to the keys before them. qkv and dqkv [b, s / n, ...] are
+ * packed as above, of the rank's tokens, of which queries alone are read and written; kv and dkv
+ * [b, s, 2 kv_heads, head_dim] have keys and values of all tokens, in the order of the
+ * sequence. dkv is written whole: 0 where no query sees. out [b, s / n, heads * head_dim]; lse
+ * [b, heads, s / n]. Workspace: that of whole.
+ */
+struct mist_cpu_attention_part {
+    struct mist_cpu_attention whole;
+    int64_t n, i;
+};
+
+void mist_cpu_attention_part_forward(struct mist_cpu_bf16 *context, void *out, float *lse,
+                                     const void *qkv, const void *kv,
+                                     const struct mist_cpu_attention_part *part,
+                                     void *workspace, int n_threads);
+void mist_cpu_attention_part_backward(struct mist_cpu_bf16 *context, void *dqkv,
+                                      void *dkv, const void *d_out, const void *qkv,
+                                      const void *kv, const void *out, const float *lse,
+                                      const struct mist_cpu_attention_part *part,
+                                      void *workspace, int n_threads);
+
+/* kv [b, s / n, 2 kv_heads, head_dim], of a rank's tokens, out of qkv; and gradients of them
+ * into dqkv. */
+void mist_cpu_kv_pack(bool is_bf16, void *kv, const void *qkv,
+                      const struct mist_cpu_attention_part *part, int n_threads);
+void mist_cpu_kv_unpack(bool is_bf16, void *dqkv, const void *dkv,
+                        const struct mist_cpu_attention_part *part, int n_threads);
+
+/* kv [b, s, ...] from ranks' [n, b, s / n, ...], of each its two chunks; and back. */
+void mist_cpu_kv_order(bool is_bf16, void *kv, const void *ranks,
+                       const struct mist_cpu_attention_part *part, int n_threads);
+void mist_cpu_kv_disorder(bool is_bf16, void *ranks, const void *kv,
+                          const struct mist_cpu_attention_part *part, int n_threads);
+
+/*
  * Rotary position embedding as in Hugging Face's Llama ("rotate half", Su et al. 2021):
  * elements j and j + head_dim / 2 of a head turn by position *
  * mist_model_rope_frequency(model, j); by 0 exactly, they stay as they are. head_dim is
- * even. rope_fill writes table [s, head_dim]: per position the head_dim / 2 cosines, then
- * the sines; once per run.
+ * even. rope_fill writes table [s, head_dim], of the s tokens that chunks has of a sequence: per
+ * position the head_dim / 2 cosines, then the sines; once per run.
  */
-void mist_cpu_rope_fill(float *table, int64_t s, const struct mist_model *model);
+void mist_cpu_rope_fill(float *table, const struct mist_chunks *chunks,
+                        const struct mist_model *model);
 
 /* Turns the q and k heads of packed qkv in place, v stays; backward the gradient of the
  * rotated q and k back into that of the unrotated. */

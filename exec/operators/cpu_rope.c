@@ -4,14 +4,18 @@
 
 #include <math.h> /* cos, sin */
 
-void mist_cpu_rope_fill(float *table, int64_t s, const struct mist_model *model)
+void mist_cpu_rope_fill(float *table, const struct mist_chunks *chunks,
+                        const struct mist_model *model)
 {
     int64_t head_dim = model->head_dim, half = head_dim / 2;
+    int64_t s = mist_chunks_n_tokens(chunks);
+
     for (int64_t j = 0; j < half; j++) {
         double frequency = mist_model_rope_frequency(model, (int32_t)j);
         for (int64_t i = 0; i < s; i++) {
-            table[i * head_dim + j] = (float)cos((double)i * frequency);
-            table[i * head_dim + half + j] = (float)sin((double)i * frequency);
+            double position = (double)mist_chunks_position(chunks, i);
+            table[i * head_dim + j] = (float)cos(position * frequency);
+            table[i * head_dim + half + j] = (float)sin(position * frequency);
         }
     }
 }

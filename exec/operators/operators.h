@@ -34,7 +34,8 @@ struct mist_step_args {
     enum mist_dtype dtype;          /* of activations and params */
     enum mist_dtype gradient_dtype; /* of param_gradients: fp32, or bf16 with dtype bf16.
                            Sums are fp32 and rounded once where they are left */
-    int32_t seq;                    /* tokens per sample */
+    struct mist_chunks chunks;      /* of each sample that this rank has */
+    int32_t cp, i_cp;               /* context-parallel ranks, and which one this is */
     int32_t tp, i_tp;               /* tensor-parallel ranks, and which one this is */
     int32_t n_threads;
     float loss_scale; /* 1 / tokens of the whole step */
@@ -58,6 +59,13 @@ static inline struct mist_cpu_attention mist_step_heads(const struct mist_step_a
     struct mist_cpu_attention shape = {dims[0], dims[1], dims[2], dims[3], dims[4]};
 
     return shape;
+}
+
+/* Of a step on keys and values of context-parallel ranks. */
+static inline struct mist_cpu_attention_part
+mist_step_attention_part(const struct mist_step_args *at)
+{
+    return (struct mist_cpu_attention_part){mist_step_heads(at), at->cp, at->i_cp};
 }
 
 /* Which norm a step is. */

@@ -33,12 +33,12 @@ static void embedding(step_args at)
     if (is_forward)
         mist_cpu_embedding_slice_forward(is_bf16(at), x[MIST_ARG_OUT],
                                          x[MIST_ARG_EMBEDDING_TOKENS], at->params[0],
-                                         at->params[1], dims[0], at->seq, dims[1],
+                                         at->params[1], dims[0], &at->chunks, dims[1],
                                          first_token, dims[2], at->n_threads);
     else
         mist_cpu_embedding_slice_backward(
             is_bf16(at), at->param_gradients[0], at->param_gradients[1], x[MIST_ARG_DW_X],
-            x[MIST_ARG_DW_DY], dims[0], at->seq, dims[1], first_token, dims[2],
+            x[MIST_ARG_DW_DY], dims[0], &at->chunks, dims[1], first_token, dims[2],
             at->workspace, at->n_threads, how_of(at, false));
     if (is_forward && scale != 1)
         mist_cpu_scale(is_bf16(at), x[MIST_ARG_OUT], scale, dims[0] * dims[1],
@@ -161,6 +161,41 @@ static void attention(step_args at)
             at->n_threads);
 }
 
+static void attention_part(step_args at)
+{
+    struct mist_cpu_attention_part part = mist_step_attention_part(at);
+    void *const *x = at->operands;
+
+    if (at->step->phase == MIST_PHASE_FORWARD)
+        mist_cpu_attention_part_forward(at->backend, x[MIST_ARG_OUT],
+                                        x[MIST_ARG_ATTENTION_LSE],
+                                        x[MIST_ARG_ATTENTION_QKV], x[MIST_ARG_PART_KV],
+                                        &part, at->workspace, at->n_threads);
+    else
+        mist_cpu_attention_part_backward(
+            at->backend, x[MIST_ARG_DX], x[MIST_ARG_DPART_DKV], x[MIST_ARG_DPART_DY],
+            x[MIST_ARG_DPART_QKV], x[MIST_ARG_DPART_KV], x[MIST_ARG_DPART_OUT],
+            x[MIST_ARG_DPART_LSE], &part, at->workspace, at->n_threads);
+}
+
+static void kv_pack(step_args at)
+{
+    struct mist_cpu_attention_part part = mist_step_attention_part(at);
+    void *const *x = at->operands;
+
+    (at->step->phase == MIST_PHASE_FORWARD ? mist_cpu_kv_pack : mist_cpu_kv_unpack)(
+        is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_KV_FROM], &part, at->n_threads);
+}
+
+static void kv_order(step_args at)
+{
+    struct mist_cpu_attention_part part = mist_step_attention_part(at);
+    void *const *x = at->operands;
+
+    (at->step->phase == MIST_PHASE_FORWARD ? mist_cpu_kv_order : mist_cpu_kv_disorder)(
+        is_bf16(at), x[MIST_ARG_OUT], x[MIST_ARG_KV_FROM], &part, at->n_threads);
+}
+
 static void rope(step_args at)
 {
     struct mist_cpu_attention shape = mist_step_heads(at);
@@ -269,6 +304,9 @@ void mist_operators_cpu_run_step(step_args at)
         [MIST_OP_LINEAR_GELU] = linear_gelu,
         [MIST_OP_LINEAR_RESIDUAL] = linear,
         [MIST_OP_ATTENTION] = attention,
+        [MIST_OP_ATTENTION_PART] = attention_part,
+        [MIST_OP_KV_PACK] = kv_pack,
+        [MIST_OP_KV_ORDER] = kv_order,
         [MIST_OP_ROPE] = rope,
         [MIST_OP_HEAD_NORM] = head_norm,
         [MIST_OP_GELU] = gelu,

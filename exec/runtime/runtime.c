@@ -24,7 +24,9 @@ static enum mist_status fill_constant(struct mist_runtime *runtime, void *at,
 
     if (!table)
         return mist_err_memory(err, NULL);
-    mist_cpu_rope_fill(table, runtime->plan->job.seq_len, model);
+    const struct mist_chunks chunks =
+        mist_schedule_chunks(runtime->plan, runtime->schedule);
+    mist_cpu_rope_fill(table, &chunks, model);
     enum mist_status status =
         mist_device_write(runtime->device, at, table, size_bytes, err);
     free(table);
@@ -183,8 +185,9 @@ enum mist_status mist_runtime_new(const struct mist_plan *plan,
         (status = parts->operators->open(parts->device, plan->job.dtype,
                                          config->n_threads, &runtime->backend, err)) ||
         (status = mist_binding_prepare(schedule->layouts, MIST_N_LAYER_KINDS,
-                                       &plan->model, plan->job.gradient_dtype,
-                                       parts->operators, runtime->backend, err)))
+                                       schedule->at[MIST_AXIS_CP], &plan->model,
+                                       plan->job.gradient_dtype, parts->operators,
+                                       runtime->backend, err)))
         goto out;
     prepare_bodies(runtime);
     status = fill_persistent(runtime, err);

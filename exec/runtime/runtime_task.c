@@ -134,6 +134,7 @@ static void make_binding(const struct mist_runtime *runtime, const struct mist_t
         .model = &runtime->plan->model,
         .micro_batch = task->micro_batch,
         .i_tp = runtime->schedule->at[MIST_AXIS_TP],
+        .i_cp = runtime->schedule->at[MIST_AXIS_CP],
         .n_threads = runtime->config.n_threads,
         .loss_scale = runtime->loss_scale,
         .overwrites = task->overwrites,
@@ -236,7 +237,7 @@ static void run_optimizer(struct mist_runtime *runtime, const struct mist_task *
     enum mist_role weights = (enum mist_role)(MIST_ROLE_WEIGHTS + task->slab);
     enum mist_role gradients = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
     int64_t n_whole = storage->slabs[task->slab].n_elements, n = task->n_elements;
-    int64_t first = n < n_whole ? n * schedule->at[MIST_AXIS_DP] : 0;
+    int64_t first = n < n_whole ? n * schedule->i_replica : 0;
     int32_t weight_bytes = mist_dtype_weight_bytes(runtime->plan->job.dtype);
     bool on_host = task->stream == MIST_STREAM_HOST;
     struct mist_binding_update update = {
@@ -286,7 +287,7 @@ static enum mist_status run_norm(struct mist_runtime *runtime,
         mist_schedule_storage(schedule, task->layer);
     enum mist_role role = (enum mist_role)(MIST_ROLE_GRADIENTS + task->slab);
     const char *at = role_address(runtime, task, role) + task->from_offset_bytes;
-    int64_t first = task->n_elements * schedule->at[MIST_AXIS_DP],
+    int64_t first = task->n_elements * schedule->i_replica,
             end = first + task->n_elements;
 
     for (int32_t i = 0; i < layout->n_params; i++) {
@@ -425,9 +426,10 @@ static enum mist_status run_tp_reduce(struct mist_runtime *runtime,
     return status;
 }
 
-/* Communication inside a module. */
-static enum mist_status run_tp_part(struct mist_runtime *runtime,
-                                    const struct mist_task *task, struct mist_err *err)
+/* Communication inside a module, of tensor- or context-parallel ranks. */
+static enum mist_status run_communication(struct mist_runtime *runtime,
+                                          const struct mist_task *task,
+                                          struct mist_err *err)
 {
     struct mist_collective_group *group = runtime->groups[task->group];
     enum mist_dtype dtype = runtime->plan->job.dtype;
@@ -440,11 +442,17 @@ static enum mist_status run_tp_part(struct mist_runtime *runtime,
         binding.layout->programs[task->program].parts[task->part].first_step, &args);
     void *to = args.operands[MIST_ARG_OUT], *from = args.operands[MIST_ARG_TP_FROM];
     int64_t n = task->bytes / mist_dtype_weight_bytes(dtype);
-    if (task->kind == MIST_TASK_TP_ALL_GATHER)
-        return mist_collective_all_gather(group, from, to, task->bytes / args.tp, err);
-    if (task->kind == MIST_TASK_TP_REDUCE_SCATTER)
+    int32_t n_ranks = mist_rank_mesh_size(&runtime->schedule->mesh, task->group);
+    switch (task->kind) {
+    case MIST_TASK_TP_ALL_GATHER:
+    case MIST_TASK_CP_ALL_GATHER:
+        return mist_collective_all_gather(group, from, to, task->bytes / n_ranks, err);
+    case MIST_TASK_TP_REDUCE_SCATTER:
+    case MIST_TASK_CP_REDUCE_SCATTER:
         return mist_collective_reduce_scatter(group, dtype, from, to, n, err);
-    return mist_collective_all_reduce(group, dtype, to, n, err);
+    default:
+        return mist_collective_all_reduce(group, dtype, to, n, err);
+    }
 }
 
 /* Units of the fine grid in one of the coarse: 2^36 (exec/operators/cpu_kernels.h). */
@@ -535,7 +543,7 @@ static enum mist_status run_collective(struct mist_runtime *runtime,
         mist_device_call_host(runtime->device, exchange_on_host, runtime);
         return MIST_OK;
     default:
-        return run_tp_part(runtime, task, err);
+        return run_communication(runtime, task, err);
     }
 }
 

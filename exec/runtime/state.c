@@ -131,7 +131,7 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
         is_weight ? mist_dtype_weight_bytes(plan->job.dtype) : (int32_t)sizeof(float);
     int64_t n = buffer->size_bytes /
                 (is_weight ? element_bytes : mist_dtype_state_bytes(plan->job.dtype));
-    int64_t first = n < slab->n_elements ? n * at->schedule->at[MIST_AXIS_DP] : 0;
+    int64_t first = n < slab->n_elements ? n * at->schedule->i_replica : 0;
 
     if (!is_weight) { /* moments, then the master weights */
         enum mist_state_kind kind = at->choice.kind;
@@ -146,13 +146,13 @@ static struct array find_array(const struct walk *at, const struct mist_plan *pl
                           is_weight};
 }
 
-/* This rank's share of an array that other data-parallel ranks hold, too. */
+/* This rank's share of an array that others hold, too. */
 static struct array own_share(const struct walk *at, const struct mist_plan *plan,
                               int32_t i_slab, struct array array)
 {
-    int64_t share =
-        at->storage->slabs[i_slab].n_elements / plan->stages[at->schedule->i_stage].dp;
-    int64_t first = share * at->schedule->at[MIST_AXIS_DP];
+    int64_t share = at->storage->slabs[i_slab].n_elements /
+                    mist_stage_n_replicas(&plan->stages[at->schedule->i_stage]);
+    int64_t first = share * at->schedule->i_replica;
 
     if (array.n <= share)
         return array;
@@ -195,9 +195,8 @@ static enum mist_status renew_host_copy(const struct walk *at, const struct arra
         return MIST_OK;
     const struct mist_buffer *buffer = &at->schedule->buffers[id];
     int64_t n = buffer->size_bytes / home->element_bytes;
-    int64_t first = n < at->storage->slabs[i_slab].n_elements
-                        ? n * at->schedule->at[MIST_AXIS_DP]
-                        : 0;
+    int64_t first =
+        n < at->storage->slabs[i_slab].n_elements ? n * at->schedule->i_replica : 0;
     return mist_device_read(
         device, (char *)mist_device_arena(device, buffer->arena) + buffer->offset_bytes,
         home->data + (first - home->first) * home->element_bytes, buffer->size_bytes,

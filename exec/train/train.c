@@ -19,7 +19,8 @@ struct run {
     struct mist_device *device;
     struct mist_collectives *collectives;
     struct mist_runtime *runtime;
-    int32_t *tokens, *targets; /* [G, b, s] of this rank */
+    int32_t *tokens, *targets; /* [G, b, s / cp] of this rank */
+    int32_t *whole;            /* [2, b, s] tokens and targets of a micro-batch */
     bool has_embedding, has_head;
     struct mist_train_progress progress;
     struct mist_adamw_args adamw;
@@ -92,6 +93,12 @@ alloc_samples(struct run *run, const struct mist_stage_plan *stage, struct mist_
     int64_t bytes = (int64_t)run->plan->n_micro_batches * stage->micro_batch *
                     run->plan->job.seq_len * (int64_t)sizeof *run->tokens;
     void *memory = NULL;
+
+    bytes /= mist_stage_cp(stage);
+    run->whole = malloc((size_t)(2 * stage->micro_batch) *
+                        (size_t)run->plan->job.seq_len * sizeof *run->whole);
+    if (!run->whole)
+        return mist_err_memory(err, NULL);
     enum mist_status status = mist_device_alloc_host(run->device, bytes, &memory, err);
 
     run->tokens = memory;
@@ -137,12 +144,26 @@ static void close_rank(struct run *run)
     mist_device_close(run->device);
     mist_schedule_free(run->schedule);
     mist_samples_fini(&run->probes_us);
+    free(run->whole);
     free(run->begin_s);
 }
 
 /* --------------------------------------------------------------------------- samples */
 
 enum source { SOURCE_TRAINING, SOURCE_VALIDATION };
+
+/* This rank's tokens of b samples. */
+static void take_chunks(const struct run *run, const int32_t *samples, int64_t b,
+                        int32_t *out)
+{
+    const struct mist_chunks at = mist_schedule_chunks(run->plan, run->schedule);
+    int64_t n = mist_chunks_n_tokens(&at), seq_len = run->plan->job.seq_len;
+
+    for (int64_t i = 0; i < b; i++)
+        for (int64_t k = 0; k < n; k += at.length)
+            memcpy(out + i * n + k, samples + i * seq_len + mist_chunks_position(&at, k),
+                   (size_t)at.length * sizeof *out);
+}
 
 /* Micro-batch k of all ranks of a stage is samples k M .. (k + 1) M - 1 of the global
  * batch, M = b dp. i_batch: of the validation; training goes on behind the samples taken. */
@@ -151,22 +172,27 @@ static enum mist_status load_samples(struct run *run, enum source source, int64_
 {
     const struct mist_job *job = &run->plan->job;
     const struct mist_stage_plan *stage = &run->plan->stages[run->schedule->i_stage];
-    int64_t b = stage->micro_batch;
+    int64_t b = stage->micro_batch, n_whole = b * job->seq_len;
+    int32_t *whole[2] = {run->whole, run->whole + n_whole};
     enum mist_status status = MIST_OK;
 
     if (!run->has_embedding && !run->has_head)
         return MIST_OK;
     for (int32_t k = 0; k < run->plan->n_micro_batches && status == MIST_OK; k++) {
         int64_t first = ((int64_t)k * stage->dp + run->schedule->at[MIST_AXIS_DP]) * b;
-        int64_t at = k * b * job->seq_len;
+        int64_t at = k * (n_whole / mist_stage_cp(stage));
         if (source == SOURCE_TRAINING)
             status = mist_data_batch(run->job->data, (uint64_t)run->job->settings.seed,
                                      run->progress.n_samples + first, job->seq_len, b,
-                                     run->tokens + at, run->targets + at, err);
+                                     whole[0], whole[1], err);
         else
             status = mist_data_validation_batch(run->job->data, i_batch,
                                                 job->global_batch, job->seq_len, first, b,
-                                                run->tokens + at, run->targets + at, err);
+                                                whole[0], whole[1], err);
+        if (status != MIST_OK)
+            break;
+        take_chunks(run, whole[0], b, run->tokens + at);
+        take_chunks(run, whole[1], b, run->targets + at);
     }
     return status;
 }

@@ -169,6 +169,7 @@ enum mist_status mist_stage_model_prepare(const struct mist_stage_model *model,
             .micro_batch = shape->micro_batch,
             .dp = shape->dp,
             .tp = shape->tp,
+            .cp = shape->cp,
             .is_sequence_parallel = shape->is_sequence_parallel,
         };
     enum mist_status status = mist_stage_model_price(
@@ -204,7 +205,8 @@ struct sorting {
 static int of_shape(const struct mist_stage_shape *shape)
 {
     return (shape->is_first ? IS_FIRST : 0) | (shape->is_last ? IS_LAST : 0) |
-           (shape->tp > 1 ? IS_CUT : 0) | (shape->is_of_first ? IS_OF_FIRST : 0);
+           (shape->tp > 1 || shape->cp > 1 ? IS_CUT : 0) |
+           (shape->is_of_first ? IS_OF_FIRST : 0);
 }
 
 /* Sets a bit in the variants of those where a column is above 0. */
@@ -223,12 +225,13 @@ static void find_variants(const struct mist_stage_shape *shape,
                           const struct mist_tape_input *columns, size_t first, size_t n,
                           uint8_t *variants)
 {
+    bool has_ranks = shape->dp > 1 || shape->cp > 1;
     const double *levels =
         columns[MIST_STAGE_ZERO].column ? columns[MIST_STAGE_ZERO].column + first : NULL;
 
     for (size_t i = 0; i < n; i++) {
         int level = (int)(levels ? levels[i] : columns[MIST_STAGE_ZERO].value);
-        variants[i] = (uint8_t)(shape->dp > 1 ? level * ZERO_1 : 0);
+        variants[i] = (uint8_t)(has_ranks ? level * ZERO_1 : 0);
     }
     for (int k = MIST_STAGE_OFFLOAD_WEIGHTS; k <= MIST_STAGE_OFFLOAD_ACTIVATIONS; k++)
         mark(&columns[k], OFFLOADS, first, n, variants);

@@ -95,10 +95,10 @@ enum mist_stage_column {
 
 /* What is fixed for a batch of configurations. */
 struct mist_stage_shape {
-    bool is_first, is_last; /* holds the embedding, the head */
-    bool is_of_first;       /* a later chunk of the stage that holds the embedding */
-    int32_t micro_batch;    /* per data-parallel rank */
-    int32_t dp, tp;
+    bool is_first, is_last;     /* holds the embedding, the head */
+    bool is_of_first;           /* a later chunk of the stage that holds the embedding */
+    int32_t micro_batch;        /* per data-parallel rank */
+    int32_t dp, tp, cp;         /* cp as in struct mist_stage_plan */
     int32_t n_nodes, n_devices; /* mesh of the stage, as in struct mist_stage_plan */
     bool is_sequence_parallel;
 };

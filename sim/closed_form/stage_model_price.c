@@ -242,7 +242,7 @@ static bool has_price(const struct stage *at, const struct mist_piece *piece)
     case MIST_STREAM_DEVICE_TO_HOST:
         return at->has_copies;
     default:
-        return plan_of(at)->dp > 1 || !(piece->if_all & FOR_RANKS);
+        return mist_stage_n_replicas(plan_of(at)) > 1 || !(piece->if_all & FOR_RANKS);
     }
 }
 
@@ -260,9 +260,10 @@ static double price_piece(struct stage *at, const struct mist_piece *piece,
         bool adds_up = slab->is_exchanged && (piece->if_all & MIST_IF_SUMS_EACH);
         if (slab->is_alias || adds_up || slab->offloads_state != is_away)
             continue;
-        int64_t n = mist_piece_elements(
-            slab, piece->quantity, piece->extent,
-            mist_piece_conditions(at->plan, at->i_stage, slab), plan_of(at)->dp);
+        int64_t n =
+            mist_piece_elements(slab, piece->quantity, piece->extent,
+                                mist_piece_conditions(at->plan, at->i_stage, slab),
+                                mist_stage_n_replicas(plan_of(at)));
         struct mist_task task = mist_piece_task(piece, &at->plan->job, n);
         sum_s += price(at, &task);
     }
@@ -367,7 +368,8 @@ static void price_exchanged(struct stage *at)
     for (int32_t m = 0; m < at->n_modules; m++)
         for (int32_t s = 0; s < at->here[m].n_slabs; s++)
             n += at->here[m].slabs[s].is_exchanged ? at->here[m].slabs[s].n_elements : 0;
-    for (int i = 0; i < MIST_N_PIECES && n > 0 && plan_of(at)->dp > 1; i++) {
+    for (int i = 0; i < MIST_N_PIECES && n > 0 && mist_stage_n_replicas(plan_of(at)) > 1;
+         i++) {
         const struct mist_piece *piece = &mist_pieces[i];
         struct mist_task task = mist_piece_task(piece, &at->plan->job, n);
         if (piece->kind == MIST_TASK_REDUCE_GRADIENT &&
@@ -378,8 +380,8 @@ static void price_exchanged(struct stage *at)
         in_arena(mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, n));
     values[MIST_STAGE_EXCHANGED_OTHERS] =
         values[MIST_STAGE_EXCHANGED] -
-        in_arena(
-            mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS, n / plan_of(at)->dp));
+        in_arena(mist_quantity_bytes(&at->plan->job, MIST_GRADIENTS,
+                                     n / mist_stage_n_replicas(plan_of(at))));
 }
 
 static void price_once(struct stage *at)
@@ -415,7 +417,7 @@ static void add_homes(struct stage *at, int32_t i_module, bool is_sharded)
         for (int q = 0; q < MIST_N_QUANTITIES; q++) {
             int64_t n =
                 mist_piece_elements(slab, (enum mist_quantity)q, MIST_EXTENT_UPDATE,
-                                    conditions, plan_of(at)->dp);
+                                    conditions, mist_stage_n_replicas(plan_of(at)));
             if (!slab->is_alias)
                 at->values[(int)mist_stage_homes[q][is_sharded] +
                            kind_of(at, i_module)] +=
@@ -446,7 +448,7 @@ static void read_matrices(struct stage *at, int kind)
 static void read_layouts(struct stage *at)
 {
     const struct mist_plan *plan = at->plan;
-    double ids = in_arena((int64_t)4 * plan_of(at)->micro_batch * plan->job.seq_len);
+    double ids = in_arena((int64_t)4 * mist_plan_rank_tokens(plan, at->i_stage));
     double *values = at->values;
 
     for (int k = 0; k < MIST_N_LAYER_KINDS; k++) {

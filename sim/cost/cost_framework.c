@@ -316,6 +316,29 @@ static const struct mist_framework_op (*ops_of(const struct pricing *at))[MIST_N
     return is_alone ? at->framework->alone_ops : at->framework->ops;
 }
 
+static void add_plain_step(struct pricing *at, const struct mist_step *step);
+
+/* Of a context-parallel rank: as long as its share of the whole, in as many pieces as there
+ * are ranks, with their launches. */
+static void add_attention_part(struct pricing *at, const struct mist_step *step)
+{
+    struct mist_cost before = at->cost;
+    struct mist_step whole = *step;
+    double launches = at->launches;
+    int64_t n = step->dims[5];
+
+    whole.op = MIST_OP_ATTENTION;
+    whole.n_dims = 5;
+    whole.dims[5] = 0;
+    whole.flop *= n;
+    whole.bytes *= n;
+    at->cost = (struct mist_cost){0};
+    add_plain_step(at, &whole);
+    mist_cost_scale(&at->cost, 1 / (double)n);
+    mist_cost_add(&at->cost, &before);
+    at->launches = launches + (at->launches - launches) * (double)n;
+}
+
 /* A step at the speed of the trace set. */
 static void add_plain_step(struct pricing *at, const struct mist_step *step)
 {
@@ -326,6 +349,8 @@ static void add_plain_step(struct pricing *at, const struct mist_step *step)
         op = &fused;
     if (mist_op_is_communication(step->op)) {
         at->launches += COLLECTIVE_LAUNCHES;
+    } else if (step->op == MIST_OP_ATTENTION_PART) {
+        add_attention_part(at, step);
     } else if (step->op == MIST_OP_ATTENTION && try_attention(at, step)) {
         return;
     } else if (op->launches > 0) {
@@ -356,7 +381,7 @@ static void add_steps(struct pricing *at, const struct mist_step *steps, int32_t
                       bool leaves_attention)
 {
     for (int32_t i = 0; i < n; i++)
-        if (!leaves_attention || steps[i].op != MIST_OP_ATTENTION)
+        if (!leaves_attention || !mist_op_is_attention(steps[i].op))
             add_step(at, &steps[i]);
 }
 

@@ -43,7 +43,7 @@ static enum mist_status find_attention(const struct growing *at,
         return status;
     for (int i = 0; i < MIST_MAX_STEPS; i++)
         if (split.step_s[i] > 0)
-            *(steps[i].op == MIST_OP_ATTENTION ? &attention_s : &other_s) +=
+            *(mist_op_is_attention(steps[i].op) ? &attention_s : &other_s) +=
                 split.step_s[i];
     *(repeats_attention ? &attention_s : &other_s) += split.repeated_s;
     double worked_s = attention_s + other_s + split.gradients_s;
@@ -56,7 +56,8 @@ static bool moves_activations(enum mist_task_kind kind)
 {
     return mist_task_kind_sort(kind) == MIST_SORT_TRANSFER ||
            kind == MIST_TASK_TP_ALL_REDUCE || kind == MIST_TASK_TP_REDUCE_SCATTER ||
-           kind == MIST_TASK_TP_ALL_GATHER || kind == MIST_TASK_SWAP_IN_ACTIVATION ||
+           kind == MIST_TASK_TP_ALL_GATHER || kind == MIST_TASK_CP_ALL_GATHER ||
+           kind == MIST_TASK_CP_REDUCE_SCATTER || kind == MIST_TASK_SWAP_IN_ACTIVATION ||
            kind == MIST_TASK_SWAP_OUT_ACTIVATION;
 }
 
@@ -147,7 +148,9 @@ enum mist_status mist_cost_find_growth(
     const struct mist_cost *costs, struct mist_cost_growth *growths, struct mist_err *err)
 {
     int32_t full = plan->job.seq_len, last = full + 1;
-    int32_t tp = plan->stages[schedule->i_stage].tp; /* cuts samples evenly */
+    const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
+    /* what cuts samples evenly */
+    int32_t unit = stage->cp > 1 ? 2 * stage->cp * stage->tp : stage->tp;
     struct growing at = {
         .model = model,
         .plan = plan,
@@ -162,7 +165,7 @@ enum mist_status mist_cost_find_growth(
     for (int32_t c = 0; c < schedule->n_costs; c++)
         growths[c].n_points = 0;
     for (int j = 0; j < MIST_GROWTH_POINTS && status == MIST_OK; j++) {
-        int32_t seq = j == 0 ? full : ((full >> j) + tp - 1) / tp * tp;
+        int32_t seq = j == 0 ? full : ((full >> j) + unit - 1) / unit * unit;
         if (seq >= last || seq == 0)
             break;
         last = seq;

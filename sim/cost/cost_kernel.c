@@ -360,6 +360,8 @@ static enum mist_status price_parts(const struct mist_cost_model *model, enum mi
                               (double)work.flop, (double)work.bytes, &cost, err);
         if (status != MIST_OK)
             return status;
+        if (parts[i].time_frac > 0)
+            mist_cost_scale(&cost, parts[i].time_frac);
         mist_cost_add(&sum, &cost);
     }
     *out = sum;
@@ -461,7 +463,8 @@ enum mist_status mist_cost_op_part(const struct mist_cost_model *model, enum mis
         return price_parts(model, op, phase, dtype, dims, out, err);
     if (price_measured(model, op, phase, dtype, at, flop, bytes, out))
         return MIST_OK;
-    if (op == MIST_OP_LINEAR_CROSS_ENTROPY) /* no one product */
+    /* no one product; a curve of whole sequences */
+    if (op == MIST_OP_LINEAR_CROSS_ENTROPY || op == MIST_OP_ATTENTION_PART)
         return price_parts(model, op, phase, dtype, dims, out, err);
     return mist_cost_datasheet(&model->cluster, op, phase, mist_cost_trace_dtype(dtype),
                                at, flop, bytes, out, err);

@@ -42,7 +42,7 @@ static enum mist_status price_reduction(const struct place *at,
                                         const struct mist_task *task,
                                         struct mist_cost *out, struct mist_err *err)
 {
-    bool scatters = at->stage->zero >= 1 && at->stage->dp > 1;
+    bool scatters = at->stage->zero >= 1 && mist_stage_n_replicas(at->stage) > 1;
     enum mist_status status = price_message(
         at, scatters ? MIST_LINK_REDUCE_SCATTER : MIST_LINK_ALL_REDUCE, task, out, err);
 
@@ -168,6 +168,58 @@ static enum mist_status price_tensor_parallel(const struct place *at,
                : status;
 }
 
+/* Device time of the attention of a task's program; 0: there is none. */
+static enum mist_status find_attention(const struct place *at,
+                                       const struct mist_task *task, double *out_s,
+                                       struct mist_err *err)
+{
+    const struct mist_layer_layout *layout =
+        &at->layouts[mist_schedule_layer_kind(&at->plan->model, task->layer)];
+    const struct mist_program *program = &layout->programs[task->program];
+    const struct mist_step *steps = mist_layer_layout_steps(layout, task->program);
+
+    *out_s = 0;
+    for (int32_t p = 0; p < program->n_parts; p++)
+        for (int32_t i = 0; i < program->parts[p].n_steps; i++) {
+            struct mist_cost_split split = {0};
+            int32_t i_step = program->parts[p].first_step + i;
+            if (steps[i_step].op != MIST_OP_ATTENTION_PART)
+                continue;
+            enum mist_status status = mist_cost_framework_split(
+                at->model, &at->plan->job, layout, task->program, p, &split, err);
+            if (status != MIST_OK)
+                return status;
+            *out_s = split.step_s[i_step];
+        }
+    return MIST_OK;
+}
+
+/*
+ * Keys and values, or their gradients, of context-parallel ranks. Where they go around in a
+ * ring, each part beside attention to the one before, what is left of them is what attention
+ * to all parts but one is shorter; in a backward both go at once, and each has half of it
+ * (Transformer Engine, attention.py: AttnFuncWithCPAndKVP2P).
+ */
+static enum mist_status price_context_parallel(const struct place *at,
+                                               enum mist_link_operation operation,
+                                               const struct mist_task *task,
+                                               struct mist_cost *out,
+                                               struct mist_err *err)
+{
+    double cp = mist_stage_cp(at->stage), attention_s;
+    enum mist_status status = price_message(at, operation, task, out, err);
+
+    if (status != MIST_OK || out->time_s <= 0 ||
+        !mist_framework_get(at->plan->job.framework)->hides_keys)
+        return status;
+    status = find_attention(at, task, &attention_s, err);
+    if (mist_program_is_backward(task->program))
+        attention_s /= 2;
+    double left_s = fmax(0, out->time_s - attention_s * (1 - 1 / cp));
+    mist_cost_scale(out, left_s / out->time_s);
+    return status;
+}
+
 static enum mist_status price_communication(const struct place *at,
                                             const struct mist_task *task,
                                             struct mist_cost *out, struct mist_err *err)
@@ -183,6 +235,10 @@ static enum mist_status price_communication(const struct place *at,
         return price_tensor_parallel(at, MIST_LINK_ALL_GATHER, task, out, err);
     case MIST_TASK_TP_REDUCE_SCATTER:
         return price_tensor_parallel(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
+    case MIST_TASK_CP_ALL_GATHER:
+        return price_context_parallel(at, MIST_LINK_ALL_GATHER, task, out, err);
+    case MIST_TASK_CP_REDUCE_SCATTER:
+        return price_context_parallel(at, MIST_LINK_REDUCE_SCATTER, task, out, err);
     default: /* tp_all_reduce, tp_reduce_gradient, reduce_norm */
         return price_message(at, MIST_LINK_ALL_REDUCE, task, out, err);
     }

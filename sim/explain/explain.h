@@ -48,6 +48,7 @@ enum mist_time_class {
     MIST_TIME_RECOMPUTATION,
     MIST_TIME_OPTIMIZER,  /* its step, and other passes over gradients */
     MIST_TIME_TENSOR,     /* collectives of tensor parallelism */
+    MIST_TIME_CONTEXT,    /* of context parallelism */
     MIST_TIME_GRADIENTS,  /* sums of gradients, of loss and norm */
     MIST_TIME_PARAMETERS, /* gathers of parameters */
     MIST_TIME_TRANSFERS,  /* between stages */

@@ -48,8 +48,8 @@ static int64_t flat_bytes(const struct mist_plan *plan,
 {
     int64_t n_at_once =
         plan->job.sub_group > 0 ? plan->job.sub_group : framework->sub_group_elements;
-    int64_t n =
-        (int64_t)((1 - stage->offload_optimizer) * (double)n_parameters) / stage->dp;
+    int64_t n = (int64_t)((1 - stage->offload_optimizer) * (double)n_parameters) /
+                mist_stage_n_replicas(stage);
 
     if (stage->zero == 0 || plan->job.gradient_dtype == MIST_DTYPE_FP32)
         return 0;

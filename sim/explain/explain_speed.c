@@ -13,7 +13,7 @@ static double program_flop(const struct mist_layer_layout *layout,
     for (int32_t p = 0; p < of->n_parts; p++)
         for (int32_t i = 0; i < of->parts[p].n_steps; i++) {
             const struct mist_step *step = &steps[of->parts[p].first_step + i];
-            if (!leaves_attention || step->op != MIST_OP_ATTENTION)
+            if (!leaves_attention || !mist_op_is_attention(step->op))
                 flop += mist_step_product_flop(step);
         }
     return flop;

@@ -27,6 +27,7 @@ static const struct {
     [MIST_TIME_RECOMPUTATION] = {"recomputation", MIST_TIME_GROUP_RECOMPUTATION},
     [MIST_TIME_OPTIMIZER] = {"optimizer step", MIST_TIME_GROUP_OPTIMIZER},
     [MIST_TIME_TENSOR] = {"tensor-parallel sums", MIST_TIME_GROUP_COMMUNICATION},
+    [MIST_TIME_CONTEXT] = {"keys and values of others", MIST_TIME_GROUP_COMMUNICATION},
     [MIST_TIME_GRADIENTS] = {"sums of gradients", MIST_TIME_GROUP_COMMUNICATION},
     [MIST_TIME_PARAMETERS] = {"gathers of parameters", MIST_TIME_GROUP_COMMUNICATION},
     [MIST_TIME_TRANSFERS] = {"between stages", MIST_TIME_GROUP_COMMUNICATION},
@@ -70,6 +71,7 @@ enum mist_time_class mist_time_class_of_op(enum mist_op op)
     case MIST_OP_LINEAR_RESIDUAL:
         return MIST_TIME_PRODUCTS;
     case MIST_OP_ATTENTION:
+    case MIST_OP_ATTENTION_PART:
         return MIST_TIME_ATTENTION;
     case MIST_OP_EMBEDDING:
     case MIST_OP_CROSS_ENTROPY:
@@ -107,6 +109,9 @@ static int class_of_task(const struct mist_task *task)
     case MIST_TASK_TP_REDUCE_SCATTER:
     case MIST_TASK_TP_ALL_GATHER:
         return MIST_TIME_TENSOR;
+    case MIST_TASK_CP_ALL_GATHER:
+    case MIST_TASK_CP_REDUCE_SCATTER:
+        return MIST_TIME_CONTEXT;
     case MIST_TASK_GATHER_PARAMETER:
         return MIST_TIME_PARAMETERS;
     default:

@@ -23,7 +23,9 @@
  * Tensor parallelism (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022)
  * is a variant of the declaration: column-parallel then row-parallel linear layers, a
  * vocabulary-parallel embedding, head and cross-entropy, and communication steps between
- * them. A program is cut into parts at those steps; every part becomes a task of its own.
+ * them. Context parallelism (Llama Team 2024, section 3.3.2) is one, too: ranks have parts of
+ * each sequence, and attention gathers the keys and values of all. A program is cut into parts
+ * at the steps that communicate; every part becomes a task of its own.
  */
 #ifndef MIST_SIM_CATALOG_H
 #define MIST_SIM_CATALOG_H
@@ -72,6 +74,13 @@ enum mist_op {
     MIST_OP_TP_ALL_GATHER,
     MIST_OP_ADAMW_HOST, /* of no program: on the host's processors, beside a device */
     MIST_OP_HEAD_NORM,  /* an RMS norm of each head of queries and of keys, in place */
+    /* Of a context-parallel rank's tokens, two chunks of a sequence (chunks.h): */
+    MIST_OP_ATTENTION_PART, /* attention of its queries to the keys of all ranks */
+    MIST_OP_KV_PACK,  /* keys and values out of qkv; backward: their gradients into it */
+    MIST_OP_KV_ORDER, /* what ranks gathered, in the order of the sequence; backward:
+                               from there to the order in which ranks sum it up */
+    MIST_OP_CP_ALL_GATHER, /* communication, as above */
+    MIST_OP_CP_REDUCE_SCATTER,
     MIST_N_OPS
 };
 
@@ -106,11 +115,11 @@ static inline int64_t mist_catalog_norm_blocks(int64_t rows)
 
 enum {
     MIST_MAX_DIMS = 6,
-    MIST_MAX_OPERANDS = 6,
+    MIST_MAX_OPERANDS = 7,
     MIST_MAX_STEPS = 48,
     MIST_MAX_TENSORS = 48,
     MIST_MAX_PARAMS = 16,
-    MIST_MAX_PARTS = 16,
+    MIST_MAX_PARTS = 24,
 };
 
 /* What the index of mist_step.operands means, by operator and phase;
@@ -130,6 +139,9 @@ enum {
     MIST_ARG_LINEAR_GELU_X = 2,
     MIST_ARG_ATTENTION_LSE = 1, /* forward */
     MIST_ARG_ATTENTION_QKV = 2,
+    MIST_ARG_PART_KV = 3, /* attention_part forward: of all tokens, [b, s, 2 kv_heads,
+                             head_dim]; the rest as attention */
+    MIST_ARG_KV_FROM = 1, /* kv_pack, kv_order, both ways: operand 0 is written of it */
     MIST_ARG_ROPE_TABLE = 1,  /* forward and backward, in place on operand 0 */
     MIST_ARG_HEAD_NORM_X = 1, /* likewise; forward: written, what q and k were before */
     MIST_ARG_UNARY_X = 1,     /* gelu, swiglu forward */
@@ -142,17 +154,26 @@ enum {
     MIST_ARG_STATS_TARGETS = 2,
     MIST_ARG_LOSS_STATS = 3, /* cross_entropy_parallel: of all slices; losses and targets
                                 as above; operand 0 is the logits, in place */
-    MIST_ARG_TP_FROM = 1,    /* tp_reduce_scatter: operand 0 is this rank's shard, 1 the
-                                whole (overwritten); tp_all_gather: 0 the whole, 1 the
+    MIST_ARG_TP_FROM =
+        1,           /* tp_ and cp_reduce_scatter: operand 0 is this rank's shard, 1 the
+                                whole (overwritten); _all_gather: 0 the whole, 1 the
                                 shard; tp_all_reduce: in place on 0 */
-    MIST_ARG_DX = 0,         /* every backward_input: the gradient that is written */
-    MIST_ARG_DY = 1,         /* every backward_input: the gradient that is read */
+    MIST_ARG_DX = 0, /* every backward_input: the gradient that is written */
+    MIST_ARG_DY = 1, /* every other backward_input: the gradient that is read */
     MIST_ARG_DNORM_RESIDUAL = 2, /* layer_norm, rms_norm backward_input */
     MIST_ARG_DNORM_X = 3,
     MIST_ARG_DNORM_STATS = 4,
     MIST_ARG_DATTENTION_QKV = 2,
     MIST_ARG_DATTENTION_OUT = 3,
     MIST_ARG_DATTENTION_LSE = 4,
+    MIST_ARG_DPART_DKV =
+        1, /* attention_part backward_input: operand 0 is written where queries
+                               are, this is written whole; the rest is read */
+    MIST_ARG_DPART_DY = 2,
+    MIST_ARG_DPART_QKV = 3,
+    MIST_ARG_DPART_KV = 4,
+    MIST_ARG_DPART_OUT = 5,
+    MIST_ARG_DPART_LSE = 6,
     MIST_ARG_DUNARY_X =
         2,              /* swiglu, linear_gelu backward_input: the activation's input */
     MIST_ARG_DW_DY = 0, /* backward_weight of linear and embedding */
@@ -184,6 +205,7 @@ struct mist_op_part {
     enum mist_op op;
     enum mist_phase phase;
     int64_t dims[MIST_MAX_DIMS]; /* 0 beyond those of op */
+    double time_frac;            /* of its time; 0: all */
 };
 enum { MIST_MAX_OP_PARTS = 4 };
 
@@ -191,7 +213,8 @@ enum { MIST_MAX_OP_PARTS = 4 };
  * What an operator is made of: linear_gelu is linear_bias and gelu, linear_residual is
  * linear_bias and residual, linear_bias is linear (the bias costs nothing beside it),
  * linear_cross_entropy is linear's three products and cross_entropy, head_norm is rms_norm
- * of as many rows as there are heads. A cluster whose
+ * of as many rows as there are heads, attention_part an equal part of attention, kv_pack and
+ * kv_order residual with two thirds of its passes. A cluster whose
  * kernels.csv has the parts alone is priced by them. Returns how many there are, 0 if it
  * is one piece. dims: all >= 1.
  */
@@ -208,7 +231,10 @@ bool mist_op_has_phase(enum mist_op op, enum mist_phase phase);
 /* Whether it is a matrix product, with what is fused with it. */
 bool mist_op_is_product(enum mist_op op);
 
-/* Whether it is MIST_OP_TP_*: communication, which no kernel does. */
+/* Attention of whole sequences, or of a context-parallel rank's part of the queries. */
+bool mist_op_is_attention(enum mist_op op);
+
+/* Whether it is MIST_OP_TP_* or MIST_OP_CP_*: communication, which no kernel does. */
 bool mist_op_is_communication(enum mist_op op);
 
 /* Whether an operator writes losses, MIST_ARG_LOSS_LOSSES, one for each of
@@ -272,8 +298,9 @@ enum mist_layer_variant {
 /* What is fixed for the modules of a stage. */
 struct mist_layer_shape {
     int32_t micro_batch, seq, tp;
+    int32_t cp;      /* ranks that share out the seq tokens, 2 cp chunks; 0: 1 */
     int32_t threads; /* host threads that compute; 0: the device computes itself */
-    bool is_sequence_parallel; /* tp > 1; tp divides micro_batch * seq */
+    bool is_sequence_parallel; /* tp > 1; tp divides micro_batch * seq / cp */
     bool splits_backward;      /* weight gradients are a program of their own */
     enum mist_dtype dtype;
     /* Of other frameworks (framework.h): scores in memory, which a backward that
@@ -287,6 +314,12 @@ struct mist_layer_shape {
                             operators give each other */
     int32_t logit_bytes; /* that the loss holds per logit; 0: ours */
 };
+
+/* Tokens per sample that a rank has. */
+static inline int32_t mist_layer_shape_tokens(const struct mist_layer_shape *shape)
+{
+    return shape->cp > 1 ? shape->seq / shape->cp : shape->seq;
+}
 
 /* The programs of a module that a task can run. */
 enum mist_program_kind {
@@ -307,7 +340,7 @@ enum mist_program_kind {
 /* Consecutive steps of a program that become one task. */
 struct mist_part {
     int16_t first_step, n_steps; /* in mist_layer_layout_steps() */
-    bool is_communication;       /* one step, of an MIST_OP_TP_* */
+    bool is_communication;       /* one step, of an MIST_OP_TP_* or MIST_OP_CP_* */
     int8_t waits_for; /* latest earlier part of the other sort (communication or not) in
                          this program that this part must not overtake; -1 none. Parts of
                          the same sort run in their order; a communication's operands

@@ -24,6 +24,10 @@
  * 2022). The same kernels on the same inputs give the same bits; but where a GPU's library
  * has a gelu of its own inside of the product before it, the last bit may differ.
  *
+ * Context-parallel ranks (chunks.h) keep qkv of their tokens, and gather keys and
+ * values again for the backward, beside the products in front of attention's. A program begins
+ * with computation where some of it does not wait for what it communicates first.
+ *
  * Order in the backward: a linear layer's input gradient, the communication of it, then
  * the weight gradient, which runs beside. Gathers that only weight gradients need follow
  * the gather before them at once.
@@ -38,7 +42,10 @@ struct block {
     int8_t qk;             /* queries and keys in front of their norms */
     int8_t q_norm, k_norm; /* parameters; -1: there are none */
     int8_t stats_again;    /* of a norm that is made again: nobody reads them */
-    int8_t y, z;           /* what proj and down give, where it is no residual yet */
+    /* keys and values, and their gradients: this rank's, all in the order of ranks and of the
+     * sequence; -1 without context parallelism */
+    int8_t kv, kv_ranks, kv_all, d_kv, d_kv_ranks, d_kv_all;
+    int8_t y, z; /* what proj and down give, where it is no residual yet */
     int8_t d_out, d_x, d_act, d_f1, d_n2, d_r, d_att, d_qkv, d_n1;
     int8_t n1_w, n2_w, y_w, z_w, d_out_w, d_r_w, d_n1_w, d_n2_w;
     struct mist_norm norm1, norm2;
@@ -184,19 +191,41 @@ static bool keeps_scores(struct mist_declaration *at, const struct block *block)
     return !at->layout->shape.recomputes_attention && scores_bytes(at, block) > 0;
 }
 
-static struct mist_step *attention_step(struct mist_declaration *at,
-                                        const struct block *block, const char *name,
-                                        enum mist_op op)
+static enum mist_phase phase_of(const struct mist_declaration *at)
 {
-    return mist_declare_step(
-        at, name, op, at->is_backward ? MIST_PHASE_BACKWARD_INPUT : MIST_PHASE_FORWARD,
-        at->b, at->s, block->heads, block->kv_heads, at->model->head_dim);
+    return at->is_backward ? MIST_PHASE_BACKWARD_INPUT : MIST_PHASE_FORWARD;
+}
+
+/* On the heads of a rank's tokens. */
+static struct mist_step *heads_step(struct mist_declaration *at,
+                                    const struct block *block, const char *name,
+                                    enum mist_op op)
+{
+    return mist_declare_step(at, name, op, phase_of(at), at->b, at->s / at->cp,
+                             block->heads, block->kv_heads, at->model->head_dim);
+}
+
+/* With those of context-parallel ranks. */
+static struct mist_step *part_step(struct mist_declaration *at, const struct block *block,
+                                   const char *name, enum mist_op op,
+                                   enum mist_phase phase)
+{
+    return mist_declare_step(at, name, op, phase, at->b, at->s, block->heads,
+                             block->kv_heads, at->model->head_dim, at->cp);
+}
+
+static bool is_part(const struct mist_declaration *at)
+{
+    return at->cp > 1;
 }
 
 static struct mist_step *scores_step(struct mist_declaration *at,
                                      const struct block *block)
 {
-    struct mist_step *new = attention_step(at, block, "attention", MIST_OP_ATTENTION);
+    struct mist_step *new =
+        is_part(at)
+            ? part_step(at, block, "attention", MIST_OP_ATTENTION_PART, phase_of(at))
+            : heads_step(at, block, "attention", MIST_OP_ATTENTION);
 
     if (scores_bytes(at, block) > 0)
         new->workspace_bytes = keeps_scores(at, block) ? 0 : scores_bytes(at, block);
@@ -207,7 +236,7 @@ static void rope(struct mist_declaration *at, const struct block *block, int8_t 
 {
     if (block->rope_table < 0)
         return;
-    struct mist_step *new = attention_step(at, block, "rope", MIST_OP_ROPE);
+    struct mist_step *new = heads_step(at, block, "rope", MIST_OP_ROPE);
 
     new->operands[MIST_ARG_OUT] = qkv;
     new->operands[MIST_ARG_ROPE_TABLE] = block->rope_table;
@@ -217,7 +246,7 @@ static void head_norm(struct mist_declaration *at, const struct block *block, in
 {
     if (block->q_norm < 0)
         return;
-    struct mist_step *new = attention_step(at, block, "head_norm", MIST_OP_HEAD_NORM);
+    struct mist_step *new = heads_step(at, block, "head_norm", MIST_OP_HEAD_NORM);
 
     new->operands[MIST_ARG_OUT] = qkv;
     new->operands[MIST_ARG_HEAD_NORM_X] = block->qk;
@@ -225,29 +254,93 @@ static void head_norm(struct mist_declaration *at, const struct block *block, in
     new->params[1] = block->k_norm;
 }
 
+/* to = from, of keys and values. */
+static void move_kv(struct mist_declaration *at, const struct block *block,
+                    const char *name, enum mist_op op, enum mist_phase phase, int8_t to,
+                    int8_t from)
+{
+    struct mist_step *new = part_step(at, block, name, op, phase);
+
+    new->operands[MIST_ARG_OUT] = to;
+    new->operands[MIST_ARG_KV_FROM] = from;
+}
+
+/* The keys and values of all ranks' tokens, from those in qkv. */
+static void pack_kv(struct mist_declaration *at, const struct block *block)
+{
+    if (is_part(at))
+        move_kv(at, block, "kv", MIST_OP_KV_PACK, MIST_PHASE_FORWARD, block->kv,
+                block->qkv);
+}
+
+static void gather_kv(struct mist_declaration *at, const struct block *block)
+{
+    if (is_part(at))
+        mist_declare_cp_gather(at, block->kv_ranks, block->kv);
+}
+
+/* When they are there. */
+static void order_kv(struct mist_declaration *at, const struct block *block)
+{
+    if (is_part(at))
+        move_kv(at, block, "kv_all", MIST_OP_KV_ORDER, MIST_PHASE_FORWARD, block->kv_all,
+                block->kv_ranks);
+}
+
 static void attention_forward(struct mist_declaration *at, const struct block *block)
 {
     mist_declare_linear_forward(at, &block->to_qkv, block->qkv, block->n1_w, -1);
     head_norm(at, block, block->qkv);
     rope(at, block, block->qkv);
+    pack_kv(at, block);
+    gather_kv(at, block);
+    order_kv(at, block);
     struct mist_step *new = scores_step(at, block);
     new->operands[MIST_ARG_OUT] = block->att;
     new->operands[MIST_ARG_ATTENTION_LSE] = block->lse;
     new->operands[MIST_ARG_ATTENTION_QKV] = block->qkv;
+    if (is_part(at))
+        new->operands[MIST_ARG_PART_KV] = block->kv_all;
 }
 
-/* From the gradient of attention's output to that of the norm's, to which residual (-1:
- * none) is added. */
-static void attention_backward(struct mist_declaration *at, const struct block *block,
-                               int8_t residual)
+/* From the gradient of attention's output to those of queries, and of all keys and values,
+ * which are summed over the ranks. */
+static void part_backward(struct mist_declaration *at, const struct block *block)
 {
+    order_kv(at, block);
     struct mist_step *new = scores_step(at, block);
-
     new->operands[MIST_ARG_DX] = block->d_qkv;
-    new->operands[MIST_ARG_DY] = block->d_att;
-    new->operands[MIST_ARG_DATTENTION_QKV] = block->qkv;
-    new->operands[MIST_ARG_DATTENTION_OUT] = block->att;
-    new->operands[MIST_ARG_DATTENTION_LSE] = block->lse;
+    new->operands[MIST_ARG_DPART_DKV] = block->d_kv_all;
+    new->operands[MIST_ARG_DPART_DY] = block->d_att;
+    new->operands[MIST_ARG_DPART_QKV] = block->qkv;
+    new->operands[MIST_ARG_DPART_KV] = block->kv_all;
+    new->operands[MIST_ARG_DPART_OUT] = block->att;
+    new->operands[MIST_ARG_DPART_LSE] = block->lse;
+    move_kv(at, block, "d_kv_all", MIST_OP_KV_ORDER, MIST_PHASE_BACKWARD_INPUT,
+            block->d_kv_ranks, block->d_kv_all);
+    mist_declare_cp_reduce(at, block->d_kv, block->d_kv_ranks);
+}
+
+/* From the gradient of proj's output to that of the norm's, to which residual (-1: none) is
+ * added; and that of proj's weight, beside what context-parallel ranks exchange. */
+static void attention_backward(struct mist_declaration *at, const struct block *block,
+                               int8_t d_proj, int8_t residual)
+{
+    mist_declare_linear_input(at, &block->proj, block->d_att, d_proj, -1);
+    if (is_part(at)) {
+        part_backward(at, block);
+        mist_declare_linear_weight(at, &block->proj, d_proj, block->att);
+        move_kv(at, block, "d_kv", MIST_OP_KV_PACK, MIST_PHASE_BACKWARD_INPUT,
+                block->d_qkv, block->d_kv);
+    } else {
+        mist_declare_linear_weight(at, &block->proj, d_proj, block->att);
+        struct mist_step *new = scores_step(at, block);
+        new->operands[MIST_ARG_DX] = block->d_qkv;
+        new->operands[MIST_ARG_DY] = block->d_att;
+        new->operands[MIST_ARG_DATTENTION_QKV] = block->qkv;
+        new->operands[MIST_ARG_DATTENTION_OUT] = block->att;
+        new->operands[MIST_ARG_DATTENTION_LSE] = block->lse;
+    }
     rope(at, block, block->d_qkv);
     head_norm(at, block, block->d_qkv);
     mist_declare_linear_input(at, &block->to_qkv, block->d_n1_w, block->d_qkv, residual);
@@ -442,10 +535,26 @@ static void backward_tensors(struct mist_declaration *at, struct block *block,
     block->d_n1 = shard(at, "d_n1", MIST_TENSOR_SCRATCH);
     block->rope_table = -1;
     if (!traits_of(at)->has_positions)
-        block->rope_table = mist_declare_tensor_4(
-            at, "rope", MIST_TENSOR_CONSTANT, product(at, at->s, at->model->head_dim));
+        block->rope_table =
+            mist_declare_tensor_4(at, "rope", MIST_TENSOR_CONSTANT,
+                                  product(at, at->s / at->cp, at->model->head_dim));
     block->d_n2_w =
         is_summed ? block->d_n2 : mist_declare_whole(at, "d_n2_whole", block->d_n2);
+}
+
+/* Keys and values, and their gradients. */
+static void kv_tensors(struct mist_declaration *at, struct block *block)
+{
+    int64_t width = product(at, 2, block->kv_heads, at->model->head_dim);
+    int8_t *const mine[] = {&block->kv, &block->d_kv};
+    int8_t *const all[] = {&block->kv_ranks, &block->kv_all, &block->d_kv_ranks,
+                           &block->d_kv_all};
+
+    for (size_t i = 0; i < sizeof mine / sizeof *mine && is_part(at); i++)
+        *mine[i] = tensor(at, "kv", MIST_TENSOR_SCRATCH, width);
+    for (size_t i = 0; i < sizeof all / sizeof *all && is_part(at); i++)
+        *all[i] =
+            tensor(at, "kv of all", MIST_TENSOR_SCRATCH, product(at, at->cp, width));
 }
 
 static void block_tensors(struct mist_declaration *at, struct block *block)
@@ -454,6 +563,7 @@ static void block_tensors(struct mist_declaration *at, struct block *block)
 
     forward_tensors(at, block, is_parallel);
     backward_tensors(at, block, is_parallel);
+    kv_tensors(at, block);
     block->n1_w = mist_declare_whole(at, "n1_whole", block->norm1.out);
     block->n2_w = block->n1_w;
     if (has_two_norms(at))
@@ -515,8 +625,10 @@ static void sequential_forward(struct mist_declaration *at, const struct block *
 
 static void sequential_backward(struct mist_declaration *at, const struct block *block)
 {
+    pack_kv(at, block);
     mist_declare_gather(at, block->d_out_w, block->d_out);
     mist_declare_gather(at, block->n2_w, block->norm2.out);
+    gather_kv(at, block);
     ffn_backward(at, block);
     mist_declare_reduce(at, block->d_n2, block->d_n2_w);
     mist_declare_linear_weight(at, &block->up, block->d_f1, block->n2_w);
@@ -524,9 +636,7 @@ static void sequential_backward(struct mist_declaration *at, const struct block 
                                block->d_out);
     mist_declare_gather(at, block->d_r_w, block->d_r);
     mist_declare_gather(at, block->n1_w, block->norm1.out);
-    mist_declare_linear_input(at, &block->proj, block->d_att, block->d_r_w, -1);
-    mist_declare_linear_weight(at, &block->proj, block->d_r_w, block->att);
-    attention_backward(at, block, -1);
+    attention_backward(at, block, block->d_r_w, -1);
     mist_declare_reduce(at, block->d_n1, block->d_n1_w);
     mist_declare_linear_weight(at, &block->to_qkv, block->d_qkv, block->n1_w);
     mist_declare_norm_backward(at, "norm1", &block->norm1, block->d_x, block->d_n1,
@@ -554,17 +664,17 @@ static void parallel_backward(struct mist_declaration *at, const struct block *b
 {
     bool is_double = has_two_norms(at);
 
+    pack_kv(at, block);
     mist_declare_gather(at, block->d_out_w, block->d_out);
     mist_declare_gather(at, block->n2_w, block->norm2.out);
+    gather_kv(at, block);
     ffn_backward(at, block);
     if (is_double) {
         mist_declare_reduce(at, block->d_n2, block->d_n2_w);
         mist_declare_gather(at, block->n1_w, block->norm1.out);
     }
     mist_declare_linear_weight(at, &block->up, block->d_f1, block->n2_w);
-    mist_declare_linear_input(at, &block->proj, block->d_att, block->d_out_w, -1);
-    mist_declare_linear_weight(at, &block->proj, block->d_out_w, block->att);
-    attention_backward(at, block, is_double ? -1 : block->d_n2_w);
+    attention_backward(at, block, block->d_out_w, is_double ? -1 : block->d_n2_w);
     mist_declare_reduce(at, block->d_n1, block->d_n1_w);
     mist_declare_linear_weight(at, &block->to_qkv, block->d_qkv, block->n1_w);
     if (is_double) /* each norm has its gradient; they meet in d_x through d_r */

@@ -67,7 +67,8 @@ struct mist_declaration {
     bool is_remake;   /* ... to MIST_PROGRAM_REMAKE, when the forward is declared */
     bool is_out_of_range;
     int64_t b, s, tp, element_bytes;
-    int64_t rows;       /* b * s */
+    int64_t cp;
+    int64_t rows;       /* b * s / cp */
     int64_t shard_rows; /* of activations between modules: rows, or rows / tp */
     int64_t hidden;
     int64_t vocab; /* of a tensor-parallel rank, padded */
@@ -135,6 +136,10 @@ void mist_declare_gather(struct mist_declaration *at, int8_t whole, int8_t shard
 /* The sum over the ranks of what each has in whole, in shard: nothing, all-reduce or
  * reduce-scatter by variant. */
 void mist_declare_reduce(struct mist_declaration *at, int8_t shard, int8_t whole);
+
+/* The same over context-parallel ranks: all ranks' shards, and the sum of what they have. */
+void mist_declare_cp_gather(struct mist_declaration *at, int8_t whole, int8_t shard);
+void mist_declare_cp_reduce(struct mist_declaration *at, int8_t shard, int8_t whole);
 
 void mist_declare_norm_forward(struct mist_declaration *at, const char *name,
                                const struct mist_norm *norm);

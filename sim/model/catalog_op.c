@@ -133,6 +133,28 @@ static struct mist_work work_of_heads(struct mist_op_use *use,
                        product(use, use->dims[0], use->dims[1], n_heads, use->dims[4]));
 }
 
+/* Of queries a part, of keys and values all. dims: as attention, and the number of parts. */
+static struct mist_work work_of_attention_part(struct mist_op_use *use,
+                                               const struct phase_row *row)
+{
+    int64_t s = use->dims[1], s_part = s / use->dims[5], d = use->dims[4];
+    int64_t queries = product(use, use->dims[0], s_part, use->dims[2], d);
+    int64_t keys = product(use, use->dims[0], s, use->dims[3], d);
+
+    return (struct mist_work){.flop = product(use, row->flop, queries, s),
+                              .bytes = product(use, row->passes, use->element_bytes, 2,
+                                               sum(use, queries, keys))};
+}
+
+/* Keys and values: what a rank has, or all. dims: as attention_part. */
+static struct mist_work work_of_kv(struct mist_op_use *use, const struct phase_row *row)
+{
+    int64_t n = use->op == MIST_OP_KV_PACK ? use->dims[1] / use->dims[5] : use->dims[1];
+
+    return per_element(use, row,
+                       product(use, use->dims[0], n, 2, use->dims[3], use->dims[4]));
+}
+
 /* -------------------------------------------------------------------------- workspace */
 
 static bool is_bf16(const struct mist_op_use *use)
@@ -200,11 +222,12 @@ static int64_t loss_workspace(struct mist_op_use *use)
  * dS in bf16, with grouped queries dk and dv of every query head as well: in so many
  * equal chunks that one is small enough, but not in less than a group of heads.
  */
-static int64_t attention_chunk_bytes(struct mist_op_use *use, int64_t grouped)
+static int64_t attention_chunk_bytes(struct mist_op_use *use, int64_t queries,
+                                     int64_t keys, int64_t grouped)
 {
     int64_t most = MIST_CATALOG_ATTENTION_BYTES;
-    int64_t b = use->dims[0], s = use->dims[1], heads = use->dims[2];
-    int64_t head = product(use, s, sum(use, s, s, grouped));
+    int64_t b = use->dims[0], heads = use->dims[2];
+    int64_t head = product(use, keys, sum(use, queries, queries, grouped));
     int64_t whole = product(use, b, heads, head);
     int64_t chunk = whole ? mist_divide_up(whole, mist_divide_up(whole, most)) : 0;
     int64_t group = product(use, head, heads / use->dims[3]);
@@ -213,24 +236,51 @@ static int64_t attention_chunk_bytes(struct mist_op_use *use, int64_t grouped)
 }
 
 /*
- * What attention needs on a GPU (exec/cuda/attention_cudnn.h): in bf16 what cuDNN's plans
- * want; in the backward the sums of d_out * out by row in fp32, and in bf16 the larger of
- * what cuDNN's two forms want: dq in fp32, and with grouped queries dk and dv of every
- * query head; or chunks of dS.
+ * What the backward of so many queries and keys of a sequence needs in bf16
+ * (exec/cuda/attention_cudnn.h): what cuDNN's plans want, the sums of d_out * out by row
+ * in fp32, and the larger of what cuDNN's two forms want: dq in fp32, and with grouped
+ * queries dk and dv of every query head; or chunks of dS.
  */
+static int64_t cudnn_backward_bytes(struct mist_op_use *use, int64_t queries,
+                                    int64_t keys)
+{
+    int64_t d = use->dims[4], n_heads = product(use, use->dims[0], use->dims[2]);
+    int64_t grouped = use->dims[2] > use->dims[3] ? 4 * d : 0;
+    int64_t fast = product(
+        use, n_heads, sum(use, product(use, queries, 4, d), product(use, keys, grouped)));
+    int64_t chunk = attention_chunk_bytes(use, queries, keys, grouped);
+
+    return sum(use, 256, product(use, 4, n_heads, queries), fast > chunk ? fast : chunk);
+}
+
+/*
+ * Of a context-parallel rank's two chunks each is executed by itself; what the one that
+ * sees fewer keys leaves of their gradients has room beside its own workspace. Every rank
+ * plans as much: no chunk sees more keys than there are, and the other not more than half
+ * of them.
+ */
+static int64_t cudnn_part_backward_bytes(struct mist_op_use *use)
+{
+    int64_t s = use->dims[1], queries = s / (2 * use->dims[5]);
+    int64_t room = product(use, 2, use->dims[0], s / 2, 2 * use->dims[3], use->dims[4]);
+    int64_t most = cudnn_backward_bytes(use, queries, s);
+    int64_t other = sum(use, room, cudnn_backward_bytes(use, queries, s / 2));
+
+    return most > other ? most : other;
+}
+
+/* What attention needs on a GPU; the own kernels of fp32 in the backward the sums of
+ * d_out * out by row. */
 static int64_t gpu_attention_workspace(struct mist_op_use *use)
 {
-    int64_t d = use->dims[4], plans = is_bf16(use) ? 256 : 0;
-    int64_t grouped = use->dims[2] > use->dims[3] ? 4 * d : 0;
-    int64_t n_rows = product(use, use->dims[0], use->dims[1], use->dims[2]);
+    bool is_part = use->op == MIST_OP_ATTENTION_PART;
+    int64_t s = use->dims[1], n_parts = is_part ? use->dims[5] : 1;
 
     if (use->phase == MIST_PHASE_FORWARD)
-        return plans;
+        return is_bf16(use) ? 256 : 0;
     if (!is_bf16(use))
-        return product(use, 4, n_rows);
-    int64_t fast = product(use, n_rows, sum(use, 4 * d, grouped));
-    int64_t chunk = attention_chunk_bytes(use, grouped);
-    return sum(use, plans, product(use, 4, n_rows), fast > chunk ? fast : chunk);
+        return product(use, 4, use->dims[0], s / n_parts, use->dims[2]);
+    return is_part ? cudnn_part_backward_bytes(use) : cudnn_backward_bytes(use, s, s);
 }
 
 /* In floats, of a thread of a CPU: the scores of a block of queries, against all keys in
@@ -295,6 +345,9 @@ static int64_t attention_workspace(struct mist_op_use *use)
      .is_communication = true}
 #define LINEAR    {"rows", "n_in", "n_out"}
 #define ATTENTION {"batch", "seq", "heads", "kv_heads", "head_dim"}
+#define PART      {"batch", "seq", "heads", "kv_heads", "head_dim", "cp"}
+#define COPY(name)                                                                       \
+    {name, PART, {FORWARD(1, 0, 2, false), BACKWARD(1, 0, 2, false)}, .work = work_of_kv}
 
 static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_EMBEDDING] = { /* a table's row is read, or read and written */
@@ -351,6 +404,13 @@ static const struct op_row op_table[MIST_N_OPS] = {
     [MIST_OP_HEAD_NORM] = {
         "head_norm", ATTENTION, {FORWARD(2, 8, 3, false), BACKWARD(1, 14, 3, true)},
         .work = work_of_heads, .workspace_bytes = head_norm_workspace},
+    [MIST_OP_ATTENTION_PART] = {
+        "attention_part", PART, {FORWARD(2, 2, 1, false), BACKWARD(2, 5, 2, false)},
+        .work = work_of_attention_part, .workspace_bytes = attention_workspace},
+    [MIST_OP_KV_PACK] = COPY("kv_pack"),
+    [MIST_OP_KV_ORDER] = COPY("kv_order"),
+    [MIST_OP_CP_ALL_GATHER] = MESSAGE("cp_all_gather"),
+    [MIST_OP_CP_REDUCE_SCATTER] = MESSAGE("cp_reduce_scatter"),
     [MIST_OP_TP_ALL_REDUCE] = MESSAGE("tp_all_reduce"),
     [MIST_OP_TP_REDUCE_SCATTER] = MESSAGE("tp_reduce_scatter"),
     [MIST_OP_TP_ALL_GATHER] = MESSAGE("tp_all_gather"),
@@ -388,6 +448,11 @@ bool mist_op_is_product(enum mist_op op)
 {
     return op == MIST_OP_LINEAR || op == MIST_OP_LINEAR_BIAS ||
            op == MIST_OP_LINEAR_GELU || op == MIST_OP_LINEAR_RESIDUAL;
+}
+
+bool mist_op_is_attention(enum mist_op op)
+{
+    return op == MIST_OP_ATTENTION || op == MIST_OP_ATTENTION_PART;
 }
 
 bool mist_op_is_communication(enum mist_op op)
@@ -438,12 +503,18 @@ struct mist_work mist_op_gradient_work(enum mist_op op, int64_t elements)
     return mist_op_work(op, mist_op_gradient_phase(op), dims, MIST_DTYPE_FP32);
 }
 
+static struct mist_op_part part_of(enum mist_op op, enum mist_phase phase, int64_t a,
+                                   int64_t b, int64_t c)
+{
+    return (struct mist_op_part){.op = op, .phase = phase, .dims = {a, b, c}};
+}
+
 int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
                       const int64_t dims[MIST_MAX_DIMS],
                       struct mist_op_part parts[MIST_MAX_OP_PARTS])
 {
     int64_t rows = dims[0], n_in = dims[1], n_out = dims[2], n_results = 0;
-    struct mist_op_part linear = {MIST_OP_LINEAR_BIAS, phase, {rows, n_in, n_out}};
+    struct mist_op_part linear = part_of(MIST_OP_LINEAR_BIAS, phase, rows, n_in, n_out);
 
     if (!mist_size_mul(rows, phase == MIST_PHASE_FORWARD ? n_out : n_in, &n_results))
         n_results = INT64_MAX;
@@ -454,17 +525,16 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
         return 1;
     case MIST_OP_LINEAR_GELU:
         parts[0] = linear;
-        parts[1] = (struct mist_op_part){MIST_OP_GELU, phase, {n_results}};
+        parts[1] = part_of(MIST_OP_GELU, phase, n_results, 0, 0);
         return 2;
     case MIST_OP_LINEAR_RESIDUAL:
         parts[0] = linear;
-        parts[1] =
-            (struct mist_op_part){MIST_OP_RESIDUAL, MIST_PHASE_FORWARD, {n_results}};
+        parts[1] = part_of(MIST_OP_RESIDUAL, MIST_PHASE_FORWARD, n_results, 0, 0);
         return 2;
     case MIST_OP_LINEAR_CROSS_ENTROPY:
         linear.op = MIST_OP_LINEAR;
         parts[0] = parts[2] = parts[3] = linear;
-        parts[1] = (struct mist_op_part){MIST_OP_CROSS_ENTROPY, phase, {rows, n_out}};
+        parts[1] = part_of(MIST_OP_CROSS_ENTROPY, phase, rows, n_out, 0);
         parts[2].phase = MIST_PHASE_BACKWARD_INPUT;
         parts[3].phase = MIST_PHASE_BACKWARD_WEIGHT;
         return 4;
@@ -472,8 +542,26 @@ int32_t mist_op_parts(enum mist_op op, enum mist_phase phase,
         if (!mist_size_mul(dims[2] + dims[3], dims[1], &n_results) ||
             !mist_size_mul(n_results, rows, &n_results))
             n_results = INT64_MAX;
-        parts[0] = (struct mist_op_part){MIST_OP_RMS_NORM, phase, {n_results, dims[4]}};
+        parts[0] = part_of(MIST_OP_RMS_NORM, phase, n_results, dims[4], 0);
         return 1;
+    case MIST_OP_ATTENTION_PART:
+        parts[0] = (struct mist_op_part){MIST_OP_ATTENTION,
+                                         phase,
+                                         {dims[0], dims[1], dims[2], dims[3], dims[4]},
+                                         1 / (double)dims[5]};
+        return 1;
+    case MIST_OP_KV_PACK:
+    case MIST_OP_KV_ORDER: {
+        struct mist_op_use use = {.op = op, .dims = dims};
+        n_results =
+            product(&use, 2, rows, dims[1] / (op == MIST_OP_KV_PACK ? dims[5] : 1),
+                    dims[3], dims[4]);
+        parts[0] = (struct mist_op_part){MIST_OP_RESIDUAL,
+                                         MIST_PHASE_FORWARD,
+                                         {use.is_out_of_range ? INT64_MAX : n_results},
+                                         2.0 / 3};
+        return 1;
+    }
     default:
         return 0;
     }

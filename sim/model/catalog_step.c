@@ -215,6 +215,16 @@ void mist_declare_reduce(struct mist_declaration *at, int8_t shard, int8_t whole
         communication(at, MIST_OP_TP_REDUCE_SCATTER, shard, whole, whole);
 }
 
+void mist_declare_cp_gather(struct mist_declaration *at, int8_t whole, int8_t shard)
+{
+    communication(at, MIST_OP_CP_ALL_GATHER, whole, shard, whole);
+}
+
+void mist_declare_cp_reduce(struct mist_declaration *at, int8_t shard, int8_t whole)
+{
+    communication(at, MIST_OP_CP_REDUCE_SCATTER, shard, whole, whole);
+}
+
 static struct mist_step *norm_step(struct mist_declaration *at, const char *name,
                                    const struct mist_norm *norm, enum mist_op op,
                                    enum mist_phase phase)

@@ -171,6 +171,7 @@ static const struct mist_framework_op compiled_ops[MIST_N_OPS][MIST_N_PHASES] = 
     CACHES, .casts_logits = true,                                                        \
     .attention = MIST_ATTENTION_FUSED, .has_dropout = true, .repeats_all = true,         \
     .scatters_transfers = true, .blocks_transfers = true, .dispatch_us = 10,             \
+    .hides_keys = true,                                                                  \
     .optimizer_bytes = 46, .scaling_bytes = 8, .accumulate_bytes = 6,                    \
     .logit_bytes = 60, .copy_bytes = 4, .ops = megatron_ops,                             \
     .source = "kernels counted in Megatron-LM v3.0",                                     \

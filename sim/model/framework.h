@@ -53,11 +53,13 @@ struct mist_framework {
     bool scatters_transfers;    /* each tensor-parallel rank sends its part to the next
                                 stage, where they are gathered */
     bool sends_whole_gradients; /* and scatters activations alone */
-    bool can_fuse_loss;      /* its loss is Transformer Engine's, where the job says so */
-    bool can_step_apart;     /* sums and steps behind and before all passes, where the job
+    bool can_fuse_loss;    /* its loss is Transformer Engine's, where the job says so */
+    bool can_step_apart;   /* sums and steps behind and before all passes, where the job
                                says so */
-    bool can_cut_products;   /* products of blocks, where the job says so, to send and
+    bool can_cut_products; /* products of blocks, where the job says so, to send and
                                receive parts of them beside the others */
+    bool hides_keys; /* context-parallel ranks pass keys and values on in a ring, beside
+                               the attention of those that came before */
     bool sums_in_rings;      /* in a fixed order, which switches of a node don't keep */
     bool separates_groups;   /* collectives of data-parallel ranks go on beside those of
                                tensor-parallel ones */

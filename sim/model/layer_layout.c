@@ -210,23 +210,25 @@ enum mist_status mist_layer_layout_make(const struct mist_model *model,
         .b = shape.micro_batch,
         .s = shape.seq,
         .tp = shape.tp,
+        .cp = shape.cp > 1 ? shape.cp : 1,
         .element_bytes = mist_dtype_weight_bytes(shape.dtype),
-        .rows = (int64_t)shape.micro_batch * shape.seq,
+        .rows = (int64_t)shape.micro_batch * mist_layer_shape_tokens(&shape),
         .hidden = model->hidden,
         .vocab = mist_divide_up(model->vocab, shape.tp),
     };
 
     *out = (struct mist_layer_layout){.kind = kind, .shape = shape};
+    at.is_out_of_range = at.cp > 1 && shape.seq % (2 * at.cp) != 0;
     at.shard_rows =
         shape.is_sequence_parallel ? mist_declare_share(&at, at.rows) : at.rows;
     mist_declare_module(&at, kind);
     if (at.is_out_of_range || !has_sizes_in_range(out))
         return mist_err_set(
             err, MIST_ERR_RANGE,
-            "model %s at micro-batch %d, sequence %d, tp %d%s: a tensor "
+            "model %s at micro-batch %d, sequence %d, tp %d, cp %d%s: a tensor "
             "has no whole number of bytes below 2^53",
             model->name, (int)shape.micro_batch, (int)shape.seq, (int)shape.tp,
-            shape.is_sequence_parallel ? " with sequence parallelism" : "");
+            (int)at.cp, shape.is_sequence_parallel ? " with sequence parallelism" : "");
     lay_out_tensors(out);
     mark_remade(out);
     lay_out_params(out);
@@ -262,6 +264,8 @@ double mist_step_product_flop(const struct mist_step *step)
         return 2 * d[0] * d[1] * d[2];
     case MIST_OP_ATTENTION: /* batch, seq, heads, kv_heads, head_dim */
         return 4 * d[0] * d[1] * d[1] * d[2] * d[4];
+    case MIST_OP_ATTENTION_PART: /* of seq / cp queries */
+        return 4 * d[0] * d[1] * d[1] * d[2] * d[4] / d[5];
     default:
         return 0;
     }

@@ -12,7 +12,7 @@ static unsigned stage_mechanisms(const struct mist_stage_plan *stage)
 {
     unsigned out = 0;
 
-    if (stage->dp > 1)
+    if (mist_stage_n_replicas(stage) > 1)
         out |=
             bit(stage->zero >= 3 ? MIST_MECHANISM_ZERO3 : MIST_MECHANISM_DATA_PARALLEL);
     if (stage->tp > 1)

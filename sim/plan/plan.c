@@ -19,6 +19,13 @@
 
 /* ---------------------------------------------------------------- derived quantities */
 
+int64_t mist_plan_rank_tokens(const struct mist_plan *plan, int32_t i_stage)
+{
+    const struct mist_stage_plan *stage = &plan->stages[i_stage];
+
+    return (int64_t)stage->micro_batch * (plan->job.seq_len / mist_stage_cp(stage));
+}
+
 int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage)
 {
     int32_t rank = 0;
@@ -388,9 +395,10 @@ static enum mist_status check_stage_parallel(const struct check *c, int32_t i)
     if (n_devices != n_ranks)
         return refuse(
             c, MIST_ERR_INPUT, "stages", i, "mesh_devices",
-            "mesh of %d x %d devices has %lld, expected dp %d times tp %d = %lld",
-            s->n_nodes, s->n_devices, (long long)n_devices, s->dp, s->tp,
-            (long long)n_ranks);
+            "mesh of %d x %d devices has %lld, expected dp %d times cp %d times tp %d = "
+            "%lld",
+            s->n_nodes, s->n_devices, (long long)n_devices, s->dp, mist_stage_cp(s),
+            s->tp, (long long)n_ranks);
     if (samples != job->global_batch / c->plan->n_micro_batches)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "micro_batch",
                       "micro_batch %d times dp %d is %lld, expected global_batch %lld / "
@@ -402,6 +410,28 @@ static enum mist_status check_stage_parallel(const struct check *c, int32_t i)
         return refuse(c, MIST_ERR_RANGE, "stages", i, "micro_batch",
                       "micro_batch %d times seq_len %d is %lld tokens, at most %d fit",
                       s->micro_batch, job->seq_len, (long long)tokens, INT32_MAX);
+    return MIST_OK;
+}
+
+/* Chunks of a sequence: two for each rank. */
+static enum mist_status check_stage_cp(const struct check *c, int32_t i)
+{
+    const struct mist_stage_plan *s = &c->plan->stages[i], *first = &c->plan->stages[0];
+    int32_t cp = mist_stage_cp(s), seq_len = c->plan->job.seq_len;
+
+    if (s->cp < 0)
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "cp",
+                      "cp is %d, expected at least 1", s->cp);
+    if (cp != mist_stage_cp(first))
+        return refuse(c, MIST_ERR_INPUT, "stages", i, "cp",
+                      "cp is %d, expected stage 0's %d: all stages cut sequences alike",
+                      cp, mist_stage_cp(first));
+    if (cp > 1 && seq_len % (2 * (int64_t)cp) != 0)
+        return refuse(
+            c, MIST_ERR_INPUT, "stages", i, "cp",
+            "cp %d: twice as much does not divide seq_len %d, of which each rank "
+            "has two chunks",
+            cp, seq_len);
     return MIST_OK;
 }
 
@@ -418,7 +448,7 @@ static enum mist_status check_stage_tp(const struct check *c, int32_t i)
         {"hidden", m->hidden},
     };
     const struct mist_stage_plan *s = &c->plan->stages[i];
-    int32_t tp = s->tp, seq_len = c->plan->job.seq_len;
+    int32_t tp = s->tp, seq_len = c->plan->job.seq_len / mist_stage_cp(s);
 
     for (size_t k = 0; k < sizeof splits / sizeof splits[0]; k++) {
         if (splits[k].value % tp != 0)
@@ -432,8 +462,9 @@ static enum mist_status check_stage_tp(const struct check *c, int32_t i)
     if (s->is_sequence_parallel && s->micro_batch * seq_len % tp != 0)
         return refuse(c, MIST_ERR_INPUT, "stages", i, "sequence_parallel",
                       "sequence_parallel: tp %d does not divide the %d tokens of "
-                      "micro_batch %d times seq_len %d",
-                      tp, s->micro_batch * seq_len, s->micro_batch, seq_len);
+                      "micro_batch %d times seq_len %d%s",
+                      tp, s->micro_batch * seq_len, s->micro_batch, seq_len,
+                      s->cp > 1 ? " of a context-parallel rank" : "");
     return MIST_OK;
 }
 
@@ -545,8 +576,8 @@ enum mist_status mist_plan_find_fault(const struct mist_plan *plan,
         return status;
     for (int32_t i = 0; i < plan->n_stages; i++) {
         if ((status = check_stage_sizes(&c, i)) ||
-            (status = check_stage_parallel(&c, i)) || (status = check_stage_tp(&c, i)) ||
-            (status = check_stage_memory(&c, i)))
+            (status = check_stage_parallel(&c, i)) || (status = check_stage_cp(&c, i)) ||
+            (status = check_stage_tp(&c, i)) || (status = check_stage_memory(&c, i)))
             return status;
     }
     if ((status = check_sums(&c)) || (status = check_tied_stages(&c)))

@@ -65,13 +65,16 @@ enum mist_offload {
 
 struct mist_stage_plan {
     int32_t n_layers;    /* blocks of the stage, >= 1 (embedding and head come on top) */
-    int32_t n_nodes;     /* device mesh: nodes x devices of each = dp * tp */
+    int32_t n_nodes;     /* device mesh: nodes x devices of each = dp * cp * tp */
     int32_t n_devices;   /* devices used on each of the nodes */
     int32_t micro_batch; /* samples per data-parallel rank and micro-batch (b) */
     int32_t dp;          /* data-parallel size */
     int32_t tp;          /* tensor-parallel size */
-    /* ZeRO's level: data-parallel ranks share out their optimizer state from 1 on, their
-     * gradients from 2, their weights at 3. */
+    /* Context-parallel size, the same in all stages; 0: 1. Its ranks have equal parts of each
+     * sequence's tokens, and gather keys and values (Llama Team 2024, section 3.3.2). */
+    int32_t cp;
+    /* ZeRO's level: ranks that hold the same parameters (mist_stage_n_replicas()) share out
+     * their optimizer state from 1 on, their gradients from 2, their weights at 3. */
     int32_t zero;
     /* Tensor-parallel ranks hold the tokens between the split operators in equal parts
      * (Korthikanti et al. 2022); needs tp > 1. */
@@ -93,6 +96,17 @@ struct mist_stage_plan {
      * offload_optimizer > 0. */
     bool updates_on_host;
 };
+
+/* Context-parallel ranks, 1 or more; and all that hold the same parameters, which sum their
+ * gradients and share out what ZeRO cuts: data-parallel ones times these. */
+static inline int32_t mist_stage_cp(const struct mist_stage_plan *stage)
+{
+    return stage->cp > 1 ? stage->cp : 1;
+}
+static inline int32_t mist_stage_n_replicas(const struct mist_stage_plan *stage)
+{
+    return stage->dp * mist_stage_cp(stage);
+}
 
 /* The mesh of n devices: whole nodes where they fill some, else part of one. */
 static inline void mist_stage_mesh(int32_t n, int32_t devices_per_node, int32_t *n_nodes,
@@ -160,6 +174,9 @@ int32_t mist_plan_n_threads(const struct mist_plan *plan);
 
 int32_t mist_plan_n_ranks(const struct mist_plan *plan);
 
+/* Tokens of a micro-batch that a rank of a stage has. */
+int64_t mist_plan_rank_tokens(const struct mist_plan *plan, int32_t i_stage);
+
 /* First rank of a stage; i_stage = n_stages gives the number of ranks. */
 int32_t mist_plan_first_rank(const struct mist_plan *plan, int32_t i_stage);
 
@@ -197,10 +214,11 @@ uint64_t mist_plan_fingerprint(const struct mist_model *model, const struct mist
 /*
  * Checks every relation between the knobs; the message names the stage, the value and the
  * bound. Checked: the model; layers of the stages sum to n_layers; global_batch =
- * n_micro_batches * micro_batch * dp in every stage; mesh = dp * tp; tp divides heads,
+ * n_micro_batches * micro_batch * dp in every stage; mesh = dp * cp * tp; cp is the same in
+ * all stages, and twice as much divides seq_len; tp divides heads,
  * ffn, hidden and kv heads (but one kv head is copied to all ranks; the vocabulary need
  * not divide); sequence parallelism has tp > 1 and tp divides the tokens of a
- * micro-batch; the pipeline has the chunks that its schedule takes, two stages or more if
+ * micro-batch of a rank; the pipeline has the chunks that its schedule takes, two stages or more if
  * it has two chunks or more, chunks that divide every stage's layers and, interleaved,
  * stages that divide n_micro_batches; passes are there where the schedule is automatic, and
  * only there; where two stages hold a tied weight they have the
@@ -257,7 +275,7 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  *    "chunks": chunks per stage of an interleaved pipeline,
  *    "reduces_each_micro_batch": true or false,
  *    "n_micro_batches": G,
- *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp",
+ *    "stages": [{"layers", "mesh_nodes", "mesh_devices", "micro_batch", "dp", "tp", "cp",
  *                "zero": 0..3, "sequence_parallel", "checkpointed_layers",
  *                "lean_layers", "offload_weights_frac", "offload_gradients_frac",
  *                "offload_optimizer_frac", "offload_activations_frac",
@@ -273,9 +291,9 @@ MIST_MUST_CHECK enum mist_status mist_plan_find_fault(const struct mist_plan *pl
  * zb_1p and zb_2p alone, one for each stage), "probe_s" and "alone_frac" (left out when 0), "framework"
  * ("ours"), "attention" ("flash"), "gpu", "recompute_attention", "no_dropout", "overlap",
  * "launch_blocking", "fp8", "fp16_loss", "fused_loss", "tp_overlap", "steps_apart", "reduces_each_micro_batch" and "sequence_parallel" (left out when
- * false), "reduce_bucket" and "sub_group" (0), the stages' "lean_layers" and four offload fractions (0) and "update_on" (left
+ * false), "reduce_bucket" and "sub_group" (0), the stages' "cp" (1), "lean_layers" and four offload fractions (0) and "update_on" (left
  * out when "device"). What was saved loads as the same plan, bit by bit, but that one chunk
- * loads as 0; entries of arrays beyond n_stages load as 0. A relative trace_set is a path
+ * and one context-parallel rank load as 0; entries of arrays beyond n_stages load as 0. A relative trace_set is a path
  * from the file's folder; load makes it one from the current folder, save the reverse
  * (a preset, or what is not there, stays as it is).
  *

@@ -83,6 +83,7 @@ const struct mist_json_field mist_plan_stage_fields[] = {
     FIELD(mist_stage_plan, micro_batch, WHOLE),
     FIELD(mist_stage_plan, dp, WHOLE),
     FIELD(mist_stage_plan, tp, WHOLE),
+    FIELD(mist_stage_plan, cp, WHOLE, IF_SET, .none = 1),
     FIELD(mist_stage_plan, zero, WHOLE, .limits = MIST_FIELD_FROM_0,
           .most = MIST_ZERO_MAX),
     KEYED(mist_stage_plan, "sequence_parallel", is_sequence_parallel, BOOL, IF_SET),

@@ -3,7 +3,16 @@
 
 static int32_t axis_size(const struct mist_stage_plan *stage, enum mist_axis axis)
 {
-    return axis == MIST_AXIS_DP ? stage->dp : axis == MIST_AXIS_TP ? stage->tp : 1;
+    switch (axis) {
+    case MIST_AXIS_DP:
+        return stage->dp;
+    case MIST_AXIS_CP:
+        return mist_stage_cp(stage);
+    case MIST_AXIS_TP:
+        return stage->tp;
+    default:
+        return 1;
+    }
 }
 
 int64_t mist_stage_n_ranks(const struct mist_stage_plan *stage)

@@ -20,7 +20,7 @@ enum mist_axis {
     MIST_AXIS_PP, /* stages of the pipeline */
     MIST_AXIS_DP, /* samples */
     MIST_AXIS_EP, /* experts: no plan cuts them, size 1 */
-    MIST_AXIS_CP, /* tokens of a sequence: likewise */
+    MIST_AXIS_CP, /* tokens of a sequence */
     MIST_AXIS_TP, /* tensors */
     MIST_N_AXES
 };
@@ -29,7 +29,10 @@ enum mist_axis {
 enum mist_group {
     MIST_GROUP_NONE = 0,
     MIST_GROUP_PEER = 1 << MIST_AXIS_PP, /* a rank and one of another stage */
-    MIST_GROUP_DP = 1 << MIST_AXIS_DP,
+    /* ranks that hold the same parameters: context-parallel ones are data-parallel, too, where
+     * gradients are summed and ZeRO cuts */
+    MIST_GROUP_DP = 1 << MIST_AXIS_DP | 1 << MIST_AXIS_CP,
+    MIST_GROUP_CP = 1 << MIST_AXIS_CP,
     MIST_GROUP_TP = 1 << MIST_AXIS_TP,
     MIST_GROUP_ALL = (1 << MIST_N_AXES) - 1 /* all ranks of the plan */
 };

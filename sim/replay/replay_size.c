@@ -31,7 +31,7 @@ int64_t mist_replay_work_n_ranks(const struct mist_plan *plan, int32_t i_stage,
 
     if (work->is_check || (work->why_all && !work->has_one_of_tp))
         return mist_stage_n_ranks(stage);
-    return work->why_all ? stage->dp : 1;
+    return work->why_all ? mist_stage_n_replicas(stage) : 1;
 }
 
 /* n: its ranks that are replayed. */

@@ -136,7 +136,7 @@ static void cut_params(const struct mist_plan *plan, int32_t i_stage,
     if (out->n_slabs == 1) /* as declared */
         for (int32_t i = 0; i < n; i++)
             items[i].id = i;
-    fill_slabs(layout, items, n, stage->dp, out);
+    fill_slabs(layout, items, n, mist_stage_n_replicas(stage), out);
 }
 
 /* ------------------------------------------------------------------------ activations */

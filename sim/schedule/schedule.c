@@ -114,6 +114,7 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .micro_batch = stage->micro_batch,
         .seq = plan->job.seq_len,
         .tp = stage->tp,
+        .cp = mist_stage_cp(stage),
         .threads = threads,
         .is_sequence_parallel = stage->is_sequence_parallel,
         .splits_backward = mist_pipeline_kinds[plan->pipeline].splits_backward,
@@ -128,6 +129,14 @@ struct mist_layer_shape mist_schedule_shape(const struct mist_plan *plan, int32_
         .logit_bytes = mist_framework_logit_held_bytes(
             framework, stage->tp > 1, plan->job.has_fp16_loss, plan->job.has_fused_loss),
     };
+}
+
+struct mist_chunks mist_schedule_chunks(const struct mist_plan *plan,
+                                        const struct mist_schedule *schedule)
+{
+    return mist_chunks_of(plan->job.seq_len,
+                          mist_stage_cp(&plan->stages[schedule->i_stage]),
+                          schedule->at[MIST_AXIS_CP]);
 }
 
 int64_t mist_schedule_n_parameters(const struct mist_schedule *schedule,

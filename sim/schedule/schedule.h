@@ -29,6 +29,7 @@
 
 #include "core/status.h"
 #include "sim/model/catalog.h"
+#include "sim/model/chunks.h"
 #include "sim/model/framework.h" /* whether sums may be put off */
 #include "sim/plan/plan.h"
 #include "sim/plan/rank_mesh.h"
@@ -114,6 +115,7 @@ struct mist_task {
 struct mist_schedule {
     int32_t rank, i_stage;
     int32_t at[MIST_N_AXES]; /* the rank's place on each axis of its stage's mesh */
+    int32_t i_replica;       /* and among those that hold the same parameters */
     struct mist_rank_mesh mesh;
     int32_t n_tasks, n_deps, n_buffers, n_costs;
     int32_t n_modules;                   /* of this rank */
@@ -227,6 +229,10 @@ int32_t mist_schedule_slices(const struct mist_plan *plan,
                              int32_t i_other, enum mist_task_kind kind,
                              struct mist_slice *out);
 
+/* The tokens of each sequence that the rank has. */
+struct mist_chunks mist_schedule_chunks(const struct mist_plan *plan,
+                                        const struct mist_schedule *schedule);
+
 /* Bytes of a row that crosses a boundary between stages. */
 int64_t mist_schedule_row_bytes(const struct mist_plan *plan);
 
@@ -235,7 +241,8 @@ struct mist_task mist_schedule_part_task(const struct mist_layer_layout *layout,
                                          enum mist_program_kind program, int32_t part,
                                          int32_t layer);
 
-/* Which of the rows of its whole stage's micro-batch a rank has: n from this one on. */
+/* Which of the rows of its whole stage's micro-batch, of those that ranks with its
+ * context-parallel place have, are a rank's: n from this one on. */
 int64_t mist_schedule_first_row(const struct mist_plan *plan,
                                 const struct mist_rank_mesh *mesh, int32_t rank,
                                 int64_t *n);

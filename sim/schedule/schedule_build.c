@@ -381,6 +381,7 @@ enum mist_status mist_schedule_build(const struct mist_plan *plan, int32_t rank,
     for (int axis = 0; axis < MIST_N_AXES; axis++)
         schedule->at[axis] =
             mist_rank_mesh_at(&schedule->mesh, (enum mist_axis)axis, rank);
+    schedule->i_replica = mist_rank_mesh_index(&schedule->mesh, MIST_GROUP_DP, rank);
     struct mist_schedule_builder at = {
         .plan = plan,
         .stage = &plan->stages[schedule->i_stage],

@@ -232,7 +232,7 @@ int32_t mist_schedule_activation_gradient(struct mist_schedule_builder *at, int3
 
 bool mist_schedule_shards(const struct mist_schedule_builder *at, bool flag)
 {
-    return flag && at->stage->dp > 1;
+    return flag && mist_stage_n_replicas(at->stage) > 1;
 }
 
 bool mist_schedule_has_tied_stages(const struct mist_plan *plan)

@@ -78,7 +78,7 @@ static void add_load(struct mist_schedule_builder *at)
 void mist_schedule_add_persistent(struct mist_schedule_builder *at)
 {
     int64_t batch_bytes = (int64_t)4 * at->plan->n_micro_batches *
-                          at->stage->micro_batch * at->plan->job.seq_len;
+                          mist_plan_rank_tokens(at->plan, at->out->i_stage);
     int32_t last = at->out->modules[at->out->n_modules - 1];
     int64_t constant_bytes = at->out->layouts[MIST_LAYER_BLOCK].constant_bytes;
 

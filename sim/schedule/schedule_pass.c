@@ -1,7 +1,7 @@
 /*
  * The computation of a pass, part by part. See schedule_internal.h.
  *
- * A program is one task, or several where tensor-parallel ranks communicate inside it;
+ * A program is one task, or several where tensor- or context-parallel ranks communicate inside it;
  * then computation and communication are tasks of their own that wait for one another as
  * the parts of the layout say. All computing parts of a program name all its buffers,
  * communication those of its operands.
@@ -260,6 +260,10 @@ static enum mist_task_kind kind_of_part(const struct mist_layer_layout *layout,
             return MIST_TASK_TP_ALL_REDUCE;
         case MIST_OP_TP_REDUCE_SCATTER:
             return MIST_TASK_TP_REDUCE_SCATTER;
+        case MIST_OP_CP_ALL_GATHER:
+            return MIST_TASK_CP_ALL_GATHER;
+        case MIST_OP_CP_REDUCE_SCATTER:
+            return MIST_TASK_CP_REDUCE_SCATTER;
         default:
             return MIST_TASK_TP_ALL_GATHER;
         }
@@ -287,11 +291,15 @@ struct mist_task mist_schedule_part_task(const struct mist_layer_layout *layout,
     const struct mist_step *step =
         &mist_layer_layout_steps(layout, program)[of->first_step];
     bool talks = of->is_communication;
+    bool is_cp =
+        step->op == MIST_OP_CP_ALL_GATHER || step->op == MIST_OP_CP_REDUCE_SCATTER;
 
     return (struct mist_task){
         .kind = kind_of_part(layout, program, of),
         .stream = talks ? MIST_STREAM_GPU_GPU : MIST_STREAM_COMPUTE,
-        .group = talks ? MIST_GROUP_TP : MIST_GROUP_NONE,
+        .group = !talks  ? MIST_GROUP_NONE
+                 : is_cp ? MIST_GROUP_CP
+                         : MIST_GROUP_TP,
         .layer = layer,
         .program = program,
         .part = (int8_t)part,

@@ -94,14 +94,15 @@ static bool sums_each(const struct mist_plan *plan, int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
 
-    return stage->dp > 1 && (plan->reduces_each_micro_batch || stage->zero >= 2);
+    return mist_stage_n_replicas(stage) > 1 &&
+           (plan->reduces_each_micro_batch || stage->zero >= 2);
 }
 
 uint32_t mist_piece_stage_conditions(const struct mist_plan *plan, int32_t i_stage)
 {
     const struct mist_stage_plan *stage = &plan->stages[i_stage];
 
-    if (stage->dp == 1)
+    if (mist_stage_n_replicas(stage) == 1)
         return 0;
     return MIST_IF_HAS_RANKS | (stage->zero >= 3 ? MIST_IF_SHARDS_WEIGHTS : 0) |
            (stage->zero >= 2 ? MIST_IF_SHARDS_GRADIENTS : 0) |
@@ -151,9 +152,10 @@ static bool is_shard(enum mist_quantity quantity, enum mist_extent extent,
 /* ------------------------------------------------------------------------------ places */
 
 int64_t mist_piece_elements(const struct mist_slab *slab, enum mist_quantity quantity,
-                            enum mist_extent extent, uint32_t conditions, int32_t dp)
+                            enum mist_extent extent, uint32_t conditions,
+                            int32_t n_replicas)
 {
-    return is_shard(quantity, extent, conditions) ? slab->n_elements / dp
+    return is_shard(quantity, extent, conditions) ? slab->n_elements / n_replicas
                                                   : slab->n_elements;
 }
 
@@ -198,9 +200,10 @@ int64_t mist_schedule_elements(const struct mist_schedule_builder *at,
                                enum mist_extent extent, int64_t *first)
 {
     uint32_t conditions = mist_piece_conditions(at->plan, at->out->i_stage, slab);
-    int64_t n = mist_piece_elements(slab, quantity, extent, conditions, at->stage->dp);
+    int64_t n = mist_piece_elements(slab, quantity, extent, conditions,
+                                    mist_stage_n_replicas(at->stage));
 
-    *first = is_shard(quantity, extent, conditions) ? at->out->at[MIST_AXIS_DP] * n : 0;
+    *first = is_shard(quantity, extent, conditions) ? at->out->i_replica * n : 0;
     return n;
 }
 

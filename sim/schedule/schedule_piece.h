@@ -125,7 +125,8 @@ bool mist_piece_joins_embedding(const struct mist_plan *plan,
 
 /* Elements of a slab that an extent of a quantity has where these conditions hold. */
 int64_t mist_piece_elements(const struct mist_slab *slab, enum mist_quantity quantity,
-                            enum mist_extent extent, uint32_t conditions, int32_t dp);
+                            enum mist_extent extent, uint32_t conditions,
+                            int32_t n_replicas);
 int64_t mist_quantity_bytes(const struct mist_job *job, enum mist_quantity quantity,
                             int64_t n_elements);
 

@@ -2,8 +2,8 @@
  * Transfers between neighbouring stages, and the exchange of a tied weight's gradient.
  * See schedule_internal.h.
  *
- * Both ends of a boundary hold the same tokens of a micro-batch, cut by their own dp and,
- * under sequence parallelism, tp, so each pair of ranks whose cuts overlap moves one
+ * Both ends of a boundary hold the same tokens of a micro-batch, those of one
+ * context-parallel place, cut by their own dp and, under sequence parallelism, tp, so each pair of ranks whose cuts overlap moves one
  * slice of rows. Where the sending stage has the same rows on several tensor-parallel
  * ranks, they take turns over the receivers. All ranks dispatch transfers in one global
  * order of (time, boundary, direction), so they meet in order; receives run ahead beside
@@ -47,7 +47,7 @@ int64_t mist_schedule_first_row(const struct mist_plan *plan,
                                 int64_t *n)
 {
     const struct mist_stage_plan *stage = &plan->stages[mesh->i_stage];
-    int64_t n_whole = (int64_t)stage->micro_batch * plan->job.seq_len;
+    int64_t n_whole = mist_plan_rank_tokens(plan, mesh->i_stage);
     int64_t first = n_whole * mist_rank_mesh_at(mesh, MIST_AXIS_DP, rank);
 
     *n = n_whole;
@@ -73,8 +73,7 @@ static bool is_pair(const struct boundary *at, int32_t mine, int32_t theirs)
 static bool next_slice(const struct boundary *at, int32_t rank, struct mist_slice *slice)
 {
     const struct mist_rank_mesh *theirs = &at->theirs;
-    const struct mist_stage_plan *stage = &at->plan->stages[theirs->i_stage];
-    int64_t n, n_theirs, n_whole = (int64_t)stage->micro_batch * at->plan->job.seq_len;
+    int64_t n, n_theirs, n_whole = mist_plan_rank_tokens(at->plan, theirs->i_stage);
     int64_t first = mist_schedule_first_row(at->plan, &at->mine, rank, &n);
     int32_t peer = slice->peer + 1, n_alike = theirs->stride[MIST_AXIS_DP];
 
@@ -85,6 +84,9 @@ static bool next_slice(const struct boundary *at, int32_t rank, struct mist_slic
     if (peer == 0)
         peer = theirs->first_rank + (int32_t)(first / n_whole) * n_alike;
     for (; peer < theirs->first_rank + theirs->n_ranks; peer++) {
+        if (mist_rank_mesh_at(theirs, MIST_AXIS_CP, peer) !=
+            mist_rank_mesh_at(&at->mine, MIST_AXIS_CP, rank))
+            continue;
         int64_t start = mist_schedule_first_row(at->plan, theirs, peer, &n_theirs);
         int64_t end = start + n_theirs < first + n ? start + n_theirs : first + n;
         if (start >= first + n)

@@ -249,12 +249,13 @@ static struct cost run_light(struct tensors *t, enum op op)
     switch (op) {
     case EMBEDDING_FORWARD:
         mist_cpu_embedding_slice_forward(false, t->rows_a, t->tokens, t->weight,
-                                         t->rows_b, rows, z->s, h, 0, INT64_MAX, 1);
+                                         t->rows_b, rows, MIST_WHOLE_CHUNKS(z->s), h, 0,
+                                         INT64_MAX, 1);
         return (struct cost){0, 3 * r, 1};
     case EMBEDDING_BACKWARD:
         mist_cpu_embedding_slice_backward(false, t->dweight, t->rows_b, t->tokens,
-                                          t->rows_a, rows, z->s, h, 0, INT64_MAX,
-                                          t->workspace, 1, 0);
+                                          t->rows_a, rows, MIST_WHOLE_CHUNKS(z->s), h, 0,
+                                          INT64_MAX, t->workspace, 1, 0);
         return (struct cost){0, 5 * r, 1};
     case NORM_FORWARD:
         mist_cpu_norm_forward(false, MIST_CPU_NORM_LAYER, t->rows_a, NULL, t->stats,

@@ -177,7 +177,7 @@ static void open_model(struct bench *bench, const char *name)
     must(bench->backend->operators->open(bench->device, MIST_DTYPE_BF16, 0,
                                          &bench->operators, &err),
          &err);
-    must(mist_binding_prepare(bench->layouts, MIST_N_LAYER_KINDS, &bench->model,
+    must(mist_binding_prepare(bench->layouts, MIST_N_LAYER_KINDS, 0, &bench->model,
                               MIST_DTYPE_FP32, bench->backend->operators,
                               bench->operators, &err),
          &err);

@@ -195,7 +195,7 @@ static inline void catalogue_open(const struct reference *reference,
     catalogue_open_modules(out);
     out->constant = catalogue_allocate(out->layouts[MIST_LAYER_BLOCK].constant_bytes);
     if (model->rope_theta > 0)
-        mist_cpu_rope_fill((float *)(void *)out->constant, seq, model);
+        mist_cpu_rope_fill((float *)(void *)out->constant, MIST_WHOLE_CHUNKS(seq), model);
     out->tokens = catalogue_allocate(4 * (int64_t)batch * seq);
     out->targets = catalogue_allocate(4 * (int64_t)batch * seq);
     reference_batch(reference, out->tokens, out->targets);

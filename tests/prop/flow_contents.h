@@ -277,12 +277,12 @@ static inline bool flow_is_tied(const struct flow *at, int32_t layer, int32_t i_
 /* The slab is cut over data-parallel ranks for what the flag says. */
 static inline bool flow_cuts(const struct flow *at, bool flag)
 {
-    return flag && at->stage->dp > 1;
+    return flag && mist_stage_n_replicas(at->stage) > 1;
 }
 
 static inline int64_t flow_shard(const struct flow *at, const struct mist_slab *slab)
 {
-    return slab->n_elements / at->stage->dp * 4;
+    return slab->n_elements / mist_stage_n_replicas(at->stage) * 4;
 }
 
 /* Where byte 0 of a buffer of weights or gradients lies in its slab: whole slabs at 0,
@@ -295,7 +295,7 @@ static inline int64_t flow_origin(const struct flow *at, const struct mist_slab 
     if (size == slab->n_elements * 4)
         return 0;
     flow_require(at, size == flow_shard(at, slab), "a buffer is neither slab nor shard");
-    return at->schedule->at[MIST_AXIS_DP] * flow_shard(at, slab);
+    return at->schedule->i_replica * flow_shard(at, slab);
 }
 
 /* The rank's part of a slab in the optimizer step, in bytes of the slab. */
@@ -304,7 +304,7 @@ static inline void flow_part(const struct flow *at, const struct mist_slab *slab
 {
     bool is_cut = flow_cuts(at, at->stage->zero >= 1);
 
-    *from = is_cut ? at->schedule->at[MIST_AXIS_DP] * flow_shard(at, slab) : 0;
+    *from = is_cut ? at->schedule->i_replica * flow_shard(at, slab) : 0;
     *to = is_cut ? *from + flow_shard(at, slab) : slab->n_elements * 4;
 }
 
@@ -370,8 +370,8 @@ static inline void flow_expect_final(struct flow *at, int32_t layer, int32_t i_s
             .what = GRADIENT,
             .layer = layer,
             .id = i_slab,
-            .local = at->stage->dp > 1 ? 0 : flow_all(at),
-            .reduced = at->stage->dp > 1 ? flow_all(at) : 0,
+            .local = mist_stage_n_replicas(at->stage) > 1 ? 0 : flow_all(at),
+            .reduced = mist_stage_n_replicas(at->stage) > 1 ? flow_all(at) : 0,
             .tp = ranges[i].is_partial ? flow_all(at) : 0,
             .other = is_tied ? flow_all(at) : 0,
             .origin = origin,

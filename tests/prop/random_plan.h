@@ -44,8 +44,9 @@ static inline double draw_ratio(struct mist_random *random)
     return kind < 3 ? 0 : kind == 3 ? 1 : pick(random, 1, 7) / 8.0;
 }
 
-static inline void draw_stage(struct mist_random *random, int n_samples, bool is_tame,
-                              const struct mist_model *model, struct mist_stage_plan *out)
+static inline void draw_stage(struct mist_random *random, int n_samples, int cp,
+                              bool is_tame, const struct mist_model *model,
+                              struct mist_stage_plan *out)
 {
     static const int tps[] = {1, 1, 2, 2, 4};
     int tp = tps[pick(random, 0, 4)], dp = pick(random, 1, 4);
@@ -57,9 +58,10 @@ static inline void draw_stage(struct mist_random *random, int n_samples, bool is
         tp = 2;
     *out = (struct mist_stage_plan){
         .n_nodes = 1,
-        .n_devices = dp * tp,
+        .n_devices = dp * (cp > 1 ? cp : 1) * tp,
         .dp = dp,
         .tp = tp,
+        .cp = cp,
         .micro_batch = n_samples / dp,
         .is_sequence_parallel = tp > 1 && pick(random, 0, 1),
     };
@@ -77,6 +79,8 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
     static const int samples_of[] = {1, 2, 4, 4, 6, 12}, seqs[] = {1, 4, 8, 96};
     int n_samples = samples_of[pick(random, 0, 5)], n_layers = 0;
     bool same = pick(random, 0, 2) == 0, is_tame = pick(random, 0, 4) == 0;
+    struct mist_random own = *random; /* without, the rest is the same */
+    int cp = pick(&own, 0, 3) ? 0 : pick(&own, 2, 4);
 
     *plan = (struct mist_plan){
         .n_stages = pick(random, 1, 4),
@@ -99,7 +103,7 @@ static inline bool draw_plan(struct mist_random *random, struct mist_plan *plan)
     draw_model(random, &plan->model);
     for (int i = 0; i < plan->n_stages; i++) {
         struct mist_stage_plan *stage = &plan->stages[i];
-        draw_stage(random, n_samples, is_tame, &plan->model, stage);
+        draw_stage(random, n_samples, cp, is_tame, &plan->model, stage);
         if (same && i > 0) {
             struct mist_stage_plan *first = &plan->stages[0];
             stage->dp = first->dp;
@@ -138,13 +142,13 @@ static inline void print_plan(const struct mist_plan *plan)
            (int)plan->n_micro_batches, plan->reduces_each_micro_batch);
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const struct mist_stage_plan *s = &plan->stages[i];
-        printf(
-            "#   L %d C %d N %d b %d dp %d tp %d sp %d zero %d offload w %g g %g o %g a "
-            "%g update on host %d\n",
-            (int)s->n_layers, (int)s->n_checkpointed, (int)s->n_lean, (int)s->micro_batch,
-            (int)s->dp, (int)s->tp, s->is_sequence_parallel, s->zero, s->offload_weights,
-            s->offload_gradients, s->offload_optimizer, s->offload_activations,
-            s->updates_on_host);
+        printf("#   L %d C %d N %d b %d dp %d cp %d tp %d sp %d zero %d offload w %g g "
+               "%g o %g a "
+               "%g update on host %d\n",
+               (int)s->n_layers, (int)s->n_checkpointed, (int)s->n_lean,
+               (int)s->micro_batch, (int)s->dp, (int)s->cp, (int)s->tp,
+               s->is_sequence_parallel, s->zero, s->offload_weights, s->offload_gradients,
+               s->offload_optimizer, s->offload_activations, s->updates_on_host);
     }
 }
 

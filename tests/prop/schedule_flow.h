@@ -28,9 +28,16 @@ static inline int operand_use(const struct mist_step *step, int k)
     case MIST_OP_TP_ALL_REDUCE:
         return READS | WRITES;
     case MIST_OP_TP_REDUCE_SCATTER:
+    case MIST_OP_CP_REDUCE_SCATTER:
         return k == 0 ? WRITES : READS | LOSES;
     case MIST_OP_TP_ALL_GATHER:
+    case MIST_OP_CP_ALL_GATHER:
         return k == 0 ? WRITES : READS;
+    case MIST_OP_KV_PACK: /* backward: beside what queries have */
+        return k == 0 ? (step->phase == MIST_PHASE_FORWARD ? WRITES : READS | WRITES)
+                      : READS;
+    case MIST_OP_ATTENTION_PART:
+        return k <= 1 ? WRITES : READS;
     case MIST_OP_ROPE:
         return k == 0 ? READS | WRITES : READS;
     case MIST_OP_HEAD_NORM:
@@ -298,9 +305,10 @@ static inline void run_part(struct flow *at, const struct mist_task *task)
     const struct mist_part *part = &program->parts[task->part];
     flow_require(at, part->is_communication == (task->stream == MIST_STREAM_GPU_GPU),
                  "a part is on the wrong stream");
+    bool is_cp = strncmp(mist_task_kind_name(task->kind), "cp_", 3) == 0;
     if (part->is_communication)
         flow_require(at,
-                     task->group == MIST_GROUP_TP &&
+                     task->group == (is_cp ? MIST_GROUP_CP : MIST_GROUP_TP) &&
                          task->bytes == steps[part->first_step].dims[0],
                      "communication inside a module has the wrong group or size");
     if (at->walk != WALK_EVALUATE && !part->is_communication)
@@ -385,10 +393,11 @@ static inline void run_gather(struct flow *at, const struct mist_task *task)
     int32_t m = 0, s = task->slab, to = task->buffers[MIST_ROLE_WEIGHTS + s];
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
     int32_t from = task->buffers[MIST_ROLE_INPUT];
-    int64_t shard = flow_shard(at, slab), first = at->schedule->at[MIST_AXIS_DP] * shard;
+    int64_t shard = flow_shard(at, slab), first = at->schedule->i_replica * shard;
 
     flow_require(at,
-                 to >= 0 && task->group == MIST_GROUP_DP && at->stage->dp > 1 &&
+                 to >= 0 && task->group == MIST_GROUP_DP &&
+                     mist_stage_n_replicas(at->stage) > 1 &&
                      task->bytes == slab->n_elements * 4,
                  "a gather is wrong");
     int64_t start = from >= 0 ? 0 : first;
@@ -421,7 +430,7 @@ static inline void run_reduce(struct flow *at, const struct mist_task *task)
     int32_t home = task->buffers[MIST_ROLE_OUTPUT];
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
     int64_t bytes = slab->n_elements * 4, shard = flow_shard(at, slab);
-    int64_t first = at->schedule->at[MIST_AXIS_DP] * shard;
+    int64_t first = at->schedule->i_replica * shard;
     bool scatters = flow_cuts(at, at->stage->zero >= 1);
     int n_ranges = flow_params(at, task->layer, s, ranges);
 
@@ -592,7 +601,7 @@ static inline void run_norm(struct flow *at, const struct mist_task *task)
 {
     int32_t m = 0, s = task->slab, buffer = task->buffers[MIST_ROLE_GRADIENTS + s];
     const struct mist_slab *slab = &flow_storage(at, task->layer, &m)->slabs[s];
-    int64_t shard = flow_shard(at, slab), first = at->schedule->at[MIST_AXIS_DP] * shard;
+    int64_t shard = flow_shard(at, slab), first = at->schedule->i_replica * shard;
     int64_t part_from, part_to, origin = first - task->from_offset_bytes;
 
     flow_require(at, buffer >= 0 && task->n_elements * 4 == shard, "norms nothing");

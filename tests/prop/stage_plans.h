@@ -81,11 +81,14 @@ static inline void random_plan(struct mist_random *random, const struct kind *ki
     random_model(random, is_plain, &out->model);
     int32_t tp = kind->cuts && out->model.n_kv_heads % 2 == 0 ? 2 : 1;
     bool is_sequence = tp > 1 && pick(random, 0, 1);
+    struct mist_random apart = *random; /* with and without, the rest is the same */
+    int32_t cp = kind->cuts && pick(&apart, 0, 2) == 0 ? 2 : 0;
+    out->model.max_seq *= cp > 1 ? cp : 1;
     out->n_micro_batches = pick(random, 1, 16);
     out->n_stages = pick(random, 1, MAX_STAGES);
     out->job = (struct mist_job){
         .global_batch = (int64_t)out->n_micro_batches * samples,
-        .seq_len = 64 * pick(random, 1, 4),
+        .seq_len = 64 * (cp > 1 ? cp : 1) * pick(random, 1, 4), /* ids fill whole lines */
         .dtype = pick(random, 0, 2) == 0 ? MIST_DTYPE_BF16 : MIST_DTYPE_FP32,
     };
     for (int32_t i = 0; i < out->n_stages; i++) {
@@ -94,10 +97,11 @@ static inline void random_plan(struct mist_random *random, const struct kind *ki
         out->stages[i] = (struct mist_stage_plan){
             .n_layers = n,
             .n_nodes = 1,
-            .n_devices = dp * tp,
+            .n_devices = dp * tp * (cp > 1 ? cp : 1),
             .micro_batch = samples / dp,
             .dp = dp,
             .tp = tp,
+            .cp = cp,
             .is_sequence_parallel = is_sequence,
             .n_checkpointed = pick(random, 0, 2) == 0 ? 0 : pick(random, 0, n),
         };

@@ -46,6 +46,8 @@ static enum mist_time_class naive_class(const struct mist_timeline_row *row)
         return MIST_TIME_HOST;
     if (strstr(kind, "send_") || strstr(kind, "recv_"))
         return MIST_TIME_TRANSFERS;
+    if (strncmp(kind, "cp_", 3) == 0)
+        return MIST_TIME_CONTEXT;
     if (strstr(kind, "gather_parameter"))
         return MIST_TIME_PARAMETERS;
     return strstr(kind, "tp_") && !strstr(kind, "gradient") ? MIST_TIME_TENSOR
@@ -225,7 +227,8 @@ static enum mist_time_class naive_op_class(const struct mist_step *step)
         return MIST_TIME_LOSS;
     if (strncmp(name, "linear", 6) == 0)
         return MIST_TIME_PRODUCTS;
-    return strcmp(name, "attention") == 0 ? MIST_TIME_ATTENTION : MIST_TIME_ELEMENTWISE;
+    return strncmp(name, "attention", 9) == 0 ? MIST_TIME_ATTENTION
+                                              : MIST_TIME_ELEMENTWISE;
 }
 
 /* Prices of all computation of a rank, step by step; what is not a step's is the price's
@@ -607,7 +610,7 @@ TEST(test_model_flop)
     }
 }
 
-/* 2 rows * inputs * outputs, 4 batch * seq^2 * heads * width of a head. */
+/* 2 rows * inputs * outputs, 4 batch * seq^2 * heads * width of a head, or a part of it. */
 static double naive_flop(const struct mist_step *step)
 {
     const int64_t *d = step->dims;
@@ -615,8 +618,9 @@ static double naive_flop(const struct mist_step *step)
 
     if (strncmp(name, "linear", 6) == 0)
         return 2.0 * (double)(d[0] * d[1] * d[2]);
-    return strcmp(name, "attention") == 0
-               ? 4.0 * (double)(d[0] * d[1] * d[1] * d[2] * d[4])
+    bool is_part = strcmp(name, "attention_part") == 0; /* of d[5] */
+    return is_part || strcmp(name, "attention") == 0
+               ? 4.0 * (double)(d[0] * d[1] * d[1] * d[2] * d[4] / (is_part ? d[5] : 1))
                : 0;
 }
 

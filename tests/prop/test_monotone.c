@@ -442,7 +442,7 @@ static void try_knobs(struct brute *at, const struct mist_space_case *of, int32_
     const struct mist_space *space = at->config.space;
     struct mist_search_choice *stage = &at->stages[i_stage];
     int32_t n_ckpt = mist_space_n_checkpointed(space, stage->n_layers);
-    int32_t n_zero = mist_space_n_zero(space, stage->shape.dp);
+    int32_t n_zero = mist_space_n_zero(space, &stage->shape);
 
     for (int32_t i = 0; i < n_ckpt * n_zero << MIST_N_OFFLOADS; i++) {
         stage->knobs.n_checkpointed = (i >> MIST_N_OFFLOADS) % n_ckpt;

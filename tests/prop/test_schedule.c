@@ -105,7 +105,10 @@ static void check_kind(const struct mist_plan *plan, const struct mist_schedule 
         assert_int_not_equal(mist_stream_channel(task->stream), MIST_STREAM_GPU_GPU);
         break;
     case MIST_GROUP_DP:
-        assert_true(stage->dp > 1);
+        assert_true(stage->dp > 1 || stage->cp > 1);
+        break;
+    case MIST_GROUP_CP:
+        assert_true(stage->cp > 1);
         break;
     case MIST_GROUP_TP:
         assert_true(stage->tp > 1);
@@ -136,7 +139,8 @@ static void rows_of(const struct mist_plan *plan, const struct mist_schedule *sc
 {
     const struct mist_stage_plan *stage = &plan->stages[schedule->i_stage];
 
-    *n = (int64_t)stage->micro_batch * plan->job.seq_len;
+    *n =
+        (int64_t)stage->micro_batch * plan->job.seq_len / (stage->cp > 1 ? stage->cp : 1);
     *first = schedule->at[MIST_AXIS_DP] * *n;
     if (stage->is_sequence_parallel) {
         *n /= stage->tp;
@@ -209,7 +213,11 @@ static bool is_member(const struct mist_schedule *a, const struct mist_schedule 
     case MIST_GROUP_DP:
         return a->i_stage == b->i_stage && a->at[MIST_AXIS_TP] == b->at[MIST_AXIS_TP];
     case MIST_GROUP_TP:
-        return a->i_stage == b->i_stage && a->at[MIST_AXIS_DP] == b->at[MIST_AXIS_DP];
+        return a->i_stage == b->i_stage && a->at[MIST_AXIS_DP] == b->at[MIST_AXIS_DP] &&
+               a->at[MIST_AXIS_CP] == b->at[MIST_AXIS_CP];
+    case MIST_GROUP_CP:
+        return a->i_stage == b->i_stage && a->at[MIST_AXIS_DP] == b->at[MIST_AXIS_DP] &&
+               a->at[MIST_AXIS_TP] == b->at[MIST_AXIS_TP];
     case MIST_GROUP_ALL:
         return true;
     case MIST_GROUP_PEER:
@@ -478,8 +486,13 @@ static int32_t check_plan(struct world *at, double *ratios)
                 mine->at[MIST_AXIS_TP] == theirs->at[MIST_AXIS_TP])
                 check_collectives(mine, theirs, MIST_GROUP_DP);
             if (mine->i_stage == theirs->i_stage &&
-                mine->at[MIST_AXIS_DP] == theirs->at[MIST_AXIS_DP])
+                mine->at[MIST_AXIS_DP] == theirs->at[MIST_AXIS_DP] &&
+                mine->at[MIST_AXIS_CP] == theirs->at[MIST_AXIS_CP])
                 check_collectives(mine, theirs, MIST_GROUP_TP);
+            if (mine->i_stage == theirs->i_stage &&
+                mine->at[MIST_AXIS_DP] == theirs->at[MIST_AXIS_DP] &&
+                mine->at[MIST_AXIS_TP] == theirs->at[MIST_AXIS_TP])
+                check_collectives(mine, theirs, MIST_GROUP_CP);
             check_collectives(mine, theirs, MIST_GROUP_ALL);
         }
     }

@@ -1,6 +1,6 @@
 /*
- * Plans that add up in another order train to nearly the same numbers: tensor and
- * sequence parallelism and every split of the batch over ranks and micro-batches against
+ * Plans that add up in another order train to nearly the same numbers: tensor, sequence and
+ * context parallelism and every split of the batch over ranks and micro-batches against
  * the plain run on one rank (loss and gradient norm 1e-6 relative at the first step, loss
  * 1e-4 over 20), and the plain run against the naive model in double precision (1e-4).
  * Gradient norms are held to 1e-2 later on: where training is least stable they magnify
@@ -38,6 +38,11 @@ static const char *const plans[] = {
     "G2: tp2 dp2 sp z3",
     "G1: dp4 tp2 z3 sp oa.5",
     "G4 zb: l1 tp2 / tp2 sp ck1 / l1 tp2 oo1",
+    "G2: cp2",
+    "G1: cp4 z3 ck2 oa.5",
+    "G2: dp2 cp2 z2 ow.5 ln1",
+    "G2: cp2 tp2 sp z1 / cp2 tp2 ck1",
+    "G4 zb: cp2 z2 / cp2 oa.5",
     NULL,
 };
 
@@ -48,6 +53,7 @@ static const char *const few[] = {
     "G4: tp2 sp / tp2",
     "G1: dp4 tp2 z3 sp oa.5",
     "G4 zb: l1 tp2 / tp2 sp ck1 / l1 tp2 oo1",
+    "G2: dp2 cp2 tp2 sp z3 ck1",
     NULL,
 };
 
@@ -63,6 +69,8 @@ static const char *const uneven[] = {
     "G4: l3 / dp2 z3",
     "G4 zb: dp2 z2 / tp2 / tp2 sp ck1 / dp2",
     "G2 il2: dp2 / dp4 z3",
+    "G2: cp2 tp2 sp z1 / dp2 cp2 ck1",
+    "G2 il2: dp2 cp2 z2 / cp2 oo1",
     NULL,
 };
 

@@ -16,7 +16,7 @@
  * eval: the loss is taken after every step, too, eval3: after every third; skip2: the
  * second step's gradients are dropped; delay3: random delays, seed 3; graphs: steady
  * steps are replayed, plain: they are not (neither: as the run sees fit). Stage: l layers
- * (left out: the rest, evenly), dp, tp, sp, z0 .. z3, ck checkpointed and ln lean blocks,
+ * (left out: the rest, evenly), dp, cp, tp, sp, z0 .. z3, ck checkpointed and ln lean blocks,
  * and fractions in the host of weights ow, gradients og, optimizer oo, activations oa; uh:
  * its update, too. The micro-batch follows from the global batch.
  *
@@ -157,6 +157,7 @@ static inline bool training_read_stage_word(struct mist_stage_plan *stage,
     } numbers[] = {{"l", &stage->n_layers},
                    {"dp", &stage->dp},
                    {"tp", &stage->tp},
+                   {"cp", &stage->cp},
                    {"ck", &stage->n_checkpointed},
                    {"ln", &stage->n_lean}};
     struct {
@@ -202,7 +203,7 @@ static inline void training_complete_plan(struct mist_plan *plan)
             n_open--;
         }
         stage->n_nodes = 1;
-        stage->n_devices = stage->dp * stage->tp;
+        stage->n_devices = (int32_t)mist_stage_n_ranks(stage);
         stage->micro_batch =
             (int32_t)plan->job.global_batch / plan->n_micro_batches / stage->dp;
     }

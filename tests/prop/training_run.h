@@ -139,6 +139,19 @@ static inline void training_close_run(struct training_child *child)
     child->tokens = child->targets = NULL;
 }
 
+/* Of n samples the i-th and the i-th last of 2 cp equal pieces, in place. */
+static inline void training_take_part(int32_t *ids, int64_t n, int64_t seq, int32_t cp,
+                                      int32_t i)
+{
+    int64_t length = seq / (2 * cp), to = 0;
+
+    for (int64_t k = 0; k < n * seq; k++) {
+        int64_t piece = k % seq / length;
+        if (piece == i || piece == 2 * cp - 1 - i)
+            ids[to++] = ids[k];
+    }
+}
+
 /* Samples of micro-batch k: the k-th share of the step's, and of that this rank's. */
 static inline enum mist_status training_load(struct training_child *child, int32_t i_step,
                                              struct mist_err *err)
@@ -146,15 +159,21 @@ static inline enum mist_status training_load(struct training_child *child, int32
     const struct mist_plan *plan = &child->run->plan;
     const struct mist_stage_plan *stage = &plan->stages[child->schedule->i_stage];
     enum mist_status status = MIST_OK;
-    int64_t b = stage->micro_batch;
+    int64_t b = stage->micro_batch, seq = plan->job.seq_len;
 
-    for (int64_t k = 0; k < plan->n_micro_batches && status == MIST_OK; k++)
+    for (int64_t k = 0; k < plan->n_micro_batches && status == MIST_OK; k++) {
         status = mist_data_batch(
             child->data, TRAINING_SEED,
             i_step * plan->job.global_batch +
                 (k * stage->dp + child->schedule->at[MIST_AXIS_DP]) * b,
-            plan->job.seq_len, b, child->tokens + k * b * plan->job.seq_len,
-            child->targets + k * b * plan->job.seq_len, err);
+            seq, b, child->tokens + k * b * seq, child->targets + k * b * seq, err);
+    }
+    if (stage->cp > 1) { /* tokens of whole samples close up to those of this rank */
+        training_take_part(child->tokens, plan->n_micro_batches * b, seq, stage->cp,
+                           child->schedule->at[MIST_AXIS_CP]);
+        training_take_part(child->targets, plan->n_micro_batches * b, seq, stage->cp,
+                           child->schedule->at[MIST_AXIS_CP]);
+    }
     return status;
 }
 

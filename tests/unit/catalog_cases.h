@@ -129,7 +129,8 @@ static inline bool is_linear(enum mist_op op)
 static inline bool is_communication(enum mist_op op)
 {
     return op == MIST_OP_TP_ALL_REDUCE || op == MIST_OP_TP_REDUCE_SCATTER ||
-           op == MIST_OP_TP_ALL_GATHER;
+           op == MIST_OP_TP_ALL_GATHER || op == MIST_OP_CP_ALL_GATHER ||
+           op == MIST_OP_CP_REDUCE_SCATTER;
 }
 
 /* Operands of an operator in a phase, one letter each by index: r read, w written, u read
@@ -160,6 +161,12 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
         return "wrr";
     case MIST_OP_ATTENTION:
         return is_forward ? "wwr" : "wrrrr";
+    case MIST_OP_ATTENTION_PART:
+        return is_forward ? "wwrr" : "wwrrrrr";
+    case MIST_OP_KV_PACK:
+        return is_forward ? "wr" : "ur";
+    case MIST_OP_KV_ORDER:
+        return "wr";
     case MIST_OP_ROPE:
         return "ur";
     case MIST_OP_HEAD_NORM:
@@ -181,8 +188,10 @@ static inline const char *access_of(enum mist_op op, enum mist_phase phase)
     case MIST_OP_TP_ALL_REDUCE:
         return is_forward ? "u" : NULL;
     case MIST_OP_TP_REDUCE_SCATTER:
+    case MIST_OP_CP_REDUCE_SCATTER:
         return is_forward ? "wd" : NULL;
     case MIST_OP_TP_ALL_GATHER:
+    case MIST_OP_CP_ALL_GATHER:
         return is_forward ? "wr" : NULL;
     default:
         return NULL;

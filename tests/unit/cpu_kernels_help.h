@@ -26,7 +26,7 @@ static inline void fill_rope_table(float *table, int64_t s, int64_t head_dim,
 {
     const struct mist_model model = {.head_dim = (int32_t)head_dim, .rope_theta = theta};
 
-    mist_cpu_rope_fill(table, s, &model);
+    mist_cpu_rope_fill(table, MIST_WHOLE_CHUNKS(s), &model);
 }
 
 static inline int help_setup(void **state)

@@ -754,6 +754,13 @@ static double part_s(const struct mist_layer_layout *layout, const struct mist_t
     for (int32_t i = part->first_step; i < part->first_step + part->n_steps; i++) {
         const struct mist_step *step =
             is_backward ? &layout->backward[i] : &layout->forward[i];
+        if (step->op == MIST_OP_ATTENTION_PART) { /* half of that of whole sequences */
+            struct mist_work whole = mist_op_work(MIST_OP_ATTENTION, step->phase,
+                                                  step->dims, layout->shape.dtype);
+            equals((double)whole.flop, 2 * (double)step->flop);
+            sum += bound_s((double)whole.flop, (double)whole.bytes) / 2;
+            continue;
+        }
         sum += bound_s((double)step->flop, (double)step->bytes);
     }
     return sum;
@@ -787,8 +794,10 @@ static double expected_s(const struct mist_plan *plan, const struct mist_schedul
         return law_s(&laws[stage->zero ? 2 : 0], task->bytes) + norm_s(task->bytes / 4);
     case MIST_TASK_GATHER_PARAMETER:
     case MIST_TASK_TP_ALL_GATHER:
+    case MIST_TASK_CP_ALL_GATHER:
         return law_s(&laws[1], task->bytes);
     case MIST_TASK_TP_REDUCE_SCATTER:
+    case MIST_TASK_CP_REDUCE_SCATTER:
         return law_s(&laws[2], task->bytes);
     case MIST_TASK_TP_ALL_REDUCE:
     case MIST_TASK_TP_REDUCE_GRADIENT:
@@ -847,7 +856,7 @@ static uint64_t check_schedules(const struct mist_cost_model *model,
     return kinds;
 }
 
-/* Data-parallel, tensor-parallel, sequence-parallel, all pipelines, tied and offloaded;
+/* Data-, tensor-, sequence- and context-parallel, all pipelines, tied and offloaded;
  * all task kinds occur. */
 TEST(test_schedule)
 {
@@ -860,8 +869,9 @@ TEST(test_schedule)
     for (int i = 0; i < N_LAWS; i++)
         add_law(&set, &laws[i]);
     struct mist_cost_model *model = model_of(&set);
-    for (int tp = 0; tp <= 2; tp++) /* 0: one rank */
-        for (int bits = tp > 0 ? 0 : 16; bits < 32; bits++) {
+    for (int kind = 0; kind <= 3; kind++) /* 0: one rank; 3: cp 2 */
+        for (int bits = kind > 0 ? 0 : 16; bits < 32; bits++) {
+            int tp = kind < 3 ? kind : 1;
             make_plan(&plan);
             plan.model.ties_embeddings = bits & 2;
             plan.pipeline = bits & 4 ? MIST_PIPELINE_ZB_H1 : MIST_PIPELINE_1F1B;
@@ -872,9 +882,10 @@ TEST(test_schedule)
             }
             for (int i = 0; i < plan.n_stages; i++) {
                 struct mist_stage_plan *stage = &plan.stages[i];
-                stage->dp = tp > 0 ? 2 / tp : 1;
+                stage->cp = kind == 3 ? 2 : 0;
+                stage->dp = tp > 0 && kind < 3 ? 2 / tp : 1;
                 stage->tp = tp > 0 ? tp : 1;
-                stage->micro_batch = tp > 0 ? 2 * tp : 4;
+                stage->micro_batch = 4 / stage->dp;
                 if (tp == 0)
                     stage->n_nodes = stage->n_devices = 1;
                 stage->is_sequence_parallel = tp > 1 && (bits & 1);

@@ -197,4 +197,145 @@ TEST_WITH(test_rope_slopes, help_setup, help_teardown)
     help_assert_close(dqkv, slopes, n, "rope backward");
 }
 
+/* ---------------------------------------------------------------- context parallelism */
+
+static float *float_zeros(struct help *h, int64_t n)
+{
+    float *out = help_poisoned(h, n);
+
+    memset(out, 0, (size_t)n * sizeof *out);
+    return out;
+}
+
+/* Rows of width floats of a rank's tokens, from those of all or back. */
+static void take_part(const struct mist_cpu_attention *a, int64_t n, int64_t i,
+                      int64_t width, float *all, float *part, bool is_back)
+{
+    int64_t length = a->s / (2 * n), k = 0;
+
+    for (int64_t t = 0; t < a->b * a->s; t++) {
+        int64_t chunk = t % a->s / length;
+        if (chunk != i && chunk != 2 * n - 1 - i)
+            continue;
+        if (is_back)
+            memcpy(all + t * width, part + k * width, (size_t)width * sizeof *all);
+        else
+            memcpy(part + k * width, all + t * width, (size_t)width * sizeof *all);
+        k++;
+    }
+}
+
+/* n ranks, one after the other, with what they exchange: keys and values, and the sums of
+ * their gradients, in all of the result the tokens where they are in the sequence. */
+static struct result run_parts(struct help *h, const struct mist_cpu_attention *a,
+                               int64_t n, float *qkv, float *d_out, int n_threads)
+{
+    int64_t width = (a->heads + 2 * a->kv_heads) * a->head_dim;
+    int64_t kv_width = 2 * a->kv_heads * a->head_dim, out_width = a->heads * a->head_dim;
+    int64_t n_part = a->b * a->s / n, n_kv = n_part * kv_width;
+    struct result r = {float_zeros(h, n_out_of(a)), NULL, float_zeros(h, n_qkv_of(a))};
+    float *ranks = help_poisoned(h, n * n_kv), *sums = float_zeros(h, n * n_kv);
+
+    for (int64_t i = 0; i < n; i++) {
+        const struct mist_cpu_attention_part part = {*a, n, i};
+        float *mine = help_poisoned(h, n_part * width);
+        take_part(a, n, i, width, qkv, mine, false);
+        mist_cpu_kv_pack(false, ranks + i * n_kv, mine, &part, n_threads);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const struct mist_cpu_attention_part part = {*a, n, i};
+        float *mine = help_poisoned(h, n_part * width), *kv = help_poisoned(h, n * n_kv);
+        float *out = help_poisoned(h, n_part * out_width);
+        float *lse = help_poisoned(h, n_part * a->heads);
+        float *slopes = help_poisoned(h, n_part * out_width);
+        float *dqkv = help_poisoned(h, n_part * width), *dkv = help_poisoned(h, n * n_kv);
+        float *given = help_poisoned(h, n * n_kv);
+        int64_t n_work =
+            (int64_t)(mist_cpu_attention_backward_workspace_bytes(a, false, n_threads) +
+                      mist_cpu_attention_forward_workspace_bytes(a, false, n_threads));
+        void *work = help_alloc(h, n_work);
+        take_part(a, n, i, width, qkv, mine, false);
+        take_part(a, n, i, out_width, d_out, slopes, false);
+        mist_cpu_kv_order(false, kv, ranks, &part, n_threads);
+        mist_cpu_attention_part_forward(NULL, out, lse, mine, kv, &part, work, n_threads);
+        mist_cpu_attention_part_backward(NULL, dqkv, dkv, slopes, mine, kv, out, lse,
+                                         &part, work, n_threads);
+        mist_cpu_kv_disorder(false, given, dkv, &part, n_threads);
+        help_assert_guard(out, n_part * out_width);
+        help_assert_guard(lse, n_part * a->heads);
+        help_assert_guard(dqkv, n_part * width);
+        help_assert_guard(dkv, n * n_kv);
+        for (int64_t k = 0; k < n * n_kv; k++)
+            sums[k] += given[k];
+        take_part(a, n, i, out_width, r.out, out, true);
+        take_part(a, n, i, width, r.dqkv, dqkv, true);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const struct mist_cpu_attention_part part = {*a, n, i};
+        float *dqkv = help_poisoned(h, n_part * width);
+        take_part(a, n, i, width, r.dqkv, dqkv, false);
+        mist_cpu_kv_unpack(false, dqkv, sums + i * n_kv, &part, n_threads);
+        help_assert_guard(dqkv, n_part * width);
+        take_part(a, n, i, width, r.dqkv, dqkv, true);
+    }
+    return r;
+}
+
+/* Chunks shorter and longer than blocks, and no multiples of them. */
+TEST_WITH(test_attention_parts, help_setup, help_teardown)
+{
+    static const struct {
+        struct mist_cpu_attention shape;
+        int64_t n;
+    } cases[] = {
+        {{1, 4, 1, 1, 2}, 2},    {{2, 12, 6, 2, 6}, 3},   {{1, 256, 2, 2, 4}, 2},
+        {{2, 320, 4, 1, 8}, 2},  {{1, 520, 3, 3, 10}, 2}, {{2, 264, 4, 2, 16}, 4},
+        {{1, 1024, 2, 1, 6}, 4},
+    };
+    struct help *h = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mist_cpu_attention *a = &cases[i].shape;
+        float *qkv = help_random(h, n_qkv_of(a), 2.0);
+        float *d_out = help_random(h, n_out_of(a), 1.0);
+        double *qkv_d = help_doubles(h, qkv, n_qkv_of(a));
+        double *out_d = help_zeros(h, n_out_of(a)), *dqkv_d = help_zeros(h, n_qkv_of(a));
+        double *probs = help_zeros(h, a->b * a->heads * a->s * a->s);
+        naive_attention(out_d, probs, qkv_d, (int)a->b, (int)a->s, (int)a->heads,
+                        (int)a->kv_heads, (int)a->head_dim);
+        naive_attention_backward(dqkv_d, help_doubles(h, d_out, n_out_of(a)), probs,
+                                 qkv_d, (int)a->b, (int)a->s, (int)a->heads,
+                                 (int)a->kv_heads, (int)a->head_dim);
+        struct result one = run_parts(h, a, cases[i].n, qkv, d_out, 1);
+        help_assert_close(one.out, out_d, n_out_of(a), "out");
+        help_assert_close(one.dqkv, dqkv_d, n_qkv_of(a), "dqkv");
+        struct result more = run_parts(h, a, cases[i].n, qkv, d_out, HELP_N_THREADS);
+        help_assert_same_bits(one.out, more.out, n_out_of(a));
+        help_assert_same_bits(one.dqkv, more.dqkv, n_qkv_of(a));
+    }
+}
+
+/* Of one rank it is the whole. */
+TEST_WITH(test_attention_of_one_part, help_setup, help_teardown)
+{
+    struct help *h = *state;
+    const struct mist_cpu_attention *a = &shapes[5];
+    const struct mist_cpu_attention_part part = {*a, 1, 0};
+    float *qkv = help_random(h, n_qkv_of(a), 2.0);
+    float *d_out = help_random(h, n_out_of(a), 1.0);
+    struct result r = run_kernels(h, a, qkv, d_out, 1);
+    float *out = help_poisoned(h, n_out_of(a)), *dqkv = help_poisoned(h, n_qkv_of(a));
+    float *lse = help_poisoned(h, a->b * a->heads * a->s);
+    void *work =
+        help_alloc(h, (int64_t)(mist_cpu_attention_backward_workspace_bytes(a, false, 1) +
+                                mist_cpu_attention_forward_workspace_bytes(a, false, 1)));
+
+    mist_cpu_attention_part_forward(NULL, out, lse, qkv, NULL, &part, work, 1);
+    mist_cpu_attention_part_backward(NULL, dqkv, NULL, d_out, qkv, NULL, out, lse, &part,
+                                     work, 1);
+    help_assert_same_bits(r.out, out, n_out_of(a));
+    help_assert_same_bits(r.lse, lse, a->b * a->heads * a->s);
+    help_assert_same_bits(r.dqkv, dqkv, n_qkv_of(a));
+}
+
 TEST_MAIN(NULL, NULL)

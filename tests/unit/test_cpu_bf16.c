@@ -95,17 +95,18 @@ TEST_WITH(test_embedding, help_setup, help_teardown)
             float *dwpe = help_copy(h, wpe_f, N_WPE),
                   *dwpe_f = help_copy(h, wpe_f, N_WPE);
             mist_cpu_embedding_slice_forward(true, out, tokens, wte, has_wpe ? wpe : NULL,
-                                             ROWS, S, H, FIRST, N_LOCAL, t);
+                                             ROWS, MIST_WHOLE_CHUNKS(S), H, FIRST,
+                                             N_LOCAL, t);
             mist_cpu_embedding_slice_forward(false, out_f, tokens, wte_f,
-                                             has_wpe ? wpe_f : NULL, ROWS, S, H, FIRST,
-                                             N_LOCAL, 1);
+                                             has_wpe ? wpe_f : NULL, ROWS,
+                                             MIST_WHOLE_CHUNKS(S), H, FIRST, N_LOCAL, 1);
             help_bf16_assert_rounded(h, out, out_f, N);
             mist_cpu_embedding_slice_backward(true, dwte, has_wpe ? dwpe : NULL, tokens,
-                                              d_out, ROWS, S, H, FIRST, N_LOCAL, work, t,
-                                              0);
+                                              d_out, ROWS, MIST_WHOLE_CHUNKS(S), H, FIRST,
+                                              N_LOCAL, work, t, 0);
             mist_cpu_embedding_slice_backward(false, dwte_f, has_wpe ? dwpe_f : NULL,
-                                              tokens, d_out_f, ROWS, S, H, FIRST, N_LOCAL,
-                                              work, 1, 0);
+                                              tokens, d_out_f, ROWS, MIST_WHOLE_CHUNKS(S),
+                                              H, FIRST, N_LOCAL, work, 1, 0);
             help_assert_same_bits(dwte, dwte_f, N_WTE + HELP_GUARD);
             help_assert_same_bits(dwpe, dwpe_f, N_WPE + HELP_GUARD);
             /* gradients in bf16: the same sums, rounded, are added to what there is */
@@ -114,15 +115,16 @@ TEST_WITH(test_embedding, help_setup, help_teardown)
             memset(dwte_f, 0, N_WTE * sizeof *dwte_f);
             memset(dwpe_f, 0, N_WPE * sizeof *dwpe_f);
             mist_cpu_embedding_slice_backward(false, dwte_f, has_wpe ? dwpe_f : NULL,
-                                              tokens, d_out_f, ROWS, S, H, FIRST, N_LOCAL,
-                                              work, 1, 0);
+                                              tokens, d_out_f, ROWS, MIST_WHOLE_CHUNKS(S),
+                                              H, FIRST, N_LOCAL, work, 1, 0);
             for (int i = 0; i < N_WTE; i++)
                 dwte_f[i] = wte_f[i] + mist_bf16_value(mist_bf16_round(dwte_f[i]));
             for (int i = 0; i < N_WPE; i++)
                 dwpe_f[i] = wpe_f[i] + mist_bf16_value(mist_bf16_round(dwpe_f[i]));
             mist_cpu_embedding_slice_backward(true, dwte_b, has_wpe ? dwpe_b : NULL,
-                                              tokens, d_out, ROWS, S, H, FIRST, N_LOCAL,
-                                              work, t, MIST_CPU_BF16_GRADIENTS);
+                                              tokens, d_out, ROWS, MIST_WHOLE_CHUNKS(S),
+                                              H, FIRST, N_LOCAL, work, t,
+                                              MIST_CPU_BF16_GRADIENTS);
             help_bf16_assert_rounded(h, dwte_b, dwte_f, N_WTE);
             help_bf16_assert_rounded(h, dwpe_b, dwpe_f, N_WPE);
         }

@@ -478,14 +478,16 @@ TEST_WITH(test_embedding, help_setup, help_teardown)
         float *only = help_copy(h, wte, VOCAB * H);
         void *work = help_alloc(
             h, (int64_t)mist_cpu_embedding_slice_backward_workspace_bytes(ROWS));
-        mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS, S, H, 0,
-                                         INT64_MAX, t);
-        mist_cpu_embedding_slice_forward(false, no_wpe, tokens, wte, NULL, ROWS, S, H, 0,
-                                         INT64_MAX, t);
-        mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS, S, H, 0,
-                                          INT64_MAX, work, t, 0);
-        mist_cpu_embedding_slice_backward(false, only, NULL, tokens, d_out, ROWS, S, H, 0,
-                                          INT64_MAX, work, t, 0);
+        mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS,
+                                         MIST_WHOLE_CHUNKS(S), H, 0, INT64_MAX, t);
+        mist_cpu_embedding_slice_forward(false, no_wpe, tokens, wte, NULL, ROWS,
+                                         MIST_WHOLE_CHUNKS(S), H, 0, INT64_MAX, t);
+        mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS,
+                                          MIST_WHOLE_CHUNKS(S), H, 0, INT64_MAX, work, t,
+                                          0);
+        mist_cpu_embedding_slice_backward(false, only, NULL, tokens, d_out, ROWS,
+                                          MIST_WHOLE_CHUNKS(S), H, 0, INT64_MAX, work, t,
+                                          0);
         if (t == 1) {
             first[0] = out;
             first[1] = dwte;
@@ -529,8 +531,8 @@ TEST_WITH(test_embedding_sums, help_setup, help_teardown)
             }
         for (int t = 1; t <= HELP_N_THREADS; t++) {
             float *dwte = help_copy(h, wte, VOCAB * H);
-            mist_cpu_embedding_slice_backward(false, dwte, NULL, tokens, d_out, ROWS, S,
-                                              H, 0, VOCAB,
+            mist_cpu_embedding_slice_backward(false, dwte, NULL, tokens, d_out, ROWS,
+                                              MIST_WHOLE_CHUNKS(S), H, 0, VOCAB,
                                               help_alloc(h, (int64_t)n_bytes), t, 0);
             help_assert_same_bits(dwte, expected, VOCAB * H);
         }

@@ -60,19 +60,19 @@ static void check_embedding(struct help *h, const struct cut *c, int n_threads)
         float *part = help_poisoned(h, n);
         int64_t first = (int64_t)t * c->n_local;
         mist_cpu_embedding_slice_forward(false, part, tokens, wte + first * H,
-                                         t == 0 ? wpe : NULL, ROWS, S, H, first,
-                                         c->n_local, n_threads);
+                                         t == 0 ? wpe : NULL, ROWS, MIST_WHOLE_CHUNKS(S),
+                                         H, first, c->n_local, n_threads);
         mist_cpu_embedding_slice_backward(false, dwte2 + first * H, t == 0 ? dwpe2 : NULL,
-                                          tokens, d_out, ROWS, S, H, first, c->n_local,
-                                          work, n_threads, 0);
+                                          tokens, d_out, ROWS, MIST_WHOLE_CHUNKS(S), H,
+                                          first, c->n_local, work, n_threads, 0);
         help_assert_guard(part, n);
         for (int64_t i = 0; i < n; i++)
             sum[i] += part[i];
     }
-    mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS, S, H, 0,
-                                     INT64_MAX, 1);
-    mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS, S, H, 0,
-                                      INT64_MAX, work, 1, 0);
+    mist_cpu_embedding_slice_forward(false, out, tokens, wte, wpe, ROWS,
+                                     MIST_WHOLE_CHUNKS(S), H, 0, INT64_MAX, 1);
+    mist_cpu_embedding_slice_backward(false, dwte, dwpe, tokens, d_out, ROWS,
+                                      MIST_WHOLE_CHUNKS(S), H, 0, INT64_MAX, work, 1, 0);
     for (int64_t i = 0; i < n; i++)
         assert_true(sum[i] == out[i]); /* a + b + 0: exact whichever comes first */
     help_assert_same_bits(dwte2, dwte, n_w);
@@ -95,14 +95,16 @@ TEST_WITH(test_embedding_empty_slice, help_setup, help_teardown)
     float *wpe = help_random(h, S * H, 1.0), *out = help_poisoned(h, ROWS * H);
     float *dwpe = help_copy(h, wpe, S * H);
     void *work = embedding_workspace(h, ROWS);
-    mist_cpu_embedding_slice_forward(false, out, tokens, NULL, wpe, ROWS, S, H, 7, 0, 2);
+    mist_cpu_embedding_slice_forward(false, out, tokens, NULL, wpe, ROWS,
+                                     MIST_WHOLE_CHUNKS(S), H, 7, 0, 2);
     for (int i = 0; i < ROWS; i++)
         help_assert_same_bits(out + i * H, wpe + i % S * H, H);
-    mist_cpu_embedding_slice_forward(false, out, tokens, NULL, NULL, ROWS, S, H, 7, 0, 2);
-    mist_cpu_embedding_slice_backward(false, NULL, NULL, tokens, out, ROWS, S, H, 7, 0,
-                                      work, 2, 0);
-    mist_cpu_embedding_slice_backward(false, NULL, dwpe, tokens, out, ROWS, S, H, 7, 0,
-                                      work, 2, 0);
+    mist_cpu_embedding_slice_forward(false, out, tokens, NULL, NULL, ROWS,
+                                     MIST_WHOLE_CHUNKS(S), H, 7, 0, 2);
+    mist_cpu_embedding_slice_backward(false, NULL, NULL, tokens, out, ROWS,
+                                      MIST_WHOLE_CHUNKS(S), H, 7, 0, work, 2, 0);
+    mist_cpu_embedding_slice_backward(false, NULL, dwpe, tokens, out, ROWS,
+                                      MIST_WHOLE_CHUNKS(S), H, 7, 0, work, 2, 0);
     for (int i = 0; i < ROWS * H; i++)
         assert_true(out[i] == 0.0f);
     help_assert_same_bits(dwpe, wpe, S * H);
@@ -140,10 +142,12 @@ TEST_WITH(test_embedding_slopes, help_setup, help_teardown)
     double *slopes = help_slopes(h, naive_embedding, in_d, n_wte + n_wpe, d_out, n, &c);
     void *work = embedding_workspace(h, c.rows);
     naive_embedding(h, out_d, in_d, &c);
-    mist_cpu_embedding_slice_forward(false, out, c.tokens, in, in + n_wte, c.rows, c.s,
-                                     c.h, c.first_token, c.n_local, 1);
+    mist_cpu_embedding_slice_forward(false, out, c.tokens, in, in + n_wte, c.rows,
+                                     MIST_WHOLE_CHUNKS(c.s), c.h, c.first_token,
+                                     c.n_local, 1);
     mist_cpu_embedding_slice_backward(false, d_in, d_in + n_wte, c.tokens, d_out, c.rows,
-                                      c.s, c.h, c.first_token, c.n_local, work, 1, 0);
+                                      MIST_WHOLE_CHUNKS(c.s), c.h, c.first_token,
+                                      c.n_local, work, 1, 0);
     help_assert_close(out, out_d, n, "embedding");
     help_assert_close(d_in, slopes, n_wte + n_wpe, "embedding backward");
 }

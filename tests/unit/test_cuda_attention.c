@@ -210,10 +210,133 @@ TEST(test_causality)
     cuda_run(check_causality, &(struct mist_cpu_attention){1, 130, 4, 2, 80});
 }
 
+/* ---------------------------------------------------------------- context parallelism */
+
+struct part {
+    struct mist_cpu_attention_part of;
+    enum mist_dtype dtype;
+};
+
+/* Columns before first are the host's. */
+static void assert_rest_is_kept(struct cuda_help *h, const struct pair *p, int64_t width,
+                                int64_t first)
+{
+    const float *got = floats_of(h, p, pair_download(h, p));
+    const float *kept = floats_of(h, p, p->host);
+
+    for (int64_t i = 0; i < p->n; i++)
+        if (i % width >= first)
+            assert_true(got[i] == kept[i]);
+}
+
+static void check_part(struct cuda_help *h, const void *of)
+{
+    const struct part *c = of;
+    const struct mist_cpu_attention_part *part = &c->of;
+    const struct mist_cpu_attention *a = &part->whole;
+    bool is_bf16 = c->dtype == MIST_DTYPE_BF16;
+    struct mist_cpu_bf16 *products = is_bf16 ? context : NULL;
+    double tolerance = !is_bf16 ? 1e-5 : a->head_dim < 8 ? 1e-2 : 4e-3;
+    int64_t q = a->heads * a->head_dim, kv_width = 2 * a->kv_heads * a->head_dim;
+    int64_t n = a->b * a->s / part->n, n_all = a->b * a->s, width = q + kv_width;
+    struct pair *qkv = pair_random(h, c->dtype, n * width, 0.0, 2.0);
+    struct pair *kv = pair_random(h, c->dtype, n_all * kv_width, 0.0, 2.0);
+    struct pair *d_out = pair_random(h, c->dtype, n * q, 0.0, 1.0);
+    struct pair *out = pair_empty(h, c->dtype, n * q);
+    struct pair *lse = pair_empty(h, MIST_DTYPE_FP32, n * a->heads);
+    struct pair *dqkv = pair_random(h, c->dtype, n * width, 0.0, 1.0);
+    struct pair *dkv = pair_empty(h, c->dtype, n_all * kv_width);
+    struct pair *workspace = pair_empty(h, MIST_DTYPE_FP32, n * a->heads);
+    size_t room = mist_cpu_attention_forward_workspace_bytes(a, is_bf16, 1);
+    size_t room_back = mist_cpu_attention_backward_workspace_bytes(a, is_bf16, 1);
+
+    mist_cpu_attention_part_forward(products, out->host, lse->host, qkv->host, kv->host,
+                                    part, help_alloc(&h->host, (int64_t)room), 1);
+    mist_cpu_attention_part_backward(products, dqkv->host, dkv->host, d_out->host,
+                                     qkv->host, kv->host, out->host, lse->host, part,
+                                     help_alloc(&h->host, (int64_t)room_back), 1);
+    mist_cuda_attention_part_forward(NULL, c->dtype, out->device, lse->device,
+                                     qkv->device, kv->device, part);
+    assert_columns_close(h, out, q, 0, q, tolerance, "out", a);
+    assert_columns_close(h, lse, 1, 0, 1, 1e-5, "lse", a);
+    pair_upload(out);
+    pair_upload(lse);
+    mist_cuda_attention_part_backward(NULL, c->dtype, dqkv->device, dkv->device,
+                                      d_out->device, qkv->device, kv->device, out->device,
+                                      lse->device, part, workspace->device);
+    assert_columns_close(h, dqkv, width, 0, q, tolerance, "dq", a);
+    assert_rest_is_kept(h, dqkv, width, q);
+    assert_columns_close(h, dkv, kv_width, 0, kv_width / 2, tolerance, "dk", a);
+    assert_columns_close(h, dkv, kv_width, kv_width / 2, kv_width / 2, tolerance, "dv",
+                         a);
+    pair_assert_same(h, qkv);
+    pair_assert_same(h, kv);
+    pair_assert_same(h, d_out);
+}
+
+/* Keys and values: copies, to the bit. */
+static void check_kv(struct cuda_help *h, const void *of)
+{
+    const struct part *c = of;
+    const struct mist_cpu_attention_part *part = &c->of;
+    const struct mist_cpu_attention *a = &part->whole;
+    bool is_bf16 = c->dtype == MIST_DTYPE_BF16;
+    int64_t kv_width = 2 * a->kv_heads * a->head_dim;
+    int64_t width = a->heads * a->head_dim + kv_width, n = a->b * a->s / part->n;
+    struct pair *qkv = pair_random(h, c->dtype, n * width, 0.0, 1.0);
+    struct pair *mine = pair_empty(h, c->dtype, n * kv_width);
+    struct pair *kv = pair_empty(h, c->dtype, part->n * n * kv_width);
+    struct pair *back = pair_empty(h, c->dtype, part->n * n * kv_width);
+    struct pair *ranks = pair_random(h, c->dtype, part->n * n * kv_width, 0.0, 1.0);
+    struct pair *gradients = pair_random(h, c->dtype, n * kv_width, 0.0, 1.0);
+
+    mist_cpu_kv_pack(is_bf16, mine->host, qkv->host, part, 1);
+    mist_cuda_kv_pack(NULL, c->dtype, mine->device, qkv->device, part);
+    pair_assert_same(h, mine);
+    mist_cpu_kv_unpack(is_bf16, qkv->host, gradients->host, part, 1);
+    mist_cuda_kv_unpack(NULL, c->dtype, qkv->device, gradients->device, part);
+    pair_assert_same(h, qkv);
+    mist_cpu_kv_order(is_bf16, kv->host, ranks->host, part, 1);
+    mist_cuda_kv_order(NULL, c->dtype, kv->device, ranks->device, part);
+    pair_assert_same(h, kv);
+    mist_cpu_kv_disorder(is_bf16, back->host, kv->host, part, 1);
+    mist_cuda_kv_disorder(NULL, c->dtype, back->device, kv->device, part);
+    pair_assert_same(h, back);
+    assert_memory_equal(back->host, ranks->host,
+                        (size_t)(back->n * mist_dtype_weight_bytes(c->dtype)));
+}
+
+/* All ranks of some numbers of them; chunks of less and more than tiles, and no multiples. */
+TEST(test_parts)
+{
+    static const struct {
+        struct mist_cpu_attention shape;
+        int64_t n;
+    } cases[] = {
+        {{1, 4, 2, 1, 8}, 2},    {{2, 36, 4, 2, 20}, 3},  {{1, 128, 6, 1, 64}, 2},
+        {{2, 264, 2, 2, 16}, 4}, {{1, 140, 2, 1, 80}, 2}, {{1, 96, 1, 1, 129}, 2},
+    };
+
+    for (int i = 0; i < COUNT(cases); i++)
+        for (int k = 0; k < N_DTYPES; k++)
+            for (int64_t rank = 0; rank < cases[i].n; rank++) {
+                struct part c = {{cases[i].shape, cases[i].n, rank}, dtypes[k]};
+                cuda_run_in(check_part, &c, 1);
+                cuda_run(check_kv, &c);
+            }
+}
+
 /* b = 0 launches nothing. */
 TEST(test_nothing)
 {
     const struct mist_cpu_attention shape = {0, 8, 2, 1, 16};
+    const struct mist_cpu_attention_part part = {shape, 2, 1};
+
+    mist_cuda_attention_part_forward(NULL, MIST_DTYPE_BF16, NULL, NULL, NULL, NULL,
+                                     &part);
+    mist_cuda_attention_part_backward(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, NULL, NULL,
+                                      NULL, NULL, &part, NULL);
+    mist_cuda_kv_pack(NULL, MIST_DTYPE_FP32, NULL, NULL, &part);
 
     mist_cuda_attention_forward(NULL, MIST_DTYPE_FP32, NULL, NULL, NULL, &shape);
     mist_cuda_attention_backward(NULL, MIST_DTYPE_BF16, NULL, NULL, NULL, NULL, NULL,

@@ -41,6 +41,65 @@ TEST(test_closed_form)
                      256);
 }
 
+static int64_t planned_bytes(const struct mist_layer_layout *layout, bool is_backward)
+{
+    const struct mist_step *steps = is_backward ? layout->backward : layout->forward;
+    int32_t n = mist_layer_layout_n_steps(layout, is_backward);
+
+    for (int32_t i = 0; i < n; i++)
+        if (mist_op_is_attention(steps[i].op))
+            return steps[i].workspace_bytes;
+    return -1;
+}
+
+/* The catalogue plans that of parts; in fp32, where attention is the own kernels', what
+ * their sums take. */
+TEST(test_planned_for_parts)
+{
+    static const struct mist_cpu_attention shapes[] = {{1, 1024, 4, 2, 64},
+                                                       {4, 8192, 32, 8, 128},
+                                                       {2, 65536, 8, 1, 128},
+                                                       {3, 512, 2, 2, 64}};
+    static struct mist_layer_layout layout;
+    struct mist_err err;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int32_t n = 2; n <= 4; n *= 2) {
+            const struct mist_cpu_attention *s = &shapes[i];
+            struct mist_model model = {.name = "attention",
+                                       .family = MIST_FAMILY_LLAMA,
+                                       .n_layers = 1,
+                                       .hidden = (int32_t)(s->heads * s->head_dim),
+                                       .n_heads = (int32_t)s->heads,
+                                       .n_kv_heads = (int32_t)s->kv_heads,
+                                       .head_dim = (int32_t)s->head_dim,
+                                       .ffn = 64,
+                                       .vocab = 64,
+                                       .norm_epsilon = 1e-5,
+                                       .rope_theta = 1e4};
+            struct mist_layer_shape at = {.micro_batch = (int32_t)s->b,
+                                          .seq = (int32_t)s->s,
+                                          .tp = 1,
+                                          .cp = n,
+                                          .dtype = MIST_DTYPE_BF16};
+            must(mist_model_check(&model, &err), &err);
+            for (int k = 0; k < 2; k++) {
+                must(mist_layer_layout_make(&model, MIST_LAYER_BLOCK, at, &layout, &err),
+                     &err);
+                assert_int_equal(planned_bytes(&layout, k == 1),
+                                 mist_cuda_attention_part_bytes(s->b, s->s, s->heads,
+                                                                s->kv_heads, s->head_dim,
+                                                                n, k == 1));
+            }
+            at.dtype = MIST_DTYPE_FP32;
+            must(mist_layer_layout_make(&model, MIST_LAYER_BLOCK, at, &layout, &err),
+                 &err);
+            assert_int_equal(planned_bytes(&layout, false), 0);
+            assert_int_equal(planned_bytes(&layout, true),
+                             4 * s->b * s->heads * s->s / n);
+        }
+}
+
 #if defined(__has_include)
 #if __has_include(<cudnn.h>)
 #define HAS_CUDNN 1
@@ -201,6 +260,63 @@ TEST(test_some_plans)
             check_shape(*state, &shapes[i]);
 }
 
+/* Both chunks of a part, within what is planned for any part. */
+static void check_part(struct mist_cuda_sdpa *sdpa,
+                       const struct mist_cpu_attention *shape, int64_t n, int64_t i)
+{
+    static const char *const names[] = {"forward", "backward", "deterministic"};
+    const struct mist_cpu_attention_part part = {*shape, n, i};
+    struct mist_cuda_sdpa_plan plan;
+    struct mist_err err;
+
+    print_message("# part %lld of %lld:\n", (long long)i, (long long)n);
+    for (int k = 0; k < 6; k++) {
+        int i_chunk = k / 3, what = k % 3;
+        bool is_backward = what > 0;
+        int64_t keys = mist_cuda_sdpa_part_keys(&part, i_chunk);
+        int64_t limit = mist_cuda_attention_part_bytes(shape->b, shape->s, shape->heads,
+                                                       shape->kv_heads, shape->head_dim,
+                                                       n, is_backward);
+        if (is_backward && i_chunk == 0)
+            limit -= mist_cuda_attention_room_bytes(shape->b, keys, shape->kv_heads,
+                                                    shape->head_dim);
+        if (mist_cuda_sdpa_plan_part(
+                sdpa, &part, i_chunk,
+                is_backward ? MIST_CUDA_SDPA_BACKWARD : MIST_CUDA_SDPA_FORWARD,
+                what == 2 ? MIST_CUDA_SDPA_DETERMINISTIC : MIST_CUDA_SDPA_FAST, limit,
+                &plan, &err) != MIST_OK)
+            fail_msg("%s: %s", names[what], err.message);
+        print_plan(&(struct mist_cpu_attention){shape->b, keys, shape->heads,
+                                                shape->kv_heads, shape->head_dim},
+                   names[what], &plan, limit);
+        assert_true(plan.workspace_bytes <= limit);
+        if (what < 2)
+            assert_int_equal(plan.chunk_b * plan.chunk_heads, shape->b * shape->heads);
+    }
+}
+
+TEST(test_plans_of_parts)
+{
+    const char *wish = getenv("MIST_ALL_PLANS");
+    bool is_all = wish && strcmp(wish, "1") == 0;
+    static const struct {
+        struct mist_cpu_attention shape;
+        int64_t n, i;
+    } cases[] = {
+        {{1, 1024, 4, 2, 64}, 4, 1}, /* the least that is trusted */
+        {{2, 4096, 32, 32, 80}, 2, 0},
+        {{2, 8192, 32, 8, 128}, 2, 1},
+        {{1, 16384, 8, 1, 128}, 4, 3},
+    };
+
+    if (!*state)
+        skip();
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int64_t i = 0; i < cases[k].n; i++)
+            if (is_all || (i == cases[k].i && !test_is_left_out()))
+                check_part(*state, &cases[k].shape, cases[k].n, i);
+}
+
 static bool is_listed(const char *name)
 {
     return strncmp(name, "gpt3-", 5) == 0 || strncmp(name, "llama", 5) == 0;
@@ -234,6 +350,31 @@ TEST(test_all_plans)
     }
 }
 
+/* Chunks of a context-parallel rank. */
+static void check_ampere_part(struct mist_cuda_sdpa *sdpa)
+{
+    const struct mist_cpu_attention_part part = {{2, 1024, 8, 2, 128}, 2, 1};
+    const struct mist_cpu_attention *s = &part.whole;
+    int64_t limit = mist_cuda_attention_part_bytes(s->b, s->s, s->heads, s->kv_heads,
+                                                   s->head_dim, part.n, true);
+    struct mist_cuda_sdpa_plan plan;
+    struct mist_err err;
+
+    for (int i = 0; i < 2; i++)
+        for (int form = 0; form < 2; form++) {
+            int64_t keys = mist_cuda_sdpa_part_keys(&part, i);
+            int64_t room = i == 1 ? 0
+                                  : mist_cuda_attention_room_bytes(
+                                        s->b, keys, s->kv_heads, s->head_dim);
+            must(mist_cuda_sdpa_plan_part(sdpa, &part, i, MIST_CUDA_SDPA_BACKWARD,
+                                          (enum mist_cuda_sdpa_form)form, limit - room,
+                                          &plan, &err),
+                 &err);
+            print_plan(s, form ? "deterministic" : "fast", &plan, limit - room);
+            assert_true(plan.workspace_bytes <= limit - room);
+        }
+}
+
 /* On an A100 the fast form wants more than is planned; it gets by with parts. */
 TEST(test_ampere)
 {
@@ -258,6 +399,7 @@ TEST(test_ampere)
         assert_int_equal(plan.chunk_b * plan.chunk_heads * 2, shape->b * shape->heads);
         check_deterministic(sdpa, shape, limit);
     }
+    check_ampere_part(sdpa);
     mist_cuda_sdpa_close(sdpa);
 }
 
@@ -269,6 +411,7 @@ TEST(test_refusals)
         {64, 8192, 64, 64, 128}, {0, 128, 1, 1, 64},   {1, 128, 0, 0, 64},
     };
     const struct mist_cpu_attention shape = {1, 1024, 1, 1, 64};
+    const struct mist_cpu_attention_part part = {{1, 1024, 1, 1, 64}, 8, 0};
     int64_t need = 256 + 1024 * 4 * (1 + 64);
     struct mist_err err;
 
@@ -279,6 +422,10 @@ TEST(test_refusals)
                                              MIST_CUDA_SDPA_FORWARD, MIST_CUDA_SDPA_FAST,
                                              INT64_MAX, NULL, NULL),
                          MIST_ERR_NO_PLAN);
+    assert_int_equal(mist_cuda_sdpa_plan_part(*state, &part, 0, MIST_CUDA_SDPA_FORWARD,
+                                              MIST_CUDA_SDPA_FAST, INT64_MAX, NULL, &err),
+                     MIST_ERR_NO_PLAN);
+    print_message("# %s\n", err.message);
     /* 256 bytes less than a head needs */
     assert_int_equal(mist_cuda_sdpa_plan(*state, &shape, MIST_CUDA_SDPA_BACKWARD,
                                          MIST_CUDA_SDPA_FAST, need - 256, NULL, &err),

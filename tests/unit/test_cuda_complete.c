@@ -225,7 +225,7 @@ static void need_step(const struct mist_step *step, enum mist_dtype dtype,
     struct need need = need_of(step, dtype);
 
     n_needed++;
-    if (step->op >= MIST_OP_TP_ALL_REDUCE || is_recorded(&need)) /* or communication */
+    if (mist_op_is_communication(step->op) || is_recorded(&need)) /* or communication */
         return;
     n_missing++;
     print_error("%s: no test runs %s %s (%s) in %s with operands %#x and params %#x\n",
@@ -236,7 +236,8 @@ static void need_step(const struct mist_step *step, enum mist_dtype dtype,
 }
 
 /* Every module of a model, cut by tp or not. */
-static void need_model(const struct mist_model *model, int32_t tp, bool is_sequence)
+static void need_model(const struct mist_model *model, int32_t tp, int32_t cp,
+                       bool is_sequence)
 {
     static struct mist_layer_layout layout;
     struct mist_err err;
@@ -246,6 +247,7 @@ static void need_model(const struct mist_model *model, int32_t tp, bool is_seque
             .micro_batch = 2,
             .seq = 128,
             .tp = tp,
+            .cp = cp,
             .is_sequence_parallel = is_sequence,
             .splits_backward = i % 2,
             .dtype = (enum mist_dtype)(i / 2 % MIST_N_RUN_DTYPES)};
@@ -262,11 +264,14 @@ static void need_model(const struct mist_model *model, int32_t tp, bool is_seque
 
 static void need_all_cuts(const struct mist_model *model)
 {
-    need_model(model, 1, false);
+    need_model(model, 1, 0, false);
+    need_model(model, 1, 2, false);
     if (model->n_heads % 2 != 0 || (model->n_kv_heads > 1 && model->n_kv_heads % 2 != 0))
         return;
-    need_model(model, 2, false);
-    need_model(model, 2, true);
+    for (int32_t cp = 0; cp <= 2; cp += 2) {
+        need_model(model, 2, cp, false);
+        need_model(model, 2, cp, true);
+    }
 }
 
 /* What test_cuda_operators.c leaves out by itself. */
@@ -280,7 +285,8 @@ TEST(test_other_models)
             enum mist_dtype dtype =
                 (enum mist_dtype)(i / MIST_N_FAMILIES / MIST_N_VARIANTS);
             is_turned = turned;
-            check_catalog(family, variant, dtype, dtype);
+            check_catalog(family, variant, 0, dtype, dtype);
+            check_catalog(family, variant, 2, dtype, dtype);
         }
     is_turned = false;
 }

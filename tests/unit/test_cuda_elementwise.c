@@ -353,11 +353,13 @@ static void check_embedding_forward(struct cuda_help *h, const void *context)
     struct pair *wpe = pair_random(h, c->dtype, e->s * e->h, 0.0, 1.0);
     struct pair *out = pair_empty(h, c->dtype, e->rows * e->h);
     mist_cuda_embedding_forward(NULL, c->dtype, out->device, tokens->device, wte->device,
-                                c->has_wpe ? wpe->device : NULL, e->rows, e->s, e->h,
-                                e->first_token, e->n_local);
+                                c->has_wpe ? wpe->device : NULL, e->rows,
+                                MIST_WHOLE_CHUNKS(e->s), e->h, e->first_token,
+                                e->n_local);
     mist_cpu_embedding_slice_forward(is_bf16(c->dtype), out->host, tokens->host,
                                      wte->host, c->has_wpe ? wpe->host : NULL, e->rows,
-                                     e->s, e->h, e->first_token, e->n_local, 1);
+                                     MIST_WHOLE_CHUNKS(e->s), e->h, e->first_token,
+                                     e->n_local, 1);
     pair_assert_same(h, out);
     pair_assert_same(h, tokens);
     pair_assert_same(h, wte);
@@ -375,12 +377,13 @@ static void check_embedding_backward(struct cuda_help *h, const void *context)
     struct pair *d_out = pair_random(h, c->dtype, e->rows * e->h, 0.0, 1.0);
     struct pair *dwte = pair_random(h, c->gradient_dtype, e->n_local * e->h, 0.0, 1.0);
     struct pair *dwpe = pair_random(h, c->gradient_dtype, e->s * e->h, 0.0, 1.0);
-    mist_cuda_embedding_backward(
-        NULL, c->dtype, c->gradient_dtype, dwte->device, c->has_wpe ? dwpe->device : NULL,
-        tokens->device, d_out->device, e->rows, e->s, e->h, e->first_token, e->n_local);
+    mist_cuda_embedding_backward(NULL, c->dtype, c->gradient_dtype, dwte->device,
+                                 c->has_wpe ? dwpe->device : NULL, tokens->device,
+                                 d_out->device, e->rows, MIST_WHOLE_CHUNKS(e->s), e->h,
+                                 e->first_token, e->n_local);
     mist_cpu_embedding_slice_backward(
         is_bf16(c->dtype), dwte->host, c->has_wpe ? dwpe->host : NULL, tokens->host,
-        d_out->host, e->rows, e->s, e->h, e->first_token, e->n_local,
+        d_out->host, e->rows, MIST_WHOLE_CHUNKS(e->s), e->h, e->first_token, e->n_local,
         help_alloc(&h->host, (int64_t)work_bytes), 1,
         is_bf16(c->gradient_dtype) ? MIST_CPU_BF16_GRADIENTS : 0);
     pair_assert_same(h, dwte);

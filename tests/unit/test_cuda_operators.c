@@ -272,12 +272,15 @@ static void check_step(struct bench *bench, const struct mist_model *model,
     const struct mist_layer_layout *layout = &layouts[0];
     const struct mist_step *step =
         is_backward ? &layout->backward[i_step] : &layout->forward[i_step];
+    int32_t cp = layout->shape.cp > 1 ? layout->shape.cp : 1;
     struct mist_step_args cpu = {.step = step,
                                  .model = model,
                                  .backend = bench->cpu,
                                  .dtype = bench->dtype,
                                  .gradient_dtype = bench->gradient_dtype,
-                                 .seq = SEQ,
+                                 .chunks = mist_chunks_of(layout->shape.seq, cp, cp - 1),
+                                 .cp = cp,
+                                 .i_cp = cp - 1,
                                  .tp = layout->shape.tp,
                                  .i_tp = layout->shape.tp - 1,
                                  .n_threads = 1,
@@ -288,7 +291,7 @@ static void check_step(struct bench *bench, const struct mist_model *model,
     struct mist_err err = {0};
     char shape[128], what[256];
 
-    if (step->op >= MIST_OP_TP_ALL_REDUCE)
+    if (mist_op_is_communication(step->op))
         return;
     cuda.step = is_backward ? &layouts[1].backward[i_step] : &layouts[1].forward[i_step];
     bench->n_buffers = 0;
@@ -306,7 +309,8 @@ static void check_step(struct bench *bench, const struct mist_model *model,
 }
 
 static void check_catalog(enum mist_family family, enum mist_layer_variant variant,
-                          enum mist_dtype dtype, enum mist_dtype gradient_dtype)
+                          int32_t cp, enum mist_dtype dtype,
+                          enum mist_dtype gradient_dtype)
 {
     struct mist_model model = mist_tiny_model(family, 2);
     struct mist_err err = {0};
@@ -321,6 +325,7 @@ static void check_catalog(enum mist_family family, enum mist_layer_variant varia
         struct mist_layer_shape shape = {.micro_batch = BATCH,
                                          .seq = SEQ,
                                          .tp = variant == MIST_VARIANT_PLAIN ? 1 : 2,
+                                         .cp = cp,
                                          .is_sequence_parallel =
                                              variant == MIST_VARIANT_SEQUENCE,
                                          .splits_backward = true,
@@ -339,8 +344,10 @@ TEST(test_fp32)
 {
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
         enum mist_layer_variant variant = (enum mist_layer_variant)i;
-        check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
-        check_catalog(MIST_FAMILY_LLAMA, variant, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_GPT, variant, 0, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_LLAMA, variant, 0, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_GPT, variant, 2, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_LLAMA, variant, 2, MIST_DTYPE_FP32, MIST_DTYPE_FP32);
     }
 }
 
@@ -348,10 +355,11 @@ TEST(test_bf16)
 {
     for (int i = 0; i < MIST_N_VARIANTS; i++) {
         enum mist_layer_variant variant = (enum mist_layer_variant)i;
-        check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
-        check_catalog(MIST_FAMILY_LLAMA, variant, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
-        check_catalog(MIST_FAMILY_GPT, variant, MIST_DTYPE_BF16, MIST_DTYPE_BF16);
-        check_catalog(MIST_FAMILY_LLAMA, variant, MIST_DTYPE_BF16, MIST_DTYPE_BF16);
+        check_catalog(MIST_FAMILY_GPT, variant, 0, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_LLAMA, variant, 0, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
+        check_catalog(MIST_FAMILY_GPT, variant, 0, MIST_DTYPE_BF16, MIST_DTYPE_BF16);
+        check_catalog(MIST_FAMILY_LLAMA, variant, 0, MIST_DTYPE_BF16, MIST_DTYPE_BF16);
+        check_catalog(MIST_FAMILY_LLAMA, variant, 2, MIST_DTYPE_BF16, MIST_DTYPE_FP32);
     }
 }
 

@@ -619,7 +619,7 @@ static void prepare(void)
     assert_int_equal(backend->open_device(&config, &device, &err), MIST_OK);
     assert_int_equal(
         backend->operators->open(device, MIST_DTYPE_BF16, 0, &operators, &err), MIST_OK);
-    assert_int_equal(mist_binding_prepare(layouts, MIST_N_LAYER_KINDS, &model,
+    assert_int_equal(mist_binding_prepare(layouts, MIST_N_LAYER_KINDS, 0, &model,
                                           MIST_DTYPE_FP32, backend->operators, operators,
                                           &err),
                      MIST_OK);

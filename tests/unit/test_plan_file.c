@@ -203,7 +203,15 @@ static const struct bad_file bad_files[] = {
     {"\"dp\": 4", "\"dp\": 0", NULL, "dp is 0", false},
     {"\"tp\": 2", "\"tp\": 0", NULL, "tp is 0", false},
     {"\"mesh_devices\": 4", "\"mesh_devices\": 3", NULL,
-     "stage 1: mesh of 2 x 3 devices has 6, expected dp 4 times tp 2 = 8", false},
+     "stage 1: mesh of 2 x 3 devices has 6, expected dp 4 times cp 1 times tp 2 = 8",
+     false},
+    {"\"tp\": 2", "\"tp\": 2,\n\"cp\": -1", "\"cp\": -1", "stage 1: cp is -1", false},
+    {"\"tp\": 2", "\"tp\": 2,\n\"cp\": 2", "\"mesh_devices\": 4",
+     "mesh of 2 x 4 devices has 8, expected dp 4 times cp 2", false},
+    {"\"mesh_devices\": 4,\n\"micro_batch\": 1,\n\"dp\": 4,\n\"tp\": 2",
+     "\"mesh_devices\": 8,\n\"micro_batch\": 1,\n\"dp\": 4,\n\"tp\": 2,\n\"cp\": 2",
+     "\"cp\": 2",
+     "stage 1: cp is 2, expected stage 0's 1: all stages cut sequences alike", false},
     {"\"micro_batch\": 1", "\"micro_batch\": 2", "\"micro_batch\": 2,\n",
      "stage 1: micro_batch 2 times dp 4 is 8, expected global_batch 16 / n_micro_batches "
      "4 "

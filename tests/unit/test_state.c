@@ -287,7 +287,7 @@ static struct place find_place(const struct world *at, int32_t layer, int32_t i_
     assert_int_equal(buffer->arena, is_host ? MIST_ARENA_HOST : MIST_ARENA_DEVICE);
     place.data =
         (const char *)mist_device_arena(at->device, buffer->arena) + buffer->offset_bytes;
-    place.first = is_shard ? place.n * at->schedule->at[MIST_AXIS_DP] : 0;
+    place.first = is_shard ? place.n * at->schedule->i_replica : 0;
     place.is_bf16 = !is_state && is_mixed;
     if (is_state) /* first moments, second moments, master weights */
         place.data += place.n * (int64_t)sizeof(float) *
