@@ -11,30 +11,31 @@
 #define MIST_COMPARE_OR(a, b, then) ((a) != (b) ? MIST_COMPARE(a, b) : (then))
 
 /*
- * The same of two structs by the first of up to 9 members that differs:
+ * The same of two structs by the first of up to 10 members that differs:
  *
  *     return MIST_COMPARE_BY(a, b, rank, shape.dp, start_s);
  */
 #define MIST_COMPARE_BY(a, b, ...)                                                       \
-    MIST_BY_N_(__VA_ARGS__, MIST_BY_9_, MIST_BY_8_, MIST_BY_7_, MIST_BY_6_, MIST_BY_5_,  \
-               MIST_BY_4_, MIST_BY_3_, MIST_BY_2_, MIST_BY_1_, 0)                        \
+    MIST_BY_N_(__VA_ARGS__, MIST_BY_10_, MIST_BY_9_, MIST_BY_8_, MIST_BY_7_, MIST_BY_6_, \
+               MIST_BY_5_, MIST_BY_4_, MIST_BY_3_, MIST_BY_2_, MIST_BY_1_, 0)            \
     (a, b, __VA_ARGS__)
-#define MIST_BY_N_(m1, m2, m3, m4, m5, m6, m7, m8, m9, by, ...) by
-#define MIST_BY_1_(a, b, m)                                     MIST_COMPARE((a)->m, (b)->m)
+#define MIST_BY_N_(m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, by, ...) by
+#define MIST_BY_1_(a, b, m)                                          MIST_COMPARE((a)->m, (b)->m)
 #define MIST_BY_THEN_(a, b, m, then)                                                     \
     ((a)->m != (b)->m ? MIST_COMPARE((a)->m, (b)->m) : (then))
-#define MIST_BY_2_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_1_(a, b, __VA_ARGS__))
-#define MIST_BY_3_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_2_(a, b, __VA_ARGS__))
-#define MIST_BY_4_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_3_(a, b, __VA_ARGS__))
-#define MIST_BY_5_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_4_(a, b, __VA_ARGS__))
-#define MIST_BY_6_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_5_(a, b, __VA_ARGS__))
-#define MIST_BY_7_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_6_(a, b, __VA_ARGS__))
-#define MIST_BY_8_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_7_(a, b, __VA_ARGS__))
-#define MIST_BY_9_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_8_(a, b, __VA_ARGS__))
+#define MIST_BY_2_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_1_(a, b, __VA_ARGS__))
+#define MIST_BY_3_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_2_(a, b, __VA_ARGS__))
+#define MIST_BY_4_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_3_(a, b, __VA_ARGS__))
+#define MIST_BY_5_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_4_(a, b, __VA_ARGS__))
+#define MIST_BY_6_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_5_(a, b, __VA_ARGS__))
+#define MIST_BY_7_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_6_(a, b, __VA_ARGS__))
+#define MIST_BY_8_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_7_(a, b, __VA_ARGS__))
+#define MIST_BY_9_(a, b, m, ...)  MIST_BY_THEN_(a, b, m, MIST_BY_8_(a, b, __VA_ARGS__))
+#define MIST_BY_10_(a, b, m, ...) MIST_BY_THEN_(a, b, m, MIST_BY_9_(a, b, __VA_ARGS__))
 
 /*
  * Defines what qsort orders an array with, a and b pointing to two elements: by an expression,
- * or of structs by up to 9 members.
+ * or of structs by up to 10 members.
  *
  *     MIST_COMPARATOR_OF(compare_numbers, int32_t, MIST_COMPARE(*a, *b))
  *     MIST_COMPARATOR(compare_tasks, struct task, rank, shape.dp, start_s)

@@ -25,6 +25,7 @@ static const struct knob {
     [MIST_KNOB_LAYERS] = {"layers", "layers", 1, 1 << 20, NULL, false},
     [MIST_KNOB_DP] = {"dp", "dp", 1, 1 << 20, NULL, false},
     [MIST_KNOB_TP] = {"tp", "tp", 1, 1 << 20, NULL, false},
+    [MIST_KNOB_CP] = {"cp", "cp", 1, 1 << 20, NULL, false},
     [MIST_KNOB_SEQUENCE] = {"sequence", "sequence_parallel", 0, 1, switch_words, false},
     [MIST_KNOB_ZERO] = {"zero", "zero", 0, 3, NULL, false},
     [MIST_KNOB_CKPT] = {"ckpt", "checkpointed_layers", 0, 1 << 20, all_word, false},
@@ -181,6 +182,8 @@ int32_t mist_knob_of(const struct mist_plan *plan, int32_t i_stage, enum mist_kn
         return stage->dp;
     case MIST_KNOB_TP:
         return stage->tp;
+    case MIST_KNOB_CP:
+        return mist_stage_cp(stage);
     case MIST_KNOB_SEQUENCE:
         return stage->is_sequence_parallel;
     case MIST_KNOB_ZERO:

@@ -24,6 +24,7 @@ enum mist_knob {
     MIST_KNOB_LAYERS,
     MIST_KNOB_DP,
     MIST_KNOB_TP,
+    MIST_KNOB_CP,
     MIST_KNOB_SEQUENCE,
     MIST_KNOB_ZERO,
     MIST_KNOB_CKPT,    /* layers; MIST_KNOB_ALL: all of the stage */

@@ -19,6 +19,7 @@ static const struct {
     {"devices", MIST_CONSTRAINT_DEVICES},
     {"dp", MIST_CONSTRAINT_DP},
     {"tp", MIST_CONSTRAINT_TP},
+    {"cp", MIST_CONSTRAINT_CP},
     {"micro-batch", MIST_CONSTRAINT_MICRO_BATCH},
     {"memory", MIST_CONSTRAINT_MEMORY},
 };
@@ -103,10 +104,10 @@ static enum mist_status read_name(struct reader *at, enum mist_constraint_of *ou
             at->at += n;
             return MIST_OK;
         }
-    return fail(at,
-                "stages, micro-batches, layers, devices, dp, tp, micro-batch, memory, "
-                "sum(..) of one of them or a number (of other knobs see --fix and "
-                "--max)");
+    return fail(
+        at, "stages, micro-batches, layers, devices, dp, tp, cp, micro-batch, memory, "
+            "sum(..) of one of them or a number (of other knobs see --fix and "
+            "--max)");
 }
 
 /* "[-1]", if it is there. */
@@ -321,6 +322,8 @@ static double value_of(enum mist_constraint_of quantity,
         return of->shape.dp;
     case MIST_CONSTRAINT_TP:
         return of->shape.tp;
+    case MIST_CONSTRAINT_CP:
+        return mist_space_cp(&of->shape);
     case MIST_CONSTRAINT_MEMORY:
         return (double)of->peak_bytes;
     default:

@@ -9,7 +9,7 @@
  *                | NAME "[" INDEX "]"              of one; -1 is the last, of a stage that a
  *                                                  plan lacks it is 0
  *                | "sum(" NAME ")"                 of all stages
- *     NAME       = "layers" | "devices" | "dp" | "tp" | "micro-batch"
+ *     NAME       = "layers" | "devices" | "dp" | "tp" | "cp" | "micro-batch"
  *
  * and, alone, "memory <= 60GiB", the arena of every device, which the limit of the memory
  * says as well, or "memory[0] <= 16GiB", that of the devices of a stage. "_" may stand for
@@ -35,6 +35,7 @@ enum mist_constraint_of {
     MIST_CONSTRAINT_DEVICES,
     MIST_CONSTRAINT_DP,
     MIST_CONSTRAINT_TP,
+    MIST_CONSTRAINT_CP,
     MIST_CONSTRAINT_MICRO_BATCH,
     MIST_CONSTRAINT_MEMORY
 };

@@ -29,7 +29,7 @@ static bool can_be(const struct mist_space *space, const struct mist_search_choi
     int32_t n_open = stage->n_layers - stage->knobs.n_checkpointed;
     bool can =
         stage->knobs.n_checkpointed >= 0 && n_open >= 0 && stage->knobs.zero >= 0 &&
-        stage->knobs.zero < mist_space_n_zero(space, stage->shape.dp) &&
+        stage->knobs.zero < mist_space_n_zero(space, &stage->shape) &&
         mist_space_allows_value(space, MIST_KNOB_ZERO, stage->knobs.zero) &&
         mist_space_allows_blocks(space, stage->n_layers, stage->knobs.n_checkpointed) &&
         mist_space_allows_lean(space, n_open, stage->knobs.n_lean) &&

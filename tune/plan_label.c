@@ -32,6 +32,7 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
         most.zero = stage->zero > most.zero ? stage->zero : most.zero;
         most.dp = stage->dp > most.dp ? stage->dp : most.dp;
         most.tp = stage->tp > most.tp ? stage->tp : most.tp;
+        most.cp = stage->cp > most.cp ? stage->cp : most.cp;
         most.is_sequence_parallel |= stage->is_sequence_parallel;
         most.n_checkpointed += stage->n_checkpointed;
         most.n_lean += stage->n_lean;
@@ -44,6 +45,8 @@ static char *write_label(const struct mist_plan *plan, bool has_sizes,
         ADD(text, "S%d", (int)plan->n_stages);
     if (most.dp > 1)
         ADD(text, "dp%d", (int)most.dp);
+    if (most.cp > 1)
+        ADD(text, "cp%d", (int)most.cp);
     if (most.tp > 1)
         ADD(text, "tp%d", (int)most.tp);
     if (most.is_sequence_parallel)

@@ -158,9 +158,7 @@ static unsigned find_uses(const struct mist_search_candidate *of)
     for (int32_t i = 0; i < of->n_stages; i++) {
         const struct mist_search_choice *at = &of->stages[i];
         bool is_sequence = at->shape.is_sequence_parallel;
-        bool is_other = at->shape.dp != first->shape.dp ||
-                        at->shape.tp != first->shape.tp ||
-                        is_sequence != first->shape.is_sequence_parallel;
+        bool is_other = !mist_space_shapes_are_same(&at->shape, &first->shape);
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             if (at->knobs.offload[k] > 0)
                 uses |= 1u << MIST_SPACE_OFFLOAD | 1u << (RATIOS + k) |
@@ -168,6 +166,7 @@ static unsigned find_uses(const struct mist_search_candidate *of)
         uses |= (unsigned)(at->knobs.zero > 0) << MIST_SPACE_ZERO |
                 (unsigned)(at->knobs.n_checkpointed > 0) << MIST_SPACE_CKPT |
                 (unsigned)(at->knobs.n_lean > 0) << MIST_SPACE_LEAN |
+                (unsigned)(at->shape.cp > 1) << MIST_SPACE_CONTEXT |
                 (unsigned)(at->n_layers != first->n_layers) << MIST_SPACE_IMBALANCE |
                 (unsigned)is_other << MIST_SPACE_MESH |
                 (unsigned)is_sequence << MIST_SPACE_SEQUENCE;

@@ -142,7 +142,7 @@ static void draw_open(struct sampler *at, struct mist_search_choice *stage, int 
     stage->knobs.n_checkpointed = mode == 0 ? 0 : mode == 1 ? most : draw(at, 0, most);
     int32_t n_open = stage->n_layers - stage->knobs.n_checkpointed;
     stage->knobs.n_lean = draw(at, 0, mist_space_n_lean(space, n_open) - 1) * n_open;
-    stage->knobs.zero = draw(at, 0, mist_space_n_zero(space, stage->shape.dp) - 1);
+    stage->knobs.zero = draw(at, 0, mist_space_n_zero(space, &stage->shape) - 1);
     for (int k = 0; k < MIST_N_OFFLOADS && mist_space_offloads(space); k++)
         if (draw(at, 0, 3) == 0)
             stage->knobs.offload[k] = draw_ratio(at);
@@ -164,7 +164,7 @@ static bool draw_themed(struct sampler *at, int32_t n_stages)
                 draw(at, 1, mist_space_n_checkpointed(space, stage->n_layers) - 1);
             stage->knobs.n_lean = 0;
         } else if (at->theme <= THEME_ZERO_3 && at->theme >= THEME_ZERO_1 &&
-                   zero < mist_space_n_zero(space, stage->shape.dp))
+                   zero < mist_space_n_zero(space, &stage->shape))
             stage->knobs.zero = zero;
         else if (at->theme >= THEME_OFFLOAD && at->theme < THEME_OFFLOAD_ALL)
             stage->knobs.offload[at->theme - THEME_OFFLOAD] = draw_ratio(at);

@@ -114,7 +114,7 @@ static struct mist_search_work make_work(const struct batch *at,
 /* Kinds that differ in layers_max only are the same. */
 MIST_COMPARATOR(compare_works, struct mist_search_work, limit_bytes, kind.role,
                 kind.in_flight, kind.n_alike, kind.micro_batch, kind.shape.dp,
-                kind.shape.tp, kind.shape.is_sequence_parallel, layers_min)
+                kind.shape.cp, kind.shape.tp, kind.shape.is_sequence_parallel, layers_min)
 
 /* Whether the case may have a plan within the cutoff. */
 static bool is_hopeful(const struct batch *at, int32_t i_case)

@@ -16,7 +16,7 @@
 #include <string.h>
 
 MIST_COMPARATOR(compare_leasts, struct mist_search_least, n_micro_batches, role, shape.dp,
-                shape.tp, shape.is_sequence_parallel)
+                shape.cp, shape.tp, shape.is_sequence_parallel)
 
 /* Roles and shapes of a case, to leasts; returns how many. */
 static size_t list_case(const struct mist_space_case *of,
@@ -87,7 +87,7 @@ static bool list_rows(const struct mist_space *space,
                       const struct mist_search_least *least,
                       struct mist_search_columns *columns)
 {
-    int32_t n_zero = mist_space_n_zero(space, least->shape.dp);
+    int32_t n_zero = mist_space_n_zero(space, &least->shape);
     size_t n = 0;
 
     for (int32_t l = least->layers_min; l <= least->layers_max; l++)
@@ -393,8 +393,7 @@ static double find_rank_s(const struct mist_search_bounds *bounds,
 
     for (size_t k = 0; k < bounds->n_leasts; k++) {
         const struct mist_search_least *of = &bounds->leasts[k];
-        if (is_mixed || (of->shape.dp == shape->dp && of->shape.tp == shape->tp &&
-                         of->shape.is_sequence_parallel == shape->is_sequence_parallel))
+        if (is_mixed || mist_space_shapes_are_same(&of->shape, shape))
             rank_s = fmin(rank_s, of->rank_s);
     }
     return rank_s;

@@ -27,9 +27,8 @@ static bool is_kind(const struct mist_search_kind *a, const struct mist_search_k
 static bool is_alike(const struct mist_search_choice *a,
                      const struct mist_search_choice *b)
 {
-    return a->n_layers == b->n_layers && a->shape.dp == b->shape.dp &&
-           a->shape.tp == b->shape.tp &&
-           a->shape.is_sequence_parallel == b->shape.is_sequence_parallel &&
+    return a->n_layers == b->n_layers &&
+           mist_space_shapes_are_same(&a->shape, &b->shape) &&
            mist_search_pack_knobs(&a->knobs) == mist_search_pack_knobs(&b->knobs);
 }
 
@@ -109,6 +108,7 @@ static void add_row(void *context, const struct mist_search_row *row)
     mist_csv_add_int64(writer, choice->micro_batch);
     mist_csv_add_int64(writer, choice->shape.dp);
     mist_csv_add_int64(writer, choice->shape.tp);
+    mist_csv_add_int64(writer, mist_space_cp(&choice->shape));
     mist_csv_add_int64(writer, choice->shape.is_sequence_parallel);
     mist_csv_add_int64(writer, choice->n_layers);
     mist_csv_add_int64(writer, choice->knobs.n_checkpointed);
@@ -150,6 +150,7 @@ enum mist_status mist_search_log_save(struct mist_search_rows *rows,
                                         "micro_batch",
                                         "dp",
                                         "tp",
+                                        "cp",
                                         "sequence_parallel",
                                         "layers",
                                         "checkpointed_layers",

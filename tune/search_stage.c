@@ -29,7 +29,7 @@ static size_t count_base(const struct mist_space *space,
         for (int32_t c = 0; is_wanted(work, l) && c < mist_space_n_checkpointed(space, l);
              c++)
             n += (size_t)mist_space_n_lean(space, l - c) *
-                 (size_t)mist_space_n_zero(space, work->kind.shape.dp) * n_places;
+                 (size_t)mist_space_n_zero(space, &work->kind.shape) * n_places;
     return n;
 }
 
@@ -54,7 +54,7 @@ static void list_base(struct mist_search_filling *at)
 {
     const struct mist_search_work *work = at->work;
     const struct mist_space *space = at->space;
-    int32_t n_zero = mist_space_n_zero(space, work->kind.shape.dp);
+    int32_t n_zero = mist_space_n_zero(space, &work->kind.shape);
 
     for (int k = 0; k < MIST_N_OFFLOADS; k++)
         if (at->ratios[k].min > at->ratios[k].max)

@@ -15,6 +15,7 @@ static const char *const group_names[MIST_N_SPACE_GROUPS] = {
     [MIST_SPACE_SEQUENCE] = "sequence",
     [MIST_SPACE_SCHEDULE] = "schedule",
     [MIST_SPACE_LEAN] = "lean",
+    [MIST_SPACE_CONTEXT] = "context",
 };
 
 const char *mist_space_group_name(enum mist_space_group group)
@@ -32,7 +33,8 @@ enum mist_status mist_space_add_group(const char *name, unsigned *groups,
         }
     return mist_err_set(err, MIST_ERR_USAGE,
                         "the search space has no group '%s'; expected 3d, zero, ckpt, "
-                        "offload, imbalance, mesh, sequence, schedule or lean",
+                        "offload, imbalance, mesh, sequence, schedule, lean or "
+                        "context",
                         name);
 }
 
@@ -50,7 +52,7 @@ bool mist_space_has(const struct mist_space *space, enum mist_space_group group)
 
 int32_t mist_space_n_devices(const struct mist_space_shape *shape)
 {
-    return shape->dp * shape->tp;
+    return shape->dp * mist_space_cp(shape) * shape->tp;
 }
 
 bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage, int32_t i_shape)
@@ -70,6 +72,7 @@ static const struct {
     int32_t most;
 } without[MIST_N_KNOBS] = {
     [MIST_KNOB_SEQUENCE] = {MIST_SPACE_SEQUENCE, 0},
+    [MIST_KNOB_CP] = {MIST_SPACE_CONTEXT, 1},
     [MIST_KNOB_ZERO] = {MIST_SPACE_ZERO, 0},
     [MIST_KNOB_CKPT] = {MIST_SPACE_CKPT, 0},
     [MIST_KNOB_LEAN] = {MIST_SPACE_LEAN, 0},
@@ -152,9 +155,12 @@ int32_t mist_space_n_lean(const struct mist_space *space, int32_t n_open)
     return n_open > 0 && mist_space_range(space, MIST_KNOB_LEAN).max >= n_open ? 2 : 1;
 }
 
-int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp)
+int32_t mist_space_n_zero(const struct mist_space *space,
+                          const struct mist_space_shape *shape)
 {
-    return dp > 1 ? at_most(mist_space_range(space, MIST_KNOB_ZERO).max, 3) + 1 : 1;
+    return shape->dp * mist_space_cp(shape) > 1
+               ? at_most(mist_space_range(space, MIST_KNOB_ZERO).max, 3) + 1
+               : 1;
 }
 
 /* Chunks that every plan has. */
@@ -224,7 +230,7 @@ bool mist_space_allows_update(const struct mist_space *space, int ratio, int on_
 /* The shapes of one number of samples while its cases are listed. */
 struct listing {
     struct mist_space *space;
-    int32_t samples, n_micro_batches;
+    int32_t samples, n_micro_batches, cp;
     struct mist_space_shape *shapes; /* [n], by rising devices, then tp, then sequence */
     size_t n, capacity;
 };
@@ -242,7 +248,7 @@ static bool is_mesh(const struct mist_space *space, int32_t n_devices)
 static bool can_run(const struct listing *at, int32_t dp, int32_t tp, bool is_sequence)
 {
     const struct mist_model *model = &at->space->model;
-    int64_t tokens = (int64_t)(at->samples / dp) * at->space->job.seq_len;
+    int64_t tokens = (int64_t)(at->samples / dp) * (at->space->job.seq_len / at->cp);
 
     return at->samples % dp == 0 &&
            mist_space_allows_value(at->space, MIST_KNOB_DP, dp) &&
@@ -271,15 +277,17 @@ static enum mist_status list_shapes(struct listing *at, struct mist_err *err)
     const struct mist_space *space = at->space;
 
     at->n = 0;
-    for (int32_t n = 1; n <= space->n_ranks; n++)
-        for (int32_t tp = 1; tp <= n && tp <= space->model.n_heads && is_mesh(space, n);
-             tp++)
-            for (int kind = 0; kind < 2 && n % tp == 0; kind++) {
-                if (!can_run(at, n / tp, tp, kind == 1))
+    for (int32_t n = at->cp; n <= space->n_ranks; n += at->cp)
+        for (int32_t tp = 1;
+             tp <= n / at->cp && tp <= space->model.n_heads && is_mesh(space, n); tp++)
+            for (int kind = 0; kind < 2 && n / at->cp % tp == 0; kind++) {
+                int32_t dp = n / at->cp / tp;
+                if (!can_run(at, dp, tp, kind == 1))
                     continue;
                 if (!MIST_RESERVE(at->shapes, at->capacity, at->n + 1))
                     return mist_err_memory(err, NULL);
-                at->shapes[at->n++] = (struct mist_space_shape){n / tp, tp, kind == 1};
+                at->shapes[at->n++] =
+                    (struct mist_space_shape){dp, tp, kind == 1, at->cp > 1 ? at->cp : 0};
             }
     return MIST_OK;
 }
@@ -416,14 +424,35 @@ static bool is_possible(const struct mist_space *space)
     return is_open;
 }
 
+bool mist_space_may_cut(const struct mist_space *space, int32_t cp)
+{
+    return mist_space_allows_value(space, MIST_KNOB_CP, cp) &&
+           (cp == 1 || space->job.seq_len % (2 * (int64_t)cp) == 0);
+}
+
+/* The cases of the samples and micro-batches at hand. */
+static enum mist_status list_stages(struct listing *at, struct mist_err *err)
+{
+    struct mist_space *space = at->space;
+    int32_t most = at_most(space->n_ranks / at->cp, space->model.n_layers);
+    enum mist_status status = list_shapes(at, err);
+
+    most = at_most(most, MIST_MAX_STAGES);
+    for (int32_t s = 1; s <= most && status == MIST_OK; s++) {
+        if (!may_have_stages(space, s, at->n_micro_batches))
+            continue;
+        status = mist_space_may_differ(space) && s > 1 ? add_mixed(at, s, err)
+                                                       : add_equal(at, s, err);
+    }
+    return status;
+}
+
 static enum mist_status list_cases(struct mist_space *space, struct mist_err *err)
 {
     struct listing at = {.space = space};
     int64_t global_batch = space->job.global_batch;
     enum mist_status status = MIST_OK;
-    int32_t most = space->model.n_layers;
 
-    most = at_most(at_most(space->n_ranks, most), MIST_MAX_STAGES);
     for (int64_t g = 1;
          is_possible(space) && g <= global_batch && g <= INT32_MAX && status == MIST_OK;
          g++) {
@@ -432,13 +461,9 @@ static enum mist_status list_cases(struct mist_space *space, struct mist_err *er
             continue;
         at.n_micro_batches = (int32_t)g;
         at.samples = (int32_t)(global_batch / g);
-        status = list_shapes(&at, err);
-        for (int32_t s = 1; s <= most && status == MIST_OK; s++) {
-            if (!may_have_stages(space, s, g))
-                continue;
-            status = mist_space_may_differ(space) && s > 1 ? add_mixed(&at, s, err)
-                                                           : add_equal(&at, s, err);
-        }
+        for (at.cp = 1; at.cp <= space->n_ranks && status == MIST_OK; at.cp++)
+            if (mist_space_may_cut(space, at.cp))
+                status = list_stages(&at, err);
     }
     free(at.shapes);
     return status;
@@ -459,6 +484,9 @@ enum mist_status mist_space_init(struct mist_space *out, const struct mist_model
         .ratio_step = 1,
     };
     mist_arena_init(&out->arena);
+    if (job->seq_len < MIST_SPACE_CONTEXT_TOKENS &&
+        !mist_bounds_has(&out->bounds, MIST_KNOB_CP))
+        out->groups &= ~(1u << MIST_SPACE_CONTEXT);
     if (n_ranks < 1 || devices_per_node < 1)
         return mist_err_set(err, MIST_ERR_USAGE,
                             "%d ranks, %d on a node; expected 1 or more", (int)n_ranks,
@@ -510,11 +538,12 @@ static double count_offloads(const struct mist_space *space)
 }
 
 /* Choices of checkpointed and lean layers and ZeRO of a stage of n_layers. */
-static double count_blocks(const struct mist_space *space, int32_t n_layers, int32_t dp)
+static double count_blocks(const struct mist_space *space, int32_t n_layers,
+                           const struct mist_space_shape *shape)
 {
     double n = 0, n_zero = 0;
 
-    for (int32_t z = 0; z < mist_space_n_zero(space, dp); z++)
+    for (int32_t z = 0; z < mist_space_n_zero(space, shape); z++)
         n_zero += mist_space_allows_value(space, MIST_KNOB_ZERO, z);
     for (int32_t c = 0; c < mist_space_n_checkpointed(space, n_layers); c++)
         for (int32_t i = 0; i < mist_space_n_lean(space, n_layers - c); i++)
@@ -536,7 +565,7 @@ static void count_stage(const struct mist_space *space, const struct mist_space_
         int32_t size = mist_space_n_devices(&of->shapes[k]);
         for (int32_t x = of->layers_min;
              x <= of->layers_max && mist_space_allows(of, i_stage, k); x++) {
-            double per = count_blocks(space, x, of->shapes[k].dp) * offloads;
+            double per = count_blocks(space, x, &of->shapes[k]) * offloads;
             for (size_t at = 0; at < n; at++) {
                 int32_t d = (int32_t)(at / row), l = (int32_t)(at % row);
                 if (ways[at] > 0 && d + size <= n_ranks && l + x <= n_layers)
@@ -555,8 +584,8 @@ double mist_space_n_plans(const struct mist_space *space)
     for (int32_t i = 0; i < space->n_cases && ways && next; i++) {
         const struct mist_space_case *of = &space->cases[i];
         if (space->bounds.is_uniform) {
-            sum += count_blocks(space, of->layers_min, of->shapes->dp) *
-                   count_offloads(space);
+            sum +=
+                count_blocks(space, of->layers_min, of->shapes) * count_offloads(space);
             continue;
         }
         memset(ways, 0, n * sizeof *ways);

@@ -11,7 +11,7 @@
  *
  *   3d         G, stages, dp, tp and b; always on. Alone: equal stages, every activation
  *              kept, the whole optimizer state on every rank
- *   zero       ZeRO-0 to ZeRO-3, per stage (where dp > 1)
+ *   zero       ZeRO-0 to ZeRO-3, per stage (where dp * cp > 1)
  *   ckpt       the first 0 .. l layers of each stage are recomputed
  *   lean       none or all of a stage's layers that are not recomputed are lean: per byte
  *              that saves more time than recomputing fewer of them
@@ -21,10 +21,12 @@
  *   mesh       stages may differ in dp, tp and sequence parallelism. Without: one shape
  *              for all of them. Looked at up to MIST_SPACE_MAX_MESH_RANKS ranks
  *   sequence   sequence parallelism or not, where tp > 1
+ *   context    cp, one for all stages of a plan; taken out by init where sequences are
+ *              shorter than MIST_SPACE_CONTEXT_TOKENS and bounds don't name it. Without: 1
  *   schedule   the best plans are replayed with the other pipeline schedules, too (see
  *              validate.h; nothing of it is in the cases)
  *
- * On several nodes a stage takes whole nodes or an equal part of one (dp * tp is a
+ * On several nodes a stage takes whole nodes or an equal part of one (dp * cp * tp is a
  * multiple or a divisor of the devices of a node); on one node any number of devices. tp
  * is what the model can be cut into; what it costs across nodes is for the prices to say.
  *
@@ -62,6 +64,7 @@ enum mist_space_group {
     MIST_SPACE_SEQUENCE,
     MIST_SPACE_SCHEDULE,
     MIST_SPACE_LEAN,
+    MIST_SPACE_CONTEXT,
     MIST_N_SPACE_GROUPS
 };
 
@@ -70,25 +73,43 @@ enum mist_space_group {
 /* From here on the number of ways to cut the ranks is not worth its time. */
 enum { MIST_SPACE_MAX_MESH_RANKS = 64 };
 
+/* Shorter sequences are not cut unasked: the batch has tokens enough for data-parallel
+ * ranks. */
+enum { MIST_SPACE_CONTEXT_TOKENS = 16384 };
+
 /* The unit of a ratio of offloading: MIST_RATIO_ONE is all of it. */
 enum { MIST_RATIO_ONE = 8 };
 
 extern const char *const mist_offload_names[MIST_N_OFFLOADS]; /* "weights" */
 
-/* How a stage uses its dp * tp devices. */
+/* How a stage uses its dp * cp * tp devices. */
 struct mist_space_shape {
     int32_t dp, tp;
     bool is_sequence_parallel; /* needs tp > 1 */
+    int32_t cp;                /* as in struct mist_stage_plan: 0 is 1 */
 };
+
+static inline int32_t mist_space_cp(const struct mist_space_shape *shape)
+{
+    return shape->cp > 1 ? shape->cp : 1;
+}
+
+static inline bool mist_space_shapes_are_same(const struct mist_space_shape *a,
+                                              const struct mist_space_shape *b)
+{
+    return a->dp == b->dp && a->tp == b->tp && a->cp == b->cp &&
+           a->is_sequence_parallel == b->is_sequence_parallel;
+}
 
 struct mist_space_case {
     int32_t n_micro_batches; /* G */
     int32_t n_stages;        /* S */
     int32_t samples;         /* of a micro-batch of the whole plan: b * dp */
     int32_t n_shapes;        /* >= 1; shapes a stage may have */
-    const struct mist_space_shape *shapes; /* by rising devices, then tp, then sequence */
-    int32_t ends_dp, ends_tp;              /* of the first and the last stage; 0: any */
-    int32_t layers_min, layers_max;        /* of a stage */
+    /* by rising devices, then tp, then sequence; all with one cp */
+    const struct mist_space_shape *shapes;
+    int32_t ends_dp, ends_tp;       /* of the first and the last stage; 0: any */
+    int32_t layers_min, layers_max; /* of a stage */
 };
 
 struct mist_space {
@@ -101,7 +122,7 @@ struct mist_space {
     /* Offloaded optimizer state may be updated on the host; init sets false. */
     bool allows_host_updates;
     int32_t n_cases;
-    struct mist_space_case *cases; /* owned; by rising G, then S */
+    struct mist_space_case *cases; /* owned; by rising G, then cp, then S */
     size_t capacity;
     struct mist_arena arena; /* of the shapes */
 };
@@ -148,6 +169,9 @@ bool mist_space_allows_value(const struct mist_space *space, enum mist_knob knob
 bool mist_space_may_differ(const struct mist_space *space);
 bool mist_space_is_even(const struct mist_space *space);
 
+/* Whether plans may cut sequences over cp ranks (1: not at all). */
+bool mist_space_may_cut(const struct mist_space *space, int32_t cp);
+
 /* Devices of a shape. */
 int32_t mist_space_n_devices(const struct mist_space_shape *shape);
 
@@ -160,7 +184,8 @@ bool mist_space_allows(const struct mist_space_case *of, int32_t i_stage,
  * a stage may have is for the next two to say. */
 int32_t mist_space_n_checkpointed(const struct mist_space *space, int32_t n_layers);
 int32_t mist_space_n_lean(const struct mist_space *space, int32_t n_open);
-int32_t mist_space_n_zero(const struct mist_space *space, int32_t dp);
+int32_t mist_space_n_zero(const struct mist_space *space,
+                          const struct mist_space_shape *shape);
 bool mist_space_allows_blocks(const struct mist_space *space, int32_t n_layers,
                               int32_t n_checkpointed);
 bool mist_space_allows_lean(const struct mist_space *space, int32_t n_open,

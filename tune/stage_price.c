@@ -74,8 +74,8 @@ static bool is_same_shape(const struct mist_stage_shape *a,
 {
     return a->is_first == b->is_first && a->is_last == b->is_last &&
            a->is_of_first == b->is_of_first && a->micro_batch == b->micro_batch &&
-           a->dp == b->dp && a->tp == b->tp && a->n_nodes == b->n_nodes &&
-           a->n_devices == b->n_devices &&
+           a->dp == b->dp && a->tp == b->tp && a->cp == b->cp &&
+           a->n_nodes == b->n_nodes && a->n_devices == b->n_devices &&
            a->is_sequence_parallel == b->is_sequence_parallel;
 }
 
@@ -132,6 +132,7 @@ static struct mist_stage_shape shape_of_kind(const struct mist_stage_price *pric
         .micro_batch = kind->micro_batch,
         .dp = kind->shape.dp,
         .tp = kind->shape.tp,
+        .cp = kind->shape.cp,
         .is_sequence_parallel = kind->shape.is_sequence_parallel,
     };
 
@@ -204,6 +205,7 @@ static enum mist_status price_chunk(struct mist_stage_price *price,
         .micro_batch = stage->micro_batch,
         .dp = stage->dp,
         .tp = stage->tp,
+        .cp = stage->cp,
         .n_nodes = stage->n_nodes,
         .n_devices = stage->n_devices,
         .is_sequence_parallel = stage->is_sequence_parallel,

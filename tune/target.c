@@ -16,7 +16,7 @@
 #define PASSES_ERROR_FRAC 0.3
 
 struct candidate {
-    int32_t pp, tp, dp, micro_batch, zero;
+    int32_t pp, tp, cp, dp, micro_batch, zero;
     int32_t recompute;    /* enum mist_args_recompute */
     int32_t n_recomputed; /* FULL: the first blocks of each stage; 0: all */
     bool is_sequence_parallel;
@@ -107,6 +107,7 @@ static bool make_plan(const struct target *at, const struct candidate *of,
     mist_args_set_model(&args, &at->model);
     args.node_devices = space->devices_per_node;
     mist_args_set(&args, MIST_ARG_TP, of->tp);
+    mist_args_set(&args, MIST_ARG_CP, of->cp);
     mist_args_set(&args, MIST_ARG_PP, of->pp);
     mist_args_set(&args, MIST_ARG_DP, of->dp);
     mist_args_set(&args, MIST_ARG_MICRO_BATCH, of->micro_batch);
@@ -157,15 +158,16 @@ static int64_t find_least(const struct target *at, struct candidate *of)
     double state = mist_dtype_state_bytes(job->dtype);
 
     struct mist_replay_stage stage = {.n_parameters = (int64_t)n};
+    int32_t n_replicas = of->dp * of->cp;
 
     stage.arena_bytes[MIST_ARENA_DEVICE] =
-        (int64_t)(n * (weights / (of->zero >= 3 ? of->dp : 1) +
-                       gradients / (of->zero >= 2 ? of->dp : 1) +
-                       state / (of->zero >= 1 ? of->dp : 1)));
+        (int64_t)(n * (weights / (of->zero >= 3 ? n_replicas : 1) +
+                       gradients / (of->zero >= 2 ? n_replicas : 1) +
+                       state / (of->zero >= 1 ? n_replicas : 1)));
     at->scratch->job = *job;
     at->scratch->n_stages = of->pp;
-    at->scratch->stages[0] =
-        (struct mist_stage_plan){.dp = of->dp, .tp = of->tp, .zero = of->zero};
+    at->scratch->stages[0] = (struct mist_stage_plan){
+        .dp = of->dp, .tp = of->tp, .cp = of->cp, .zero = of->zero};
     const struct mist_beside_arena beside = mist_beside_arena_find(
         at->scratch, mist_cost_model_cluster(at->config->cost_model), &stage);
     of->kept_bytes = beside.kept_bytes;
@@ -217,12 +219,30 @@ static enum mist_status list_shape(struct target *at, struct candidate of,
 
     for (int64_t b = 1; b <= samples && b <= INT32_MAX; b++)
         for (int sp = 0; samples % b == 0 && sp < (of.tp > 1 ? 2 : 1); sp++)
-            for (int zero = 0; zero <= (of.dp > 1 ? 3 : 0) && !status; zero++) {
+            for (int zero = 0; zero <= (of.dp * of.cp > 1 ? 3 : 0) && !status; zero++) {
                 of.micro_batch = (int32_t)b;
                 of.is_sequence_parallel = sp;
                 of.zero = zero;
                 status = list_recomputations(at, of, err);
             }
+    return status;
+}
+
+/* With what is left cut over samples and, where that is searched, sequences. */
+static enum mist_status list_cuts(struct target *at, int32_t pp, int32_t tp,
+                                  struct mist_err *err)
+{
+    const struct mist_space *space = at->config->space;
+    int32_t n = space->n_ranks / pp / tp;
+    enum mist_status status = MIST_OK;
+
+    for (int32_t cp = 1; cp <= n && !status; cp++) {
+        struct candidate of = {
+            .pp = pp, .tp = tp, .cp = cp, .dp = n / cp, .time_s = INFINITY};
+        if (n % cp == 0 && mist_space_may_cut(space, cp) &&
+            space->job.global_batch % of.dp == 0)
+            status = list_shape(at, of, err);
+    }
     return status;
 }
 
@@ -233,13 +253,9 @@ static enum mist_status list_all(struct target *at, struct mist_err *err)
 
     for (int32_t pp = 1; pp <= space->n_ranks && pp <= space->model.n_layers; pp++)
         for (int32_t tp = 1;
-             tp <= space->devices_per_node && pp <= MIST_MAX_STAGES && !status; tp++) {
-            struct candidate of = {
-                .pp = pp, .tp = tp, .dp = space->n_ranks / pp / tp, .time_s = INFINITY};
-            if (space->model.n_layers % pp == 0 && space->n_ranks % (pp * tp) == 0 &&
-                space->job.global_batch % of.dp == 0)
-                status = list_shape(at, of, err);
-        }
+             tp <= space->devices_per_node && pp <= MIST_MAX_STAGES && !status; tp++)
+            if (space->model.n_layers % pp == 0 && space->n_ranks % (pp * tp) == 0)
+                status = list_cuts(at, pp, tp, err);
     return status;
 }
 
@@ -268,7 +284,7 @@ static enum mist_status price_one(void *context, int64_t i, struct mist_err *err
 
 /* By time; what is as fast, by what is simpler. */
 MIST_COMPARATOR(compare_candidates, struct candidate, time_s, recompute, n_recomputed,
-                zero, pp, tp, micro_batch, is_sequence_parallel)
+                zero, pp, tp, cp, micro_batch, is_sequence_parallel)
 
 /* -------------------------------------------------------------------------- validation */
 
@@ -296,7 +312,7 @@ static bool is_misfit(const struct target *at, const struct candidate *of)
 {
     for (size_t i = 0; i < at->n_misfits; i++) {
         const struct candidate *other = &at->misfits[i];
-        if (other->pp == of->pp && other->tp == of->tp &&
+        if (other->pp == of->pp && other->tp == of->tp && other->cp == of->cp &&
             other->is_sequence_parallel >= of->is_sequence_parallel &&
             other->zero >= of->zero && recomputes_no_less(other, of) &&
             other->micro_batch <= of->micro_batch &&

@@ -63,9 +63,9 @@ static const struct mist_option option_table[] = {
         "compute threads of a device; 0: what the trace set says, else 1"),
     LIST("space", space, "Search", "GROUP",
          "knobs to search: 3d, zero, ckpt, offload, imbalance, mesh, sequence, schedule, "
-         "lean; default: all"),
+         "lean, context; default: all"),
     LIST("fix", fixed, "Search", "KNOB=VALUE",
-         "plans with that value in every stage alone: pp, dp, tp, micro-batch, "
+         "plans with that value in every stage alone: pp, dp, tp, cp, micro-batch, "
          "micro-batches, layers, sequence, zero, ckpt, lean, offload-weights "
          "(-gradients, -optimizer, -activations), update-on, schedule, chunks"),
     LIST("max", limited, "Search", "KNOB=VALUE",
@@ -73,7 +73,7 @@ static const struct mist_option option_table[] = {
     LIST("constraint", constraints, "Search", "SUM<=SUM",
          "plans that keep to it, such as 'stages <= 8', 'layers[0] + 2 <= layers[-1]', "
          "'sum(tp) = 8' or 'memory[0] <= 16GiB'; of stages, micro-batches and, of a "
-         "stage, layers, devices, dp, tp, micro-batch, memory; with <=, >= or ="),
+         "stage, layers, devices, dp, tp, cp, micro-batch, memory; with <=, >= or ="),
     FLAG("uniform", is_uniform, "Search", "plans whose stages are all alike"),
     FLAG("thorough", is_thorough, "Search",
          "search twice as long, and look in large spaces, too, at what is beside the "

@@ -101,6 +101,8 @@ static void emit_stages(struct mist_emit *emit, const struct mist_plan *plan,
         mist_emit_integer(emit, "layers", "layers", stage->n_layers);
         mist_emit_integer(emit, "dp", "dp", stage->dp);
         mist_emit_integer(emit, "tp", "tp", stage->tp);
+        if (as_json || stage->cp > 1)
+            mist_emit_integer(emit, "cp", "cp", mist_stage_cp(stage));
         mist_emit_integer(emit, "sequence_parallel", "sp", stage->is_sequence_parallel);
         mist_emit_integer(emit, "micro_batch", "b", stage->micro_batch);
         mist_emit_integer(emit, "zero", "ZeRO", stage->zero);
@@ -300,7 +302,10 @@ static void emit_plans(struct mist_emit *emit, const char *title,
                        const struct mist_validated *plans, size_t n)
 {
     char text[TEXT_BYTES];
+    bool has_cp = false;
 
+    for (size_t i = 0; i < n; i++)
+        has_cp = has_cp || plans[i].plan->stages[0].cp > 1;
     mist_emit_list_begin(emit, "plans", title);
     for (size_t i = 0; i < n; i++) {
         const struct mist_validated *of = &plans[i];
@@ -312,6 +317,8 @@ static void emit_plans(struct mist_emit *emit, const char *title,
         mist_emit_text(emit, "layers", "layers", join_knob(plan, MIST_KNOB_LAYERS, text));
         mist_emit_text(emit, "dp", "dp", join_knob(plan, MIST_KNOB_DP, text));
         mist_emit_text(emit, "tp", "tp", join_knob(plan, MIST_KNOB_TP, text));
+        if (has_cp)
+            mist_emit_text(emit, "cp", "cp", join_knob(plan, MIST_KNOB_CP, text));
         mist_emit_text(emit, "micro_batch", "b",
                        join_knob(plan, MIST_KNOB_MICRO_BATCH, text));
         mist_emit_text(emit, "zero", "ZeRO", join_knob(plan, MIST_KNOB_ZERO, text));

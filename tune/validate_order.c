@@ -37,7 +37,7 @@ static bool is_same_kind(const struct mist_plan *a, const struct mist_plan *b)
         return false;
     for (int32_t i = 0; i < a->n_stages; i++) {
         const struct mist_stage_plan *x = &a->stages[i], *y = &b->stages[i];
-        if (x->dp != y->dp || x->tp != y->tp ||
+        if (x->dp != y->dp || x->tp != y->tp || x->cp != y->cp ||
             x->is_sequence_parallel != y->is_sequence_parallel)
             return false;
     }

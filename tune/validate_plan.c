@@ -45,6 +45,7 @@ static void make_stage(const struct mist_space *space,
         .micro_batch = choice->micro_batch,
         .dp = choice->shape.dp,
         .tp = choice->shape.tp,
+        .cp = choice->shape.cp,
         .is_sequence_parallel = choice->shape.is_sequence_parallel,
         .zero = knobs->zero,
         .n_checkpointed = knobs->n_checkpointed,
@@ -60,7 +61,7 @@ static void make_stage(const struct mist_space *space,
 struct mist_search_choice mist_validate_choice(const struct mist_stage_plan *stage)
 {
     struct mist_search_choice choice = {
-        .shape = {stage->dp, stage->tp, stage->is_sequence_parallel},
+        .shape = {stage->dp, stage->tp, stage->is_sequence_parallel, stage->cp},
         .n_layers = stage->n_layers,
         .micro_batch = stage->micro_batch,
         .knobs = {.n_checkpointed = stage->n_checkpointed,
@@ -122,7 +123,8 @@ uint64_t mist_validate_hash(const struct mist_search_candidate *candidate)
         const struct mist_search_choice *stage = &candidate->stages[i];
         MIST_HASH_INT64(&hash, stage->n_layers, stage->knobs.n_checkpointed,
                         stage->knobs.n_lean, stage->knobs.zero, stage->shape.dp,
-                        stage->shape.tp, stage->shape.is_sequence_parallel);
+                        stage->shape.tp, stage->shape.is_sequence_parallel,
+                        stage->shape.cp);
         for (int k = 0; k < MIST_N_OFFLOADS; k++)
             mist_hash_add_int64(&hash, stage->knobs.offload[k]);
         mist_hash_add_int64(&hash, stage->knobs.updates_on_host);

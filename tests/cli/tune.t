@@ -104,7 +104,7 @@ awk 'NR == 1 { first = $1 } END { exit !(NR == 2 && $1 < first) }' seconds || fa
 rm seconds
 
 # --------------------------------------------------------------------------------- bounds
-tune 'an unknown knob' 2 "--fix: 'cp=2' is no knob=value; knobs are pp, micro-batches, " --fix cp=2
+tune 'an unknown knob' 2 "--fix: 'ep=2' is no knob=value; knobs are pp, micro-batches, " --fix ep=2
 tune 'a knob without a value' 2 "--max: 'tp' is no knob=value" --max tp
 tune 'a level of ZeRO that there is not' 2 "--fix zero=4: expected 0 to 3" --fix zero=4
 tune 'a schedule that there is not' 2 "--fix schedule=gpipe: expected 1f1b or interleaved" --fix schedule=gpipe
@@ -141,6 +141,7 @@ held() {
     rm -f best.json
 }
 held '--fix tp=2' '"tp": 2' '!"tp": 1'
+held '--fix cp=2' '"cp": 2' '"dp": 1'
 held '--fix pp=2,schedule=zb_h1 --max micro-batches=2' '"pipeline": "zb_h1"' '"n_micro_batches": [12]'
 held '--fix pp=2,ckpt=all,layers=6' '"checkpointed_layers": 6' '!"layers": [57]'
 held '--fix dp=2,zero=3,offload-optimizer=0.5' '"zero": 3' '"offload_optimizer_frac": 0.5'

@@ -16,6 +16,10 @@
 #include <math.h>
 
 enum { SEED = 20252, MAX_STAGES = 4, LAYERS = 4, MAX_SPLITS = 1 << 16, ALL_LAYERS = 99 };
+enum {
+    SHORT = 8,
+    LONG = 4 * 8192
+}; /* tokens of sequences that are not cut, that may be */
 
 static const struct mist_model model = {.name = "four",
                                         .n_layers = LAYERS,
@@ -43,6 +47,7 @@ static double draw(uint64_t seed, const struct mist_search_kind *kind,
     index = index * 16 + (uint64_t)kind->shape.dp;
     index = index * 16 + (uint64_t)kind->shape.tp;
     index = index * 2 + kind->shape.is_sequence_parallel;
+    index = index * 16 + (uint64_t)kind->shape.cp; /* 0: whole sequences */
     index = index * 16 + (uint64_t)knobs->n_layers;
     index = index * 16 + (uint64_t)knobs->n_checkpointed;
     index = index * 4 + (uint64_t)knobs->zero;
@@ -119,7 +124,7 @@ static enum mist_status price(void *context, const struct mist_search_kind *kind
 
 /* What candidates of one search differ in: a single stage also in its shape. */
 struct split {
-    int32_t g, n_stages, layers[MAX_STAGES], devices[MAX_STAGES];
+    int32_t g, n_stages, cp, layers[MAX_STAGES], devices[MAX_STAGES];
     int32_t tp, sequence; /* of a single stage */
 };
 
@@ -136,7 +141,8 @@ enum word {
     CKPT,
     LEAN,
     OFFLOADED,
-    N_WORDS = 14
+    CP = 14,
+    N_WORDS
 };
 static const char *const words[N_WORDS] = {"pp",
                                            "micro-batches",
@@ -151,7 +157,8 @@ static const char *const words[N_WORDS] = {"pp",
                                            "offload-weights",
                                            "offload-gradients",
                                            "offload-optimizer",
-                                           "offload-activations"};
+                                           "offload-activations",
+                                           "cp"};
 
 struct brute {
     uint64_t seed;
@@ -161,11 +168,12 @@ struct brute {
     bool sequences[MAX_STAGES];
     unsigned groups;
     int32_t n_layers, n_ranks, global_batch;
+    int32_t seq_len; /* 0: SHORT */
     bool is_tied;
     int ratio_step; /* in units of 1 / MIST_RATIO_ONE; 0: nothing or all is offloaded */
     int64_t limit_bytes, host_limit_bytes;
     int32_t n_chunks; /* 0: 1 */
-    int32_t g, n_stages;
+    int32_t g, n_stages, cp;
     int first_sequence;
     double t_s[MAX_STAGES], d_s[MAX_STAGES];
     int32_t layers[MAX_STAGES], dps[MAX_STAGES], tps[MAX_STAGES];
@@ -183,6 +191,11 @@ static bool has(const struct brute *at, enum mist_space_group group)
     return (at->groups >> group & 1u) != 0;
 }
 
+static int32_t seq_len_of(const struct brute *at)
+{
+    return at->seq_len > 0 ? at->seq_len : SHORT;
+}
+
 /* n_splits: it is new. */
 static size_t find_split(const struct brute *at, const struct split *split)
 {
@@ -195,11 +208,11 @@ static size_t find_split(const struct brute *at, const struct split *split)
 
 static void note_split(struct brute *at, double time_s)
 {
-    struct split split = {.g = at->g, .n_stages = at->n_stages};
+    struct split split = {.g = at->g, .n_stages = at->n_stages, .cp = at->cp};
 
     for (int32_t s = 0; s < at->n_stages; s++) {
         split.layers[s] = at->layers[s];
-        split.devices[s] = at->dps[s] * at->tps[s];
+        split.devices[s] = at->dps[s] * at->cp * at->tps[s];
     }
     if (at->n_stages == 1) {
         split.tp = at->tps[0];
@@ -276,7 +289,7 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
                       int32_t layers, int32_t ranks, int32_t l, double peak_bytes,
                       double host_bytes)
 {
-    int32_t dp = kind->shape.dp, n_devices = dp * kind->shape.tp;
+    int32_t dp = kind->shape.dp, n_devices = dp * at->cp * kind->shape.tp;
     int step = at->ratio_step ? at->ratio_step : MIST_RATIO_ONE;
     int n_ratios = has(at, MIST_SPACE_OFFLOAD) ? MIST_RATIO_ONE / step + 1 : 1;
     int n_offloads = n_ratios * n_ratios * n_ratios * n_ratios;
@@ -285,7 +298,8 @@ static void try_knobs(struct brute *at, int32_t i, const struct mist_search_kind
     at->dps[i] = dp;
     at->tps[i] = kind->shape.tp;
     for (int32_t c = 0; c <= (has(at, MIST_SPACE_CKPT) ? l : 0); c++)
-        for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp > 1 ? 3 : 0); z++)
+        for (int32_t z = 0; z <= (has(at, MIST_SPACE_ZERO) && dp * at->cp > 1 ? 3 : 0);
+             z++)
             for (int way = 0; way < 2 * n_offloads; way++) {
                 int offloads = way / 2;
                 struct knobs knobs = {.n_layers = l,
@@ -324,12 +338,14 @@ static bool may_have(const struct brute *at, int32_t i, int32_t l, int32_t dp, i
         !may_be(at, LAYER, l, 0) || !may_be(at, DP, dp, 0) || !may_be(at, TP, tp, 0) ||
         !may_be(at, B, samples / dp, 0) || !may_be(at, SEQUENCE, sequence, 0))
         return false;
-    if (samples % dp != 0 || (sequence && (tp == 1 || samples / dp * 8 % tp != 0)) ||
+    int32_t tokens = samples / dp * (seq_len_of(at) / at->cp);
+
+    if (samples % dp != 0 || (sequence && (tp == 1 || tokens % tp != 0)) ||
         (sequence && !has(at, MIST_SPACE_SEQUENCE)))
         return false;
     if (!has(at, MIST_SPACE_IMBALANCE) && l * at->n_stages != at->n_layers)
         return false;
-    if (!has(at, MIST_SPACE_MESH) && dp * tp * at->n_stages != at->n_ranks)
+    if (!has(at, MIST_SPACE_MESH) && dp * at->cp * tp * at->n_stages != at->n_ranks)
         return false;
     return !at->is_tied || i == 0 || i < at->n_stages - 1 ||
            (dp == at->dps[0] && tp == at->tps[0]);
@@ -348,8 +364,10 @@ static void try_stage(struct brute *at, int32_t i, int32_t layers, int32_t ranks
     for (int32_t l = left == 0 ? layers : 1; l <= layers - left; l++)
         for (int32_t n = left == 0 ? ranks : 1; n <= ranks - left; n++)
             for (int32_t tp = 1; tp <= 2 && tp <= n; tp++)
-                for (int sequence = 0; sequence < 2 && n % tp == 0; sequence++) {
-                    if (!may_have(at, i, l, n / tp, tp, sequence))
+                for (int sequence = 0; sequence < 2 && n % (at->cp * tp) == 0;
+                     sequence++) {
+                    int32_t dp = n / (at->cp * tp);
+                    if (!may_have(at, i, l, dp, tp, sequence))
                         continue;
                     if (!has(at, MIST_SPACE_MESH) && i > 0 &&
                         (tp != at->tps[0] || sequence != at->first_sequence))
@@ -363,11 +381,21 @@ static void try_stage(struct brute *at, int32_t i, int32_t layers, int32_t ranks
                                                         : MIST_SEARCH_MIDDLE,
                         .in_flight = at->n_stages - i < at->g ? at->n_stages - i : at->g,
                         .n_micro_batches = at->g,
-                        .micro_batch = samples / (n / tp),
-                        .shape = {n / tp, tp, sequence == 1},
+                        .micro_batch = samples / dp,
+                        .shape = {dp, tp, sequence == 1, at->cp > 1 ? at->cp : 0},
                     };
                     try_knobs(at, i, &kind, layers, ranks, l, peak_bytes, host_bytes);
                 }
+}
+
+/* Whether sequences may be cut over that many ranks: twice as many chunks of them. */
+static bool may_cut(const struct brute *at, int32_t cp)
+{
+    bool is_asked = at->is_held && (at->low[CP] > 1 || at->high[CP] < INT32_MAX);
+
+    return may_be(at, CP, cp, 0) &&
+           (cp == 1 || (has(at, MIST_SPACE_CONTEXT) && seq_len_of(at) % (2 * cp) == 0 &&
+                        (is_asked || at->seq_len == LONG)));
 }
 
 static void enumerate(struct brute *at)
@@ -378,16 +406,18 @@ static void enumerate(struct brute *at)
     at->closest_bytes = at->closest_host_bytes = INT64_MAX;
     for (at->g = 1; at->g <= at->global_batch; at->g++)
         for (at->n_stages = 1; at->n_stages <= at->n_layers; at->n_stages++)
-            if (at->global_batch % at->g == 0)
-                try_stage(at, 0, at->n_layers, at->n_ranks, 0, 0);
+            for (at->cp = 1; at->cp <= at->n_ranks; at->cp++)
+                if (at->global_batch % at->g == 0 && may_cut(at, at->cp))
+                    try_stage(at, 0, at->n_layers, at->n_ranks, 0, 0);
 }
 
 /* ---------------------------------------------------------------------------- helpers */
 
 static void init_space_of(struct mist_space *space, const struct mist_model *of,
-                          int32_t n_ranks, int32_t global_batch, unsigned groups)
+                          int32_t seq_len, int32_t n_ranks, int32_t global_batch,
+                          unsigned groups)
 {
-    struct mist_job job = {.global_batch = global_batch, .seq_len = 8};
+    struct mist_job job = {.global_batch = global_batch, .seq_len = seq_len};
     struct mist_err err;
 
     assert_int_equal(mist_space_init(space, of, &job, n_ranks, 64, groups, NULL, &err),
@@ -398,7 +428,7 @@ static void init_space_of(struct mist_space *space, const struct mist_model *of,
 static void init_space(struct mist_space *space, int32_t n_ranks, int32_t global_batch,
                        unsigned groups)
 {
-    init_space_of(space, &model, n_ranks, global_batch, groups);
+    init_space_of(space, &model, SHORT, n_ranks, global_batch, groups);
 }
 
 /* Rows that the next search keeps. */
@@ -522,13 +552,13 @@ static bool compare(struct brute *brute, const struct mist_bounds *bounds)
     of.n_layers = brute->n_layers;
     of.ties_embeddings = brute->is_tied;
     enumerate(brute);
-    init_space_of(&space, &of, brute->n_ranks, brute->global_batch, brute->groups);
+    init_space_of(&space, &of, seq_len_of(brute), brute->n_ranks, brute->global_batch,
+                  brute->groups);
     if (brute->ratio_step)
         space.ratio_step = brute->ratio_step;
     if (bounds) {
-        unsigned groups = space.groups;
         struct mist_space whole = space;
-        must(mist_space_part(&space, &whole, groups, bounds, &err), &err);
+        must(mist_space_part(&space, &whole, brute->groups, bounds, &err), &err);
         mist_space_fini(&whole);
     }
     wanted_chunks = brute->n_chunks;
@@ -567,6 +597,7 @@ TEST(test_optimum)
         brute.limit_bytes = limits[i / N_GROUPS % 6];
         brute.n_chunks = i % 11 < 3 ? 1 << i % 11 : 1;
         brute.host_limit_bytes = INT64_MAX;
+        brute.seq_len = i % 4 == 3 ? LONG : SHORT;
         n_feasible += compare(&brute, NULL);
     }
     assert_true(n_feasible > 30);
@@ -705,7 +736,7 @@ static int compare_frontiers(uint64_t seed, int32_t in_flight, int64_t limit_byt
     struct mist_err err;
 
     deep.n_layers = DEEP + 1;
-    init_space_of(&space, &deep, 4, 8, MIST_SPACE_ALL);
+    init_space_of(&space, &deep, SHORT, 4, 8, MIST_SPACE_ALL);
     space.ratio_step = MIST_RATIO_ONE / 2;
     assert_int_equal(work.kind.in_flight, in_flight);
     must(mist_search_fill_work(&space, &config, &work, &err), &err);
@@ -766,7 +797,7 @@ TEST(test_no_plan)
     struct mist_err err;
 
     deep.n_layers = DEEP;
-    init_space_of(&space, &deep, 4, 4, MIST_SPACE_ALL);
+    init_space_of(&space, &deep, SHORT, 4, 4, MIST_SPACE_ALL);
     space.ratio_step = MIST_RATIO_ONE / 2;
     must(mist_thread_pool_new(1, &config.pool, &err), &err);
     for (int i = 0; i < 3; i++, seed++) {
@@ -786,8 +817,9 @@ TEST(test_no_plan)
 /* Holds the enumeration and the bounds to one word more. */
 static void hold(struct brute *brute, struct mist_bounds *bounds, int word, uint64_t draw)
 {
-    static const int most[N_WORDS] = {3, 6, 3, 4, 2, 3, 1, 3, 3, 3, 1, 1, 1, 1};
-    bool may_be_0 = word >= SEQUENCE, is_layers = word == CKPT || word == LEAN;
+    static const int most[N_WORDS] = {3, 6, 3, 4, 2, 3, 1, 3, 3, 3, 1, 1, 1, 1, 2};
+    bool may_be_0 = word >= SEQUENCE && word != CP,
+         is_layers = word == CKPT || word == LEAN;
     int value = (int)(draw % (unsigned)(most[word] + may_be_0)) + !may_be_0;
     bool is_fixed = draw / 64 % 2 || word == SEQUENCE,
          is_all = draw / 128 % 2 && is_layers;
@@ -796,7 +828,7 @@ static void hold(struct brute *brute, struct mist_bounds *bounds, int word, uint
 
     snprintf(text, sizeof text, is_all ? "%s=all" : "%s=%d", words[word], value);
     must(mist_bounds_add(bounds, text, is_fixed, &err), &err);
-    value = is_all ? ALL_LAYERS : word >= OFFLOADED ? 8 * value : value;
+    value = is_all ? ALL_LAYERS : word >= OFFLOADED && word != CP ? 8 * value : value;
     brute->high[word] = value;
     brute->low[word] = is_fixed ? value : 0;
 }
@@ -821,9 +853,11 @@ TEST(test_bounds)
         }
         for (uint64_t k = 0; k < 1 + i % 2; k++) {
             uint64_t draw = (uint64_t)(mist_random_uniform_at(brute.seed, k, 1) * 1e9);
-            int word = (int)(draw / 256 % (N_WORDS / 2)) + (int)k * (N_WORDS / 2);
+            int word = (int)(draw / 256 % (CP / 2)) + (int)k * (CP / 2);
             hold(&brute, &bounds, word, draw);
         }
+        if (i % 6 == 5)
+            hold(&brute, &bounds, CP, i / 6 * 64 + i / 12);
         brute.groups = i % 4 == 3 ? all_groups[i / 4 % N_GROUPS] : MIST_SPACE_ALL;
         brute.n_layers = 2 + (int32_t)(i % 5 == 0);
         brute.n_ranks = 1 + (int32_t)(i / 2 % 4);
@@ -872,7 +906,8 @@ TEST(test_bound_words)
         const char *before, *fix, *max, *message;
     } cases[] = {
         {NULL, "tp", NULL, "knobs are pp, micro-batches"},
-        {NULL, "cp=2", NULL, "knobs are pp, micro-batches"},
+        {NULL, "ep=2", NULL, "knobs are pp, micro-batches"},
+        {NULL, "cp=0", NULL, "--fix cp=0: expected 1 to"},
         {NULL, "zero=4", NULL, "--fix zero=4: expected 0 to 3"},
         {NULL, "tp=0", NULL, "--fix tp=0: expected 1 to"},
         {NULL, "tp=2.5", NULL, "--fix tp=2.5: expected 1 to"},
@@ -1025,14 +1060,17 @@ TEST(test_splits)
         brute.n_ranks = 3 + (int32_t)(i % 2);
         brute.global_batch = 4;
         brute.limit_bytes = i % 2 == 0 ? 700 : INT64_MAX;
+        brute.seq_len = i % 3 == 2 ? LONG : SHORT;
         enumerate(&brute);
-        init_space(&space, brute.n_ranks, brute.global_batch, brute.groups);
+        init_space_of(&space, &model, brute.seq_len, brute.n_ranks, brute.global_batch,
+                      brute.groups);
         search(&space, brute.seed, brute.limit_bytes, 1000, 2, &result);
         assert_int_equal(result.n_candidates, brute.n_splits);
         for (size_t k = 0; k < result.n_candidates; k++) {
             const struct mist_search_candidate *of = &result.candidates[k];
             struct split split = {.g = space.cases[of->i_case].n_micro_batches,
-                                  .n_stages = of->n_stages};
+                                  .n_stages = of->n_stages,
+                                  .cp = mist_space_cp(&of->stages[0].shape)};
             for (int32_t s = 0; s < of->n_stages; s++) {
                 split.layers[s] = of->stages[s].n_layers;
                 split.devices[s] = mist_space_n_devices(&of->stages[s].shape);

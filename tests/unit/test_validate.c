@@ -1061,6 +1061,7 @@ TEST(test_log)
         {"micro_batch", MIST_CSV_REQUIRED},
         {"dp", MIST_CSV_REQUIRED},
         {"tp", MIST_CSV_REQUIRED},
+        {"cp", MIST_CSV_REQUIRED},
         {"sequence_parallel", MIST_CSV_REQUIRED},
         {"layers", MIST_CSV_REQUIRED},
         {"checkpointed_layers", MIST_CSV_REQUIRED},
@@ -1097,11 +1098,11 @@ TEST(test_log)
         const struct mist_plan *plan = result.plans[p].plan;
         int32_t n_chosen = 0;
         must(mist_search_log_save(&rows, &bench.search, plan, path, true, &err), &err);
-        assert_int_equal(mist_csv_load(path, columns, 23, &csv, &err), MIST_OK);
+        assert_int_equal(mist_csv_load(path, columns, 24, &csv, &err), MIST_OK);
         for (size_t i = 0; i < mist_csv_n_rows(csv); i++) {
-            bool chosen = strcmp(mist_csv_text(csv, i, 21), "1") == 0;
+            bool chosen = strcmp(mist_csv_text(csv, i, 22), "1") == 0;
             n_chosen += chosen;
-            assert_int_equal(chosen, mist_csv_text(csv, i, 22)[0] == '\0');
+            assert_int_equal(chosen, mist_csv_text(csv, i, 23)[0] == '\0');
         }
         assert_int_equal(n_chosen, count_different(plan));
         n_added += mist_csv_n_rows(csv) - (size_t)rows.n;
