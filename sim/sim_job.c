@@ -13,6 +13,7 @@ static const struct {
     size_t offset;
 } counts[] = {
     {MIST_ARG_TP, offsetof(struct mist_sim_job_options, tp)},
+    {MIST_ARG_CP, offsetof(struct mist_sim_job_options, cp)},
     {MIST_ARG_PP, offsetof(struct mist_sim_job_options, pp)},
     {MIST_ARG_DP, offsetof(struct mist_sim_job_options, dp)},
     {MIST_ARG_MICRO_BATCH, offsetof(struct mist_sim_job_options, micro_batch)},

@@ -13,7 +13,7 @@
 struct mist_sim_job_options {
     const char *model, *from_args;
     /* 0: not said */
-    int64_t tp, pp, dp, micro_batch, global_batch, seq_len, zero, n_chunks;
+    int64_t tp, cp, pp, dp, micro_batch, global_batch, seq_len, zero, n_chunks;
     int dtype, gradient_dtype; /* 0: not said, else 1 + enum mist_dtype */
     bool is_sequence_parallel, has_no_dropout, has_fp8_products;
     /* Of the options that plans have, too. */

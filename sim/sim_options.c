@@ -67,6 +67,7 @@ static const struct mist_option option_table[] = {
          "read Megatron-LM's command line, DeepSpeed's JSON or torchtitan's TOML, as "
          "--framework says; options say the rest"),
     COUNT("tp", tp, 1 << 20, "tensor-parallel size; 0: 1"),
+    COUNT("cp", cp, 1 << 20, "context-parallel size; 0: 1"),
     COUNT("pp", pp, MIST_MAX_STAGES, "stages of the pipeline; 0: 1"),
     COUNT("dp", dp, 1 << 20, "data-parallel size; 0: all devices that are left"),
     COUNT("micro-batch", micro_batch, 1 << 24, "samples of a micro-batch"),

@@ -56,6 +56,7 @@ enum mist_status mist_args_fail(const struct mist_args *args, int arg,
 /* The numbers in the words of plan.json, where it has one. */
 static const char *const arg_words[MIST_ARG_OWN] = {
     [MIST_ARG_TP] = "tp",
+    [MIST_ARG_CP] = "cp",
     [MIST_ARG_PP] = "stages",
     [MIST_ARG_DP] = "dp",
     [MIST_ARG_NODES] = "mesh_nodes",

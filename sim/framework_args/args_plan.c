@@ -77,14 +77,14 @@ static enum mist_status make_model(const struct mist_args *args, struct mist_mod
 
 /* The numbers that follow from one another. */
 struct counts {
-    double tp, pp, dp, micro_batch, n_micro_batches, global_batch;
+    double tp, cp, pp, dp, micro_batch, n_micro_batches, global_batch;
 };
 
 static enum mist_status find_dp(const struct mist_args *args, struct counts *of,
                                 struct mist_err *err)
 {
     double nodes = mist_args_or(args, MIST_ARG_NODES, 1);
-    double n = args->n_devices, per = of->tp * of->pp;
+    double n = args->n_devices, per = of->tp * of->cp * of->pp;
     bool has_batches = !isnan(of->global_batch) && !isnan(of->micro_batch) &&
                        !isnan(args->v[MIST_ARG_ACCUMULATION]);
 
@@ -107,9 +107,9 @@ static enum mist_status find_dp(const struct mist_args *args, struct counts *of,
         return MIST_OK;
     return mist_args_fail(
         args, MIST_ARG_NODE_DEVICES, err,
-        "%g devices are no whole number of times tp %g pp %g; --dp says "
+        "%g devices are no whole number of times tp %g cp %g pp %g; --dp says "
         "how many are meant",
-        n, of->tp, of->pp);
+        n, of->tp, of->cp, of->pp);
 }
 
 /* Micro-batch, their number and the global batch, of which two are said, or one. */
@@ -146,6 +146,7 @@ static enum mist_status find_counts(const struct mist_args *args, struct counts 
 {
     *of = (struct counts){
         .tp = mist_args_or(args, MIST_ARG_TP, 1),
+        .cp = mist_args_or(args, MIST_ARG_CP, 1),
         .pp = mist_args_or(args, MIST_ARG_PP, 1),
         .dp = args->v[MIST_ARG_DP],
         .micro_batch = args->v[MIST_ARG_MICRO_BATCH],
@@ -160,7 +161,7 @@ static enum mist_status find_counts(const struct mist_args *args, struct counts 
     if (of->pp > MIST_MAX_STAGES)
         return mist_args_fail(args, MIST_ARG_PP, err, "%g stages, at most %d are priced",
                               of->pp, MIST_MAX_STAGES);
-    if (of->dp * of->tp * of->pp > INT32_MAX || of->global_batch > INT32_MAX)
+    if (of->dp * of->tp * of->cp * of->pp > INT32_MAX || of->global_batch > INT32_MAX)
         return mist_args_fail(args, MIST_ARG_GLOBAL_BATCH, err,
                               "more than %d ranks or samples", INT32_MAX);
     return MIST_OK;
@@ -183,7 +184,7 @@ static int32_t cut_layers(int32_t n_layers, int32_t n_stages, int32_t i_stage,
 static struct mist_stage_plan make_stage(const struct mist_args *args,
                                          const struct counts *of, int32_t n_layers)
 {
-    int32_t n = (int32_t)(of->dp * of->tp);
+    int32_t n = (int32_t)(of->dp * of->cp * of->tp);
     int32_t per_node = args->node_devices > 0
                            ? args->node_devices
                            : (int32_t)mist_args_or(args, MIST_ARG_NODE_DEVICES, n);
@@ -195,6 +196,7 @@ static struct mist_stage_plan make_stage(const struct mist_args *args,
         .micro_batch = (int32_t)of->micro_batch,
         .dp = (int32_t)of->dp,
         .tp = (int32_t)of->tp,
+        .cp = of->cp > 1 ? (int32_t)of->cp : 0,
         .is_sequence_parallel = mist_args_or(args, MIST_ARG_SEQUENCE_PARALLEL, 0) != 0,
         .zero = (int32_t)mist_args_or(args, MIST_ARG_ZERO, 0),
         .n_checkpointed = !is_full          ? 0
@@ -358,6 +360,7 @@ void mist_args_of_plan(struct mist_args *args, const struct mist_plan *plan)
     mist_args_set_model(args, &plan->model);
     args->n_devices = mist_plan_n_ranks(plan);
     args->v[MIST_ARG_TP] = first->tp;
+    args->v[MIST_ARG_CP] = mist_stage_cp(first);
     args->v[MIST_ARG_PP] = plan->n_stages;
     args->v[MIST_ARG_DP] = first->dp;
     args->v[MIST_ARG_MICRO_BATCH] = first->micro_batch;

@@ -30,6 +30,7 @@
 /* What arguments say. */
 enum mist_arg {
     MIST_ARG_TP,
+    MIST_ARG_CP,
     MIST_ARG_PP,
     MIST_ARG_DP,
     MIST_ARG_NODES, /* that the job is started on, and devices of each */

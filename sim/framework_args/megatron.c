@@ -57,7 +57,7 @@ static const struct mist_arg_word
     methods[] = {{"uniform", 0}, {"block", 1}, {NULL, 0}};
 
 #define EXPERTS "mixtures of experts are not priced"
-#define CONTEXT "sequences that are cut over ranks are not priced"
+#define CONTEXT "keys and values of context-parallel ranks go around in a ring"
 #define EIGHT_BITS "products of all blocks have floats of 8 bits, and nothing else has"
 #define FUSED "the profile counts Megatron-LM's fused kernels"
 #define OTHER_BLOCK "it makes other blocks than those of GPT and Llama"
@@ -81,7 +81,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_FLAG("--account-for-loss-in-pipeline-split", MIST_ARG_HEAD_LAYERS, 1, 0),
     MIST_ROW_FLAG("--sequence-parallel", MIST_ARG_SEQUENCE_PARALLEL, 1, 0),
     MIST_ROW_FLAG("--use-distributed-optimizer", MIST_ARG_ZERO, 1, 0),
-    MIST_ROW_REFUSED("--context-parallel-size", "1", CONTEXT),
+    MIST_ROW_COUNT("--context-parallel-size", MIST_ARG_CP, 1, 1),
     MIST_ROW_REFUSED("--cp-comm-type", "p2p", CONTEXT),
     MIST_ROW_REFUSED("--hierarchical-context-parallel-sizes", NULL, CONTEXT),
     MIST_ROW_REFUSED("--decoder-first-pipeline-num-layers", NULL, STAGES),

@@ -54,7 +54,6 @@ static const struct mist_arg_word
 
 #define AUTOGRAD "the graph of the backward is made as eager PyTorch does"
 #define STAGES "stages are cut evenly, but for layers that the ends have less"
-#define CUT "sequences that are cut over ranks are not priced"
 #define EXPERTS "mixtures of experts are not priced"
 
 static const struct mist_arg_row rows[] = {
@@ -101,7 +100,7 @@ static const struct mist_arg_row rows[] = {
     MIST_ROW_REFUSED("parallelism.disable_loss_parallel", "false", "the vocabulary is cut over tensor-parallel ranks"),
     MIST_ROW_REFUSED("parallelism.enable_compiled_autograd", "false", AUTOGRAD),
     MIST_ROW_REFUSED("experimental.enable_compiled_autograd", "false", AUTOGRAD),
-    MIST_ROW_REFUSED("parallelism.context_parallel_degree", "1", CUT), MIST_ROW_REFUSED("experimental.context_parallel_degree", "1", CUT),
+    MIST_ROW_COUNT("parallelism.context_parallel_degree", MIST_ARG_CP, 1, 1), MIST_ROW_ALIAS("experimental.context_parallel_degree", MIST_ARG_COUNT, MIST_ARG_CP, 1, NULL),
     MIST_ROW_REFUSED("parallelism.expert_parallel_degree", "1", EXPERTS), MIST_ROW_REFUSED("parallelism.expert_tensor_parallel_degree", "1", EXPERTS),
     MIST_ROW_REFUSED("parallelism.pipeline_parallel_split_points", "", STAGES), MIST_ROW_REFUSED("experimental.pipeline_parallel_split_points", "", STAGES),
     MIST_ROW_REFUSED("parallelism.module_fqns_per_model_part", "", STAGES),
@@ -179,7 +178,8 @@ static enum mist_status find_model(struct mist_args *args, struct mist_err *err)
 static enum mist_status find_data_parallel(struct mist_args *args, struct mist_err *err)
 {
     double replicates = args->v[REPLICATES], shards = args->v[SHARDS];
-    double per = args->v[MIST_ARG_TP] * args->v[MIST_ARG_PP] * replicates;
+    double per =
+        args->v[MIST_ARG_TP] * args->v[MIST_ARG_CP] * args->v[MIST_ARG_PP] * replicates;
     bool is_kept = args->v[RESHARDS] == RESHARD_NEVER ||
                    (args->v[RESHARDS] == RESHARD_DEFAULT && args->v[MIST_ARG_PP] > 1);
 
@@ -202,9 +202,9 @@ static enum mist_status find_data_parallel(struct mist_args *args, struct mist_e
     enum mist_status status =
         mist_args_derive(args, MIST_ARG_DP, shards * replicates, SHARDS, err);
     return status == MIST_OK ? mist_args_derive(args, MIST_ARG_ZERO,
-                                                shards == 1 ? 0
-                                                : is_kept   ? 2
-                                                            : 3,
+                                                shards * args->v[MIST_ARG_CP] == 1 ? 0
+                                                : is_kept                          ? 2
+                                                                                   : 3,
                                                 RESHARDS, err)
                              : status;
 }

@@ -168,8 +168,8 @@ static void refuse(enum mist_framework_name framework, const char *text, long li
 TEST_WITH(test_refusals, set_up, tear_down)
 {
     refuse(MEGATRON, TINY "\n--no-such-flag 1", 4, "--no-such-flag is not known");
-    refuse(MEGATRON, TINY "--context-parallel-size 2", 3,
-           "--context-parallel-size 2 can't be expressed");
+    refuse(MEGATRON, TINY "--context-parallel-size 2 --cp-comm-type a2a", 3,
+           "--cp-comm-type a2a can't be expressed");
     refuse(MEGATRON, TINY "--swiglu", 3, "can't be expressed together");
     refuse(MEGATRON, TINY "--squared-relu", 3, "--squared-relu can't be expressed");
     refuse(MEGATRON, TINY "--squared-relu --position-embedding-type rope", 3,
@@ -260,8 +260,8 @@ TEST_WITH(test_current_arguments, set_up, tear_down)
         const char *text, *name;
         bool is_left;
     } cases[] = {
-        {MEGATRON, TINY "--context-parallel-size 2", "--context-parallel-size 2", false},
-        {MEGATRON, TINY "--context-parallel-size 1", "--context-parallel-size", true},
+        {MEGATRON, TINY "--cp-comm-type all_gather", "--cp-comm-type all_gather", false},
+        {MEGATRON, TINY "--cp-comm-type p2p", "--cp-comm-type", true},
         {MEGATRON, TINY "--expert-model-parallel-size 2", "--expert-model-parallel-size",
          false},
         {MEGATRON, TINY "--transformer-impl inference_optimized", "--transformer-impl",
