@@ -24,7 +24,7 @@ mkdir "$folder/plans"
 : > "$folder/layers"
 
 # Lines "set|run|measured_s|cluster|family layers hidden heads kv_heads ffn vocab seq bias tied|
-#   framework attention recompute|global_batch micro_batch tp pp dp chunks zero sequence_parallel gradients dtype ends
+#   framework attention recompute|global_batch micro_batch tp[,cp] pp dp chunks zero sequence_parallel gradients dtype ends
 #   flag|of"
 # become plans, and lines "plan|set|run|measured|recompute|of" of $folder/runs. dtype: bf16 where it is left out. ends:
 # blocks that the first and the last stage have less than the others (0). flag: keys of the job that are true, or
@@ -32,10 +32,11 @@ mkdir "$folder/plans"
 plans() {
     awk -F'|' -v folder="$folder" -v start="$(wc -l < "$folder/runs")" '
         function stage(layers) {
-            n = p[5] * p[3]; match($4, /:[0-9]+x[0-9]+/); split(substr($4, RSTART, RLENGTH), c, "x")
+            split(p[3], cut, ","); n = p[5] * cut[1] * (cut[2] > 1 ? cut[2] : 1); match($4, /:[0-9]+x[0-9]+/); split(substr($4, RSTART, RLENGTH), c, "x")
             return sprintf("{\"layers\": %d, \"mesh_nodes\": %d, \"mesh_devices\": %d, \"micro_batch\": %d, \"dp\": %d, " \
-                "\"tp\": %d, \"zero\": %d, \"sequence_parallel\": %s, \"checkpointed_layers\": 0}", layers,
-                n > c[2] ? n / c[2] : 1, n > c[2] ? c[2] : n, p[2], p[5], p[3], p[7], p[8] ? "true" : "false")
+                "\"tp\": %d, \"cp\": %d, \"zero\": %d, \"sequence_parallel\": %s, \"checkpointed_layers\": 0}", layers,
+                n > c[2] ? n / c[2] : 1, n > c[2] ? c[2] : n, p[2], p[5], cut[1], cut[2] > 1 ? cut[2] : 1, p[7],
+                p[8] ? "true" : "false")
         }
         {
             split($5, m, " "); split($6, f, " "); split($7, p, " ")
@@ -405,7 +406,7 @@ well_known() { # SET
         NF < 6 { print "published: " $1 ": not a plan: " $2 | "cat >&2"; next }
         {
             split($3, m, " "); split($5, p, " ")
-            n = p[3] * p[4] * p[5]; tokens = p[1] * m[8]
+            split(p[3], cut, ","); n = cut[1] * (cut[2] > 1 ? cut[2] : 1) * p[4] * p[5]; tokens = p[1] * m[8]
             flop = 96 * m[2] * m[3] ^ 2 * (1 + m[8] / (6 * m[3]) + m[7] / (16 * m[2] * m[3]))
             value = $6 + 0; unit = $6; gsub(/[0-9.]/, "", unit)
             s = unit == "s" ? value : unit == "T" ? flop * tokens / n / (value * 1e12) : tokens / n / value
@@ -442,9 +443,13 @@ Llama 3 70B, 64 H100, Megatron-Bridge, batch of 256, FP8|h100-sxm:8x8|llama 80 8
 Llama 3 8B, 8 H100, Megatron-Bridge, FSDP, FP8|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 1 1 1 8 1 3 0 bf16 bf16 0 fp8+fused_loss+overlap+no_dropout|14451|NVIDIA Megatron-Bridge, docs/performance-summary.md, 25.11
 GPT-3 175B, 512 B200, NeMo, TP 4, PP 4, FP8|b200-sxm:64x8|gpt 96 12288 96 96 49152 51200 2048 1 1|megatron cudnn none|2048 2 4 4 32 6 1 1 bf16 bf16 0 fp8+overlap+tp_overlap|1600|NVIDIA NeMo, performance summary, 25.02
 Llama 3 8B, 8 H100, 32,768 tokens, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W,memory=95GiB|llama 32 4096 32 8 14336 128256 32768 0 0|torchtitan-compiled flash full|8 1 1 1 8 1 3 0 fp32 bf16 0 fp8|3890|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 8 H100, NeMo, CP 2, FP8|h100-sxm:1x8|llama 32 4096 32 8 14336 128256 8192 0 0|megatron cudnn none|128 1 1,2 1 4 1 1 0 bf16 bf16 0 fp8+overlap+no_dropout|12036|NVIDIA NeMo, performance summary, 24.07
+Llama 3 70B, 64 H100, NeMo, TP 4, PP 4, CP 2, FP8|h100-sxm:8x8|llama 80 8192 64 8 28672 128256 8192 0 0|megatron cudnn none|128 1 4,2 4 2 5 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|1533|NVIDIA NeMo, performance summary, 24.07
+Llama 3 8B, 8 H100, 65,536 tokens, CP 2, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W,memory=95GiB|llama 32 4096 32 8 14336 128256 65536 0 0|torchtitan-compiled flash full|4 1 1,2 1 4 1 3 0 fp32 bf16 0 fp8|2540|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 8 H100, 131,072 tokens, CP 4, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W,memory=95GiB|llama 32 4096 32 8 14336 128256 131072 0 0|torchtitan-compiled flash full|2 1 1,4 1 2 1 3 0 fp32 bf16 0 fp8|1071|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
+Llama 3 8B, 8 H100, 262,144 tokens, CP 8, FP8|h100-sxm:1x8,memory-rate=2.4TB/s,power=500W,memory=95GiB|llama 32 4096 32 8 14336 128256 262144 0 0|torchtitan-compiled flash full|1 1 1,8 1 1 1 3 0 fp32 bf16 0 fp8|548|torchtitan, benchmarks/llama3_h100_202412_torchtitan.md
 Llama 3 405B, 8,192 H100, TP 8, PP 16|chunks of unequal layers (Llama Team 2024, table 4)
-Llama 3 405B, 16,384 H100, 131,072 tokens|context parallelism (Llama Team 2024, table 4)
-Llama 3 8B and 70B, 8 and 64 H100, NeMo|context parallelism (NVIDIA NeMo, performance summary)
+Llama 3 405B, 16,384 H100, 131,072 tokens|chunks of unequal layers (Llama Team 2024, table 4)
 Nemotron 340B, 128 H100, NeMo, TP 8, PP 8, FP8|h100-sxm:16x8|nemotron 96 18432 96 8 73728 256000 4096 0 0|megatron cudnn none|32 1 8 8 2 12 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|322|NVIDIA NeMo, performance summary, 24.07
 Nemotron 15B, 64 B200, NeMo, FP8|b200-sxm:8x8|nemotron 32 6144 48 8 24576 256000 4096 0 0|megatron cudnn none|256 2 1 1 64 1 1 0 bf16 bf16 0 fp8+overlap+no_dropout|14760|NVIDIA NeMo, performance summary, 25.02
 Nemotron 340B, 128 B200, NeMo, TP 8, PP 4, FP8|b200-sxm:16x8|nemotron 96 18432 96 8 73728 256000 4096 0 0|megatron cudnn none|32 1 8 4 4 12 1 1 bf16 bf16 0 fp8+overlap+tp_overlap+no_dropout|602|NVIDIA NeMo, performance summary, 25.02
