@@ -1152,6 +1152,67 @@ TEST(test_sums_of_chunks)
         }
 }
 
+/* Keys, values and their gradients of context-parallel ranks of Megatron-LM go around in a
+ * ring: of cp parts of attention, cp - 1 hide a message each, in a backward one that is gathered
+ * and one that is scattered. Ours gathers in front of attention. */
+TEST(test_keys_in_a_ring)
+{
+    const int64_t seq = 8192, dims[MIST_MAX_DIMS] = {1, seq, 32, 8, 128};
+    struct mist_trace_set set;
+    struct mist_cost_model *model;
+    struct mist_err err = {0};
+    static const enum mist_program_kind programs[] = {MIST_PROGRAM_FORWARD,
+                                                      MIST_PROGRAM_BACKWARD};
+    int n_seen = 0, n_left = 0;
+
+    must(mist_preset_parse(&set, "a100-80:8x1,nic=1x200Gb/s", &err), &err);
+    must(mist_cost_model_new(&set, &model, &err), &err);
+    for (int k = 0; k < 6; k++) {
+        bool is_ours = k % 2;
+        int32_t cp = 2 << k / 2;
+        struct job *job =
+            make_job(is_ours ? MIST_FRAMEWORK_OURS : MIST_FRAMEWORK_MEGATRON,
+                     MIST_ATTENTION_FLASH, llama(), 1, (int32_t)seq, 1, false, false);
+        struct mist_layer_layout *block = &job->layouts[MIST_LAYER_BLOCK];
+        struct mist_group_shape group = {cp, 1, 1};
+        job->plan.stages[0].cp = job->plan.stages[0].n_nodes = cp;
+        must(mist_plan_check(&job->plan, &err), &err);
+        must(mist_layer_layout_make(&job->plan.model, MIST_LAYER_BLOCK,
+                                    mist_schedule_shape(&job->plan, 0, 0), block, &err),
+             &err);
+        for (int back = 0; back < 2; back++)
+            for (int i = 0; i < block->programs[programs[back]].n_parts; i++) {
+                struct mist_task task =
+                    mist_schedule_part_task(block, programs[back], i, 1);
+                struct mist_cost message, cost;
+                bool scatters = task.kind == MIST_TASK_CP_REDUCE_SCATTER;
+                if (task.kind != MIST_TASK_CP_ALL_GATHER && !scatters)
+                    continue;
+                must(mist_cost_link(model,
+                                    scatters ? MIST_LINK_REDUCE_SCATTER
+                                             : MIST_LINK_ALL_GATHER,
+                                    group, task.bytes, &message, &err),
+                     &err);
+                double attention_s = flash_s(
+                    model, back ? MIST_PHASE_BACKWARD_INPUT : MIST_PHASE_FORWARD, dims);
+                double beside_s = attention_s / cp * (cp - 1) / cp / (1 + back);
+                must(mist_cost_task(model, &job->plan, 0, job->layouts, group, &task,
+                                    &cost, &err),
+                     &err);
+                double left_s =
+                    is_ours ? message.time_s : fmax(0, message.time_s - beside_s);
+                near_to(cost.time_s - mist_cost_model_launch_s(model), left_s, 1e-9);
+                n_seen++;
+                n_left += !is_ours && left_s > 0;
+            }
+        free(job);
+    }
+    assert_int_equal(n_seen, 6 * 3);
+    assert_in_range(n_left, 3, 8); /* of 9 */
+    mist_cost_model_free(model);
+    mist_trace_set_fini(&set);
+}
+
 /* The loss on logits in two bytes (fp16_lm_cross_entropy), as Megatron-LM's
  * cross_entropy.py counts: a copy 4, the largest 2, less it 4, exp 4, their sum 2, by it 4,
  * and back 4; logits and their copy are held. In fp32 60 are moved and 10 held. Transformer

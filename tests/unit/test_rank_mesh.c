@@ -137,7 +137,8 @@ TEST(test_random_meshes)
     }
 }
 
-/* The mesh of a plan's stage has the sizes of the plan. */
+/* The mesh of a plan's stage has the sizes of the plan; all that hold a copy of its parameters
+ * are one group, whatever axis they are on. */
 TEST(test_of_a_plan)
 {
     static struct mist_plan plan;
@@ -149,21 +150,26 @@ TEST(test_of_a_plan)
     for (int32_t i = 0; i < plan.n_stages; i++) {
         plan.stages[i].dp = 1 + (int32_t)mist_random_below(&random, 9);
         plan.stages[i].tp = 1 + (int32_t)mist_random_below(&random, 9);
+        plan.stages[i].cp = (int32_t)mist_random_below(&random, 4);
     }
     for (int32_t i = 0; i < plan.n_stages; i++) {
         const struct mist_rank_mesh mesh = mist_rank_mesh_make(&plan, i);
-        int32_t dp = plan.stages[i].dp, tp = plan.stages[i].tp;
+        int32_t tp = plan.stages[i].tp,
+                cp = plan.stages[i].cp > 1 ? plan.stages[i].cp : 1;
+        int32_t n_copies = plan.stages[i].dp * cp, n = n_copies * tp;
         assert_int_equal(mesh.first_rank, first);
-        assert_int_equal(mesh.n_ranks, dp * tp);
-        assert_int_equal(mist_stage_n_ranks(&plan.stages[i]), dp * tp);
+        assert_int_equal(mesh.n_ranks, n);
+        assert_int_equal(mist_stage_n_ranks(&plan.stages[i]), n);
+        assert_int_equal(mist_stage_n_replicas(&plan.stages[i]), n_copies);
         assert_int_equal(mesh.n_plan_ranks, mist_plan_n_ranks(&plan));
-        assert_int_equal(mist_rank_mesh_size(&mesh, MIST_GROUP_DP), dp);
+        assert_int_equal(mist_rank_mesh_size(&mesh, MIST_GROUP_DP), n_copies);
+        assert_int_equal(mist_rank_mesh_size(&mesh, MIST_GROUP_CP), cp);
         assert_int_equal(mist_rank_mesh_size(&mesh, MIST_GROUP_TP), tp);
         assert_int_equal(mist_rank_mesh_size(&mesh, MIST_GROUP_PEER), 2);
         assert_int_equal(
-            mist_rank_mesh_member(&mesh, MIST_GROUP_DP, first + tp - 1, dp - 1),
-            first + dp * tp - 1);
-        first += dp * tp;
+            mist_rank_mesh_member(&mesh, MIST_GROUP_DP, first + tp - 1, n_copies - 1),
+            first + n - 1);
+        first += n;
     }
 }
 
