@@ -22,7 +22,7 @@
 /* The groups of knobs (tune/space.h) that are searched, which bounds may speak of. */
 #define MIST_TARGET_GROUPS                                                               \
     (1u << MIST_SPACE_ZERO | 1u << MIST_SPACE_CKPT | 1u << MIST_SPACE_SEQUENCE |         \
-     1u << MIST_SPACE_SCHEDULE)
+     1u << MIST_SPACE_SCHEDULE | 1u << MIST_SPACE_CONTEXT)
 
 /*
  * Makes a job and a model those of the framework: its name, flash attention, no dropout,

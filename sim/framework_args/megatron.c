@@ -449,11 +449,13 @@ static enum mist_status find_pipeline(struct mist_args *args, struct mist_err *e
     if (args->v[MIST_ARG_TP] == 1)
         args->v[MIST_ARG_SEQUENCE_PARALLEL] = 0;
     if (args->v[MIST_ARG_SEQUENCE_PARALLEL] != 0 &&
-        fmod(args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]) > 0)
+        fmod(args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_CP] * args->v[MIST_ARG_TP]) > 0)
         return mist_args_fail(args, MIST_ARG_SEQUENCE_PARALLEL, err,
                               "--sequence-parallel cuts --seq-length %g, which "
-                              "--tensor-model-parallel-size %g does not divide",
-                              args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP]);
+                              "--tensor-model-parallel-size %g%s does not divide",
+                              args->v[MIST_ARG_SEQ_LEN], args->v[MIST_ARG_TP],
+                              args->v[MIST_ARG_CP] > 1 ? " times --context-parallel-size"
+                                                       : "");
     if (mist_args_or(args, MIST_ARG_CUTS_PRODUCTS, 0) != 0 &&
         args->v[MIST_ARG_SEQUENCE_PARALLEL] == 0)
         return mist_args_fail(args, MIST_ARG_CUTS_PRODUCTS, err,

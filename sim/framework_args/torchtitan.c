@@ -325,12 +325,14 @@ static void note_gathers(struct mist_args *args)
 
 static enum mist_status find_rest(struct mist_args *args, struct mist_err *err)
 {
-    double tp = args->v[MIST_ARG_TP];
+    double tp = args->v[MIST_ARG_TP], cp = args->v[MIST_ARG_CP];
 
-    if (fmod(args->v[MIST_ARG_SEQ_LEN], tp) > 0)
+    /* ParallelDims.seq_len_divisor */
+    if (fmod(args->v[MIST_ARG_SEQ_LEN], cp > 1 ? 2 * cp * tp : tp) > 0)
         return mist_args_fail(
-            args, MIST_ARG_TP, err,
-            "tensor_parallel_degree %g does not divide training.seq_len %g", tp,
+            args, cp > 1 ? MIST_ARG_CP : MIST_ARG_TP, err,
+            "tensor_parallel_degree %g%s does not divide training.seq_len %g", tp,
+            cp > 1 ? " times twice context_parallel_degree" : "",
             args->v[MIST_ARG_SEQ_LEN]);
     if (args->v[ALL_ON_HOST] != 0) {
         args->v[MIST_ARG_OFFLOAD_WEIGHTS] = args->v[MIST_ARG_OFFLOAD_GRADIENTS] =

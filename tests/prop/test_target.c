@@ -53,13 +53,14 @@ static const char *find_broken(const struct mist_plan *plan)
     RULE(m->n_layers % (pp * n_chunks) == 0);
     RULE(m->n_heads % s->tp == 0 && m->n_kv_heads % s->tp == 0);
     RULE(m->hidden % s->tp == 0 && m->ffn % s->tp == 0);
+    RULE(s->cp < 2 || plan->job.seq_len % (2 * s->cp) == 0);
     RULE((int64_t)plan->n_micro_batches * s->micro_batch * s->dp ==
          plan->job.global_batch);
     RULE(s->n_lean == 0 && s->offload_weights == 0 && s->offload_gradients == 0);
     RULE(s->offload_optimizer == 0 && s->offload_activations == 0);
     RULE(!(s->n_checkpointed > 0 && plan->job.recomputes_attention));
     RULE(n_chunks == 1 || pp > 1);
-    RULE(!s->is_sequence_parallel || plan->job.seq_len % s->tp == 0);
+    RULE(!s->is_sequence_parallel || plan->job.seq_len % (mist_stage_cp(s) * s->tp) == 0);
     RULE(plan->job.gradient_dtype == MIST_DTYPE_FP32 ||
          plan->job.dtype == MIST_DTYPE_BF16);
     RULE(!plan->reduces_each_micro_batch);
@@ -91,7 +92,8 @@ static bool is_all_or_none(const struct mist_stage_plan *s)
     return s->n_checkpointed == 0 || s->n_checkpointed == s->n_layers;
 }
 
-/* A pipeline asserts ZeRO below 2, AutoTP below 3; neither interleaves or cuts sequences. */
+/* A pipeline asserts ZeRO below 2, AutoTP below 3; neither interleaves or cuts sequences, by
+ * tensor-parallel ranks or others. */
 static const char *find_broken_deepspeed(const struct mist_plan *plan)
 {
     const struct mist_stage_plan *s = &plan->stages[0];
@@ -99,6 +101,7 @@ static const char *find_broken_deepspeed(const struct mist_plan *plan)
     RULE(plan->pipeline == MIST_PIPELINE_1F1B);
     RULE(plan->n_stages == 1 || s->zero < 2);
     RULE(s->tp == 1 || s->zero < 3);
+    RULE(s->cp < 2);
     RULE(!s->is_sequence_parallel);
     RULE(!plan->job.recomputes_attention);
     RULE(is_all_or_none(s));
@@ -112,9 +115,10 @@ static const char *find_broken_torchtitan(const struct mist_plan *plan)
 
     RULE(plan->model.family == MIST_FAMILY_LLAMA);
     RULE(s->zero != 1);
-    RULE(s->dp > 1 || s->zero == 0);
+    RULE(s->dp > 1 || s->cp > 1 || s->zero == 0);
+    RULE(s->cp < 2 || s->zero != 0); /* FSDP's ranks are those, too */
     RULE(s->is_sequence_parallel == (s->tp > 1));
-    RULE(plan->job.seq_len % s->tp == 0);
+    RULE(plan->job.seq_len % (s->cp > 1 ? 2 * s->cp * s->tp : s->tp) == 0);
     RULE(plan->pipeline != MIST_PIPELINE_ZB_H1);
     RULE(plan->job.attention == MIST_ATTENTION_FLASH);
     RULE(is_all_or_none(s));
@@ -174,13 +178,15 @@ static void draw_model(struct mist_random *random, struct mist_model *out)
 }
 
 /* Every third problem is one of ours: the framework's plans, as we run them. Memory is short
- * in all of DeepSpeed's, some of which have room for a bucket or two. */
+ * in all of DeepSpeed's, some of which have room for a bucket or two. In every fifth up to four
+ * context-parallel ranks may share sequences. */
 static void init(struct problem *at, struct mist_random *random, int i)
 {
     static const char *const clusters[] = {"a100-80:1x1", "a100-80:1x2", "a100-80:1x4",
                                            "a100-80:1x6", "a100-80:1x8", "a100-80:2x4"};
     static const int32_t n_devices[] = {1, 2, 4, 6, 8, 8};
     struct mist_job job = {.seq_len = pick(random, 60, 64), .computes_on_gpu = true};
+    struct mist_bounds bounds = mist_bounds_none();
     struct mist_model model;
     int i_cluster = pick(random, 0, 5), n_buckets = i / 3 % 8 - 5;
 
@@ -202,10 +208,13 @@ static void init(struct problem *at, struct mist_random *random, int i)
         model = at->model;
         job = at->job;
     }
+    if (i % 5 == 4)
+        must(mist_bounds_add(&bounds, "cp=4", false, &err), &err);
     must(mist_preset_parse(&at->traces, clusters[i_cluster], &err), &err);
     must(mist_cost_model_new(&at->traces, &at->cost_model, &err), &err);
     must(mist_space_init(&at->space, &model, &job, n_devices[i_cluster],
-                         at->traces.cluster.devices_per_node, 0, NULL, &err),
+                         at->traces.cluster.devices_per_node, 1u << MIST_SPACE_CONTEXT,
+                         &bounds, &err),
          &err);
     must(mist_stage_price_new(at->cost_model, &at->space, 0, &at->price, &err), &err);
     must(mist_thread_pool_new(1, &at->pool, &err), &err);
@@ -314,7 +323,7 @@ TEST(test_rules)
 {
     struct mist_random random;
     int n_solved[MIST_N_FRAMEWORKS] = {0}, n_plans = 0, n_pipelines = 0,
-        n_interleaved = 0, n_parts = 0, n_kept = 0;
+        n_interleaved = 0, n_parts = 0, n_kept = 0, n_contexts = 0;
     int n_run = 0;
 
     mist_random_init(&random, test_seed(31));
@@ -347,6 +356,7 @@ TEST(test_rules)
             n_pipelines += plan->n_stages > 1;
             n_interleaved += mist_plan_n_chunks(plan) > 1;
             n_parts += !is_all_or_none(&plan->stages[0]);
+            n_contexts += plan->stages[0].cp > 1;
         }
         if (status == MIST_OK) {
             expect_silence(&at, result.plans[0].plan);
@@ -356,15 +366,16 @@ TEST(test_rules)
         fini(&at);
     }
     print_message(
-        "# %d plans, %d of them pipelines, %d interleaved, %d recompute a part; %d are "
-        "limited and keep something beside their arena\n",
-        n_plans, n_pipelines, n_interleaved, n_parts, n_kept);
+        "# %d plans, %d of them pipelines, %d interleaved, %d recompute a part, %d share "
+        "sequences; %d are limited and keep something beside their arena\n",
+        n_plans, n_pipelines, n_interleaved, n_parts, n_contexts, n_kept);
     if (n_run < N_PROBLEMS)
         return;
     for (int k = 1; k <= MIST_FRAMEWORK_TORCHTITAN; k++)
         assert_true(n_solved[k] > 40);
     assert_true(n_pipelines > 500 && n_interleaved > 50 && n_parts > 200);
     assert_true(n_kept > 50);
+    assert_true(n_contexts > 100);
 }
 
 /* ------------------------------------------------------------------------- brute force */
@@ -377,16 +388,18 @@ static double find_fastest(const struct problem *at)
     double best_s = INFINITY;
     int n = space->n_ranks, n_recomputed = space->model.n_layers + 2;
 
-    /* pp, tp, b, ZeRO, recomputation (selective, or so many blocks), sequences, as the
+    /* pp, tp, b, ZeRO, recomputation (selective, or so many blocks), sequences, cp, as the
      * digits of a number */
-    int sizes[] = {n, n, 32, 4, n_recomputed, 2};
-    int n_all = n * n * 32 * 4 * n_recomputed * 2;
+    int most_cp = space->bounds.of[MIST_KNOB_CP].max == 4 ? 4 : 1;
+    int sizes[] = {n, n, 32, 4, n_recomputed, 2, most_cp};
+    int n_all = n * n * 32 * 4 * n_recomputed * 2 * most_cp;
     for (int code = 0; code < n_all; code++) {
-        int digit[6], rest = code;
-        for (int k = 0; k < 6; k++, rest /= sizes[k - 1])
+        int digit[7], rest = code;
+        for (int k = 0; k < 7; k++, rest /= sizes[k - 1])
             digit[k] = rest % sizes[k];
-        int pp = digit[0] + 1, tp = digit[1] + 1, b = digit[2] + 1, dp = n / (pp * tp);
-        if (n % (pp * tp) != 0 || tp > space->devices_per_node ||
+        int pp = digit[0] + 1, tp = digit[1] + 1, b = digit[2] + 1, cp = digit[6] + 1,
+            dp = n / (pp * cp * tp);
+        if (n % (pp * cp * tp) != 0 || tp > space->devices_per_node ||
             space->model.n_layers % pp != 0 ||
             digit[4] - 1 > space->model.n_layers / pp ||
             space->job.global_batch % (b * dp) != 0)
@@ -402,10 +415,12 @@ static double find_fastest(const struct problem *at)
                                           .micro_batch = b,
                                           .dp = dp,
                                           .tp = tp,
+                                          .cp = cp > 1 ? cp : 0,
                                           .is_sequence_parallel = digit[5]};
             s->n_checkpointed = digit[4] > 0 ? digit[4] - 1 : 0;
             s->zero = digit[3];
-            mist_stage_mesh(dp * tp, space->devices_per_node, &s->n_nodes, &s->n_devices);
+            mist_stage_mesh(dp * cp * tp, space->devices_per_node, &s->n_nodes,
+                            &s->n_devices);
         }
         struct mist_validated of = {.plan = plan};
         if (mist_plan_check(plan, NULL) != MIST_OK || find_broken_of(at, plan))
