@@ -439,6 +439,7 @@ enum mist_status mist_args_compare(const struct mist_plan *plan,
         {"chunks", mist_plan_n_chunks(plan), mist_plan_n_chunks(again)},
         {"n_micro_batches", plan->n_micro_batches, again->n_micro_batches},
         {"the number of stages", plan->n_stages, again->n_stages},
+        {"cp", mist_stage_cp(&plan->stages[0]), mist_stage_cp(&again->stages[0])},
         {"reduces_each_micro_batch", plan->reduces_each_micro_batch,
          again->reduces_each_micro_batch},
     };

@@ -931,6 +931,14 @@ static void make_zero_3(struct mist_plan *plan)
     for (int i = 0; i < 2; i++)
         plan->stages[i].zero = 3;
 }
+static void share_sequences(struct mist_plan *plan)
+{
+    for (int i = 0; i < 2; i++) {
+        struct mist_stage_plan *stage = &plan->stages[i];
+        stage->cp = 2;
+        mist_stage_mesh(2 * stage->dp * stage->tp, 2, &stage->n_nodes, &stage->n_devices);
+    }
+}
 static void make_zero_1(struct mist_plan *plan)
 {
     for (int i = 0; i < 2; i++)
@@ -983,6 +991,7 @@ TEST_WITH(test_inexpressible, set_up, tear_down)
         {DEEPSPEED, make_uneven, "layers"},
         {MEGATRON, make_zero_3, "zero is 3, it would be 0"},
         {DEEPSPEED, make_zero_3, "zero_optimization.stage"},
+        {DEEPSPEED, share_sequences, "cp is 2, it would be 1"},
         {TORCHTITAN, make_zero_1, "zero is 1"},
         {MEGATRON, offload_half, "offload_weights_frac"},
         {DEEPSPEED, offload_half, "offload_param"},
