@@ -244,7 +244,7 @@ static void try_shape(struct problem *at, int i, int layers, int ranks, int l, i
         .in_flight = left < at->g ? left : at->g,
         .n_micro_batches = at->g,
         .micro_batch = samples / dp,
-        .shape = {dp, tp, sequence == 1},
+        .shape = {dp, tp, sequence == 1, 0},
     };
 
     at->stages[i] = (struct stage){l, dp, tp};

@@ -30,7 +30,7 @@ static void list_choices(const struct mist_space *space)
     for (int i = 0; i < powers[4] * n_ckpt * n_zero * 4; i++) {
         int rest = i / powers[4];
         bool can_be = true;
-        struct mist_search_choice of = {.n_layers = N_LAYERS, .shape = {2, 1, false}};
+        struct mist_search_choice of = {.n_layers = N_LAYERS, .shape = {2, 1, false, 0}};
         for (int k = 0; k < MIST_N_OFFLOADS; k++) {
             of.knobs.offload[k] = (int8_t)(i / powers[k] % 9);
             can_be = can_be && of.knobs.offload[k] % space->ratio_step == 0 &&
