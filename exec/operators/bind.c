@@ -82,7 +82,7 @@ void mist_binding_resolve(const struct mist_binding *binding,
     bool is_backward = mist_program_is_backward(program);
     const struct mist_layer_layout *layout = binding->layout;
     const struct mist_step *step = &mist_layer_layout_steps(layout, program)[i_step];
-    int32_t cp = layout->shape.cp > 1 ? layout->shape.cp : 1;
+    int32_t cp = mist_layer_shape_cp(&layout->shape);
 
     *out = (struct mist_step_args){
         .step = step,
@@ -127,7 +127,7 @@ enum mist_status mist_binding_prepare(const struct mist_layer_layout *layouts, i
 
     for (int32_t i = 0; i < n && operators->prepare; i++) {
         const struct mist_layer_layout *layout = &layouts[i];
-        int32_t cp = layout->shape.cp > 1 ? layout->shape.cp : 1;
+        int32_t cp = mist_layer_shape_cp(&layout->shape);
         for (int32_t k = 0; k < layout->n_forward + layout->n_backward; k++) {
             struct mist_step_args args = {
                 .step = k < layout->n_forward ? &layout->forward[k]

@@ -4,8 +4,10 @@
  * A block of QUERY_BLOCK queries i0 .. i0 + m - 1 of one head, at positions p0 .. p0 + m - 1,
  * meets keys 0 .. p0 + m - 1 in tiles of KEY_TILE; keys after the block are never touched, those
  * after the diagonal within it are masked. Queries are all of a sequence, or the two chunks of a
- * context-parallel rank, whose keys and values are in a tensor of their own. With P = exp(scale scores - lse) and delta_i = dot(d_out_i, out_i)
- * (Dao et al. 2022, appendix B.2) the backward is dS = scale P * (d_out V^T - delta),
+ * context-parallel rank, whose keys and values are in a tensor of their own.
+ *
+ * With P = exp(scale scores - lse) and delta_i = dot(d_out_i, out_i) (Dao et al. 2022,
+ * appendix B.2) the backward is dS = scale P * (d_out V^T - delta),
  * dQ = dS K,   dK += dS^T Q,   dV += P^T d_out.
  *
  * In bf16 scores, sums and slopes are fp32, P and dS are rounded for the products that

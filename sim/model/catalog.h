@@ -315,10 +315,15 @@ struct mist_layer_shape {
     int32_t logit_bytes; /* that the loss holds per logit; 0: ours */
 };
 
+static inline int32_t mist_layer_shape_cp(const struct mist_layer_shape *shape)
+{
+    return shape->cp > 1 ? shape->cp : 1;
+}
+
 /* Tokens per sample that a rank has. */
 static inline int32_t mist_layer_shape_tokens(const struct mist_layer_shape *shape)
 {
-    return shape->cp > 1 ? shape->seq / shape->cp : shape->seq;
+    return shape->seq / mist_layer_shape_cp(shape);
 }
 
 /* The programs of a module that a task can run. */
